@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from holdfast import keychain
-from holdfast.acp.client.process_registry import Fleet
+from holdfast.acp.client.process_registry import ProcessRegistry
 from holdfast.app import STORE_NAME, Environment, Holdfast, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
@@ -146,7 +146,7 @@ async def _assembled(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
     agent_processes = await stack.enter_async_context(
-        AgentProcesses(store, journal, doorbell, kept.machine, Fleet())
+        AgentProcesses(store, journal, doorbell, kept.machine, ProcessRegistry())
     )
     repos = Repos(store, outside.clock, id_factory, config.workspace_root)
     openings = SessionCreation(journal, models, repos, folders, SessionRules())

@@ -44,7 +44,7 @@ from holdfast.process.launcher import Launcher
 from holdfast.tools.git.tools import git_tools
 from holdfast.tools.process_context import ProcessSettings
 from holdfast.tools.run_command import command_tools
-from holdfast.tools.tool import Aim, Tool
+from holdfast.tools.tool import CallPlan, Tool
 from holdfast.tools.toolbox import LocalToolbox
 from tests.houses import news_until, script
 from tests.stand_ins import PATIENCE, Gate
@@ -68,8 +68,8 @@ def own_tool(
 ) -> Tool[Line]:
     """Return a tool whose act is the test's."""
 
-    async def plan(_: ToolWorkspace, arguments: Line) -> Aim:
-        return Aim(tool_class=tool_class, question=f"{name} {arguments.line}?", memory=memory)
+    async def plan(_: ToolWorkspace, arguments: Line) -> CallPlan:
+        return CallPlan(tool_class=tool_class, question=f"{name} {arguments.line}?", memory=memory)
 
     async def run(_: ToolWorkspace, __: Line, asked: RequestedCall) -> Any:
         return await act(asked)

@@ -429,16 +429,16 @@ def _session_rules(config: Config, secrets: Secrets) -> SessionRules:
 
 
 def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> None:
-    from holdfast.acp.client.agent_command import program_of
+    from holdfast.acp.client.agent_command import find_agent_program
 
-    program_of(runtime, environment)
+    find_agent_program(runtime, environment)
 
 
 def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
-    from holdfast.acp.client.presets import SEEDED, fields_of
+    from holdfast.acp.client.presets import DEFAULT_PRESET, preset_fields
 
-    usual = config.acp.agent or SEEDED
-    seeds = {SEEDED: fields_of(SEEDED, is_root=os.geteuid() == 0)}
+    usual = config.acp.agent or DEFAULT_PRESET
+    seeds = {DEFAULT_PRESET: preset_fields(DEFAULT_PRESET, is_root=os.geteuid() == 0)}
     return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
 
 

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.acp.client.agent_command import Yard
-from holdfast.acp.client.launcher import Boarding, Deadlines, Outfit
-from holdfast.acp.client.process_registry import Fleet
-from holdfast.acp.client.raw_log import Scribe
+from holdfast.acp.client.agent_command import StartSettings
+from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
+from holdfast.acp.client.process_registry import ProcessRegistry
+from holdfast.acp.client.raw_log import RawLogWriter
 from holdfast.acp.client.runtime import ProgramRuntime
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
@@ -24,27 +24,27 @@ from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
 from holdfast.importers.block_zones import BlockReport, BlockZones
-from holdfast.importers.template_sessions import TemplateSessions
-from holdfast.llm.provider_models import Vendors
+from holdfast.importers.template_sessions import TemplatePromotion
+from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import base_urls
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.ports import Clock, Limits, Randomness, Store
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Bounds
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.store.sqlite.block_files import BlockFolder
-from holdfast.tools.files.access import Doorkeeper
-from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.access import FileAccess
+from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.tools import FileSettings, file_tools
 from holdfast.tools.git.status import GitStatus
 from holdfast.tools.git.tools import git_tools
 from holdfast.tools.mcp.client import McpSettings
-from holdfast.tools.mcp.tools import HandedServers, McpTools
+from holdfast.tools.mcp.tools import McpTools, PassthroughServers
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.repository_files import HostedFiles
+from holdfast.tools.repository_files import LocalRepositoryFiles
 from holdfast.tools.run_command import command_tools
-from holdfast.tools.session_tools import checkpoint_tool, output_tool
+from holdfast.tools.session_tools import checkpoint_tool, read_output_tool
 from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings
@@ -76,7 +76,7 @@ async def run_imports(house: ImportTarget) -> None:
         except HoldfastError as error:
             # Tried again at the next start; nobody else has to wait for it.
             log.error("block zones were not imported: %s", error.message)
-    await TemplateSessions(house.store, house.zones.ink).promote()
+    await TemplatePromotion(house.store, house.zones.ink).promote()
 
 
 async def import_blocks(house: ImportTarget, folder: Path, *, dry_run: bool = False) -> BlockReport:
@@ -94,9 +94,9 @@ async def blocks_left(store: Store, folder: Path) -> int:
         return await BlockZones(store, ink, LOCAL_OWNER).left(source)
 
 
-def build_models(secrets: Secrets) -> Llms:
+def build_models(secrets: Secrets) -> ModelRouter:
     """Return all models that can be asked, each with the key that the secrets hold for it."""
-    return Llms(Vendors(secrets.key_of, base_urls(os.environ)))
+    return ModelRouter(ProviderModels(secrets.key_of, base_urls(os.environ)))
 
 
 def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
@@ -115,7 +115,7 @@ def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbo
         *command_tools(processes, launcher),
         *git_tools(processes, launcher),
         *web_tools(web),
-        output_tool(),
+        read_output_tool(),
         checkpoint_tool(clock.now),
     )
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
@@ -135,9 +135,9 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
     )
 
 
-def build_process_registry(config: Config, secrets: Secrets) -> Yard:
+def build_process_registry(config: Config, secrets: Secrets) -> StartSettings:
     """Return what programs of this installation are started with."""
-    return Yard(
+    return StartSettings(
         environment=os.environ,
         secret=secrets.of_variable,
         wrap=config.acp.wrap,
@@ -147,14 +147,14 @@ def build_process_registry(config: Config, secrets: Secrets) -> Yard:
 
 
 def build_acp_runtime(
-    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: Scribe
-) -> tuple[Fleet, ProgramRuntime]:
+    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: RawLogWriter
+) -> tuple[ProcessRegistry, ProgramRuntime]:
     """Return the programs of this process, none as yet, and what plays turns with them.
 
     `scribe` puts on a desk what a program says, if the configuration wants it there.
     """
     limits = config.acp
-    deadlines = Deadlines(
+    deadlines = AcpTimeouts(
         start=limits.start_timeout.total_seconds(),
         session=limits.session_timeout.total_seconds(),
         option=limits.option_timeout.total_seconds(),
@@ -162,26 +162,26 @@ def build_acp_runtime(
         cancel=limits.cancel_timeout.total_seconds(),
         write=limits.write_timeout.total_seconds(),
     )
-    fleet = Fleet()
-    outfit = Outfit(
-        yard=build_process_registry(config, secrets),
-        companions=HandedServers(_remote(config, secrets)),
+    fleet = ProcessRegistry()
+    outfit = LaunchSettings(
+        start_settings=build_process_registry(config, secrets),
+        companions=PassthroughServers(_remote(config, secrets)),
         line_limit=limits.line_limit,
         scribe=scribe if limits.raw_log else None,
     )
-    boarding = Boarding(fleet, outfit, deadlines)
+    boarding = AgentLauncher(fleet, outfit, deadlines)
     return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
 
 
-def _hosted_files(config: Config) -> HostedFiles:
+def _hosted_files(config: Config) -> LocalRepositoryFiles:
     settings = FileSettings(
         protected=(str(config.home),),
         linked_dirs=config.chat.linked_dirs,
         user_home=os.environ.get("HOME"),
     )
     processes, launcher = _processes(config), Launcher()
-    return HostedFiles(
-        Doorkeeper(settings, ask_kernel()),
+    return LocalRepositoryFiles(
+        FileAccess(settings, probe_kernel()),
         GitStatus(processes, launcher),
         TerminalCovers(processes, launcher),
     )
@@ -250,7 +250,7 @@ def budget_of(config: Config) -> Budget | None:
 
 async def known_programs() -> list[KnownProgram]:
     """Return the well-known agents, those that are on this machine first, and what each makes."""
-    from holdfast.acp.client.presets import detect, fields_of
+    from holdfast.acp.client.presets import detect, preset_fields
 
     found = sorted(await detect(os.environ), key=lambda each: each.path is None)
     return [
@@ -260,7 +260,7 @@ async def known_programs() -> list[KnownProgram]:
             path=each.path,
             version=each.version,
             install=each.install,
-            runtime=fields_of(each.preset, is_root=os.geteuid() == 0)["runtime"],
+            runtime=preset_fields(each.preset, is_root=os.geteuid() == 0)["runtime"],
         )
         for each in found
     ]

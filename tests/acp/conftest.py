@@ -72,8 +72,8 @@ def _watched_keeper(
         return
     script = tmp_path / "watched_keeper.py"
     data = str(watch.get_option("run:data_file"))
-    keeper = agent_child._KEEPER
+    keeper = agent_child._SUPERVISOR
     script.write_text(
         WATCHED.format(paths=sys.path, data=str(Path(data).absolute()), keeper=keeper)
     )
-    monkeypatch.setattr(agent_child, "_KEEPER", str(script))
+    monkeypatch.setattr(agent_child, "_SUPERVISOR", str(script))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.acp.rpc.connection import Connection
-from holdfast.acp.server.agent import Input, Terms, serve
-from holdfast.acp.server.workspace import Places
+from holdfast.acp.rpc.connection import AcpConnection
+from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
+from holdfast.acp.server.workspace import SessionFolders
 from holdfast.app import Holdfast, open_holdfast
 from holdfast.client.ids import new_id
 from holdfast.config import Config
@@ -165,11 +165,11 @@ async def house_for(home: Path, root: Path, **settings: Any) -> AsyncIterator[Ho
 @asynccontextmanager
 async def editor_of(house: Holdfast, **terms: Any) -> AsyncIterator[Editor]:
     """Talk to a house in this process; leaving the block is the end of the input."""
-    places = Places(agent=BUILT_IN)
-    agreed = Terms(version=__version__, places=places, new_id=new_id, **terms)
+    places = SessionFolders(agent=BUILT_IN)
+    agreed = AcpServeOptions(version=__version__, places=places, new_id=new_id, **terms)
     ours, theirs = await _pair(), await _pair()
-    said = Input(ours[0])
-    serving = asyncio.create_task(serve(house, Connection(said, theirs[1]), agreed, said.ended))
+    said = ClientInput(ours[0])
+    serving = asyncio.create_task(serve(house, AcpConnection(said, theirs[1]), agreed, said.ended))
     editor = Editor(theirs[0], ours[1])
     try:
         yield editor

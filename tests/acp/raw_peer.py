@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.acp.rpc.connection import Connection
-from holdfast.process.streams import reading, writing
+from holdfast.acp.rpc.connection import AcpConnection
+from holdfast.process.streams import open_reader, open_writer
 
 
 class Far:
@@ -53,14 +53,14 @@ class Far:
 
 
 @asynccontextmanager
-async def connected(**options: Any) -> AsyncIterator[tuple[Connection, Far]]:
+async def connected(**options: Any) -> AsyncIterator[tuple[AcpConnection, Far]]:
     """Yield a connection and its other end; both are closed afterwards."""
     to_far, from_near = os.pipe()
     to_near, from_far = os.pipe()
-    near_reader, near_pipe = await reading(to_near)
-    far_reader, far_pipe = await reading(to_far)
-    far = Far(far_reader, far_pipe, await writing(from_far))
-    connection = Connection(near_reader, await writing(from_near), **options)
+    near_reader, near_pipe = await open_reader(to_near)
+    far_reader, far_pipe = await open_reader(to_far)
+    far = Far(far_reader, far_pipe, await open_writer(from_far))
+    connection = AcpConnection(near_reader, await open_writer(from_near), **options)
     try:
         yield connection, far
     finally:

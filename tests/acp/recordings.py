@@ -12,10 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.acp.client.agent_state import Told
+from holdfast.acp.client.agent_state import AgentState
 from holdfast.acp.client.lenient_json import read_list, read_object
 from holdfast.acp.client.translator import Translator
-from holdfast.acp.rpc.framing import Notification, Reply, Request, parse
+from holdfast.acp.rpc.framing import (
+    JsonRpcNotification,
+    JsonRpcReply,
+    JsonRpcRequest,
+    parse_line,
+)
 from holdfast.domain.drafts import Draft
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import CallId
@@ -61,7 +66,7 @@ class _Replaying:
     """One wire, line by line, a tenth of a second apart."""
 
     def __init__(self) -> None:
-        self._translator = Translator(a_ground(), told=Told(), new_id=numbered())
+        self._translator = Translator(a_ground(), agent_state=AgentState(), new_id=numbered())
         self._drafts: list[Draft] = []
         self._now = 0.0
         self._prompt: object = None
@@ -74,18 +79,18 @@ class _Replaying:
         deadline = self._translator.deadline
         if deadline is not None and deadline <= self._now:
             self._drafts += _flat(self._translator.flush(now=self._now))
-        message = parse(msgspec.json.encode(line))
+        message = parse_line(msgspec.json.encode(line))
         if who == "client":
             self._hear_us(message)
         else:
             self._hear_them(message)
 
     def _hear_us(self, message: object) -> None:
-        if isinstance(message, Request) and message.method == "session/prompt":
+        if isinstance(message, JsonRpcRequest) and message.method == "session/prompt":
             self._prompt = message.id
-        elif isinstance(message, Notification) and message.method == "session/cancel":
+        elif isinstance(message, JsonRpcNotification) and message.method == "session/cancel":
             self._is_cancelled = True
-        elif isinstance(message, Reply) and message.id in self._asked:
+        elif isinstance(message, JsonRpcReply) and message.id in self._asked:
             call_id, allowing = self._asked.pop(message.id)
             outcome = read_object(read_object(message.result).get("outcome"))
             if outcome.get("optionId") not in allowing:
@@ -93,16 +98,16 @@ class _Replaying:
 
     def _hear_them(self, message: object) -> None:
         translator = self._translator
-        if isinstance(message, Notification) and message.method == "session/update":
+        if isinstance(message, JsonRpcNotification) and message.method == "session/update":
             self._drafts += _flat(translator.update(message.params, now=self._now))
-        elif isinstance(message, Request) and message.method == "session/request_permission":
+        elif isinstance(message, JsonRpcRequest) and message.method == "session/request_permission":
             params = read_object(message.params)
             asked = translator.asked(params.get("toolCall"), now=self._now)
             options = map(read_object, read_list(params.get("options")))
             allowing = (each for each in options if str(each.get("kind")).startswith("allow"))
             self._asked[message.id] = asked.id, frozenset(each["optionId"] for each in allowing)
             self._drafts += _flat(asked.batches)
-        elif isinstance(message, Reply) and message.id == self._prompt:
+        elif isinstance(message, JsonRpcReply) and message.id == self._prompt:
             ended = (
                 translator.refused(message.error, is_cancelled=self._is_cancelled)
                 if message.error
@@ -117,7 +122,10 @@ class _Replaying:
     def rest(self) -> dict[str, Any]:
         """Return what is known beside the drafts."""
         translator = self._translator
-        return {"told": translator.told.kept(), "counts": dict(sorted(translator.counts.items()))}
+        return {
+            "told": translator.agent_state.kept(),
+            "counts": dict(sorted(translator.counts.items())),
+        }
 
 
 def _flat(batches: list[tuple[Draft, ...]]) -> Iterator[Draft]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.process.agent_child import Start
+from holdfast.process.agent_child import AgentStart
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 30.0
@@ -32,11 +32,11 @@ class Peer:
         """Return the command: a program and its arguments."""
         return (sys.executable, "-I", "-S", str(PEER), str(self.script_file))
 
-    def start(self, mark: str = "", **more: Any) -> Start:
+    def start(self, mark: str = "", **more: Any) -> AgentStart:
         """Return what to start."""
         environment = {"PATH": os.environ["PATH"], "HOLDFAST_SESSION_ID": mark or self.folder.name}
         given = {"argv": self.argv, "folder": str(self.folder), "environment": environment}
-        return Start(**(given | more))
+        return AgentStart(**(given | more))
 
     def log(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return what was logged, or only one kind of it."""

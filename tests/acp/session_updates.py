@@ -4,8 +4,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from holdfast.acp.client.agent_state import Told
-from holdfast.acp.client.output_steps import Ground
+from holdfast.acp.client.agent_state import AgentState
+from holdfast.acp.client.output_steps import TurnFacts
 from holdfast.acp.client.translator import Translator
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
@@ -78,15 +78,17 @@ def numbered() -> Callable[[], str]:
     return lambda: f"id-{next(numbers)}"
 
 
-def a_ground(**changes: Any) -> Ground:
+def a_ground(**changes: Any) -> TurnFacts:
     """Return what is known of the first turn of session `S`."""
     known: dict[str, Any] = {"session": "S", "turn": 1, "step": 1, "model_id": MODEL}
-    return Ground(**(known | changes))
+    return TurnFacts(**(known | changes))
 
 
-def a_translator(told: Told | None = None, **changes: Any) -> Translator:
+def a_translator(agent_state: AgentState | None = None, **changes: Any) -> Translator:
     """Return a translator that has heard nothing yet."""
-    return Translator(a_ground(**changes), told=told or Told(), new_id=numbered())
+    return Translator(
+        a_ground(**changes), agent_state=agent_state or AgentState(), new_id=numbered()
+    )
 
 
 def heard(*updates: Params, reply: Any = END_TURN, **changes: Any) -> list[Draft]:

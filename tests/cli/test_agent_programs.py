@@ -85,7 +85,7 @@ def test_a_python_program_is_known_by_what_its_interpreter_has_installed(
 def test_another_program_is_asked_and_one_that_does_not_answer_is_ended(
     cli: Cli, bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.client.presets.ASKED_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.acp.client.presets.VERSION_SECONDS", 0.5)
     install(bin_folder, "goose", "#!/bin/sh\necho goose 1.2.3-beta\n")
     install(bin_folder, "opencode", f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec /bin/sleep 60\n")
     install(bin_folder, "qwen", "no program at all\n")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import PLACES
+from holdfast.config import SETTING_KEYS
 from tests.cli.conftest import Cli
 
 CREDENTIALS = '[[credentials]]\nhost = "api.example.com"\nsecret = "example"\n'
@@ -21,7 +21,7 @@ def test_every_setting_says_where_its_value_came_from(
     data = cli("config", "--json").document["data"]
 
     found = {each["name"]: (each["value"], each["origin"]) for each in data}
-    assert set(found) == {"home", *PLACES}
+    assert set(found) == {"home", *SETTING_KEYS}
     assert found["home"] == (str(home), "environment")
     assert found["approval"] == ("deny", f"file {home / 'holdfast.toml'}")
     assert found["log_level"] == ("error", "environment")

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from holdfast.config import (
-    PLACES,
+    SETTING_KEYS,
     Chat,
     Config,
     Credential,
     McpServer,
     default_home,
     explain,
-    kinds,
     load,
-    value_of,
+    setting_types,
+    setting_value,
 )
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import ApprovalMode
@@ -162,10 +162,10 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
 
 @demands("S0-115c")
 def test_every_setting_has_its_places() -> None:
-    assert set(PLACES) == set(kinds()) == set(OTHERS)
-    assert len({place[:2] for place in PLACES.values()}) == len(PLACES)
-    variables = [place.variable for place in PLACES.values() if place.variable]
-    assert len(set(variables)) == len(variables) == len(PLACES) - 3
+    assert set(SETTING_KEYS) == set(setting_types()) == set(OTHERS)
+    assert len({place[:2] for place in SETTING_KEYS.values()}) == len(SETTING_KEYS)
+    variables = [place.variable for place in SETTING_KEYS.values() if place.variable]
+    assert len(set(variables)) == len(variables) == len(SETTING_KEYS) - 3
 
 
 def test_the_page_about_operations_names_every_setting_and_its_default() -> None:
@@ -173,38 +173,40 @@ def test_the_page_about_operations_names_every_setting_and_its_default() -> None
 
     missing = [
         place.path
-        for place in PLACES.values()
+        for place in SETTING_KEYS.values()
         if f"| `{place.path}` | {f'`{place.variable}`' if place.variable else '–'} |" not in page
     ]
 
     assert missing == []
 
 
-@pytest.mark.parametrize("setting", list(PLACES))
+@pytest.mark.parametrize("setting", list(SETTING_KEYS))
 @demands("S0-480")
 def test_a_value_of_the_file_is_taken(folder: Path, setting: str) -> None:
     _, _, in_file, from_file = OTHERS[setting]
-    section, key, _ = PLACES[setting]
+    section, key, _ = SETTING_KEYS[setting]
 
     _write(folder, f"[{section}]\n{key} = {in_file}\n" if section else f"{key} = {in_file}\n")
 
-    assert value_of(_load(folder), setting) == from_file
-    assert from_file != value_of(Config(home=folder), setting)
+    assert setting_value(_load(folder), setting) == from_file
+    assert from_file != setting_value(Config(home=folder), setting)
 
 
-@pytest.mark.parametrize("setting", [name for name, place in PLACES.items() if place.variable])
+@pytest.mark.parametrize(
+    "setting", [name for name, place in SETTING_KEYS.items() if place.variable]
+)
 def test_the_environment_beats_the_file_and_a_flag_beats_both(folder: Path, setting: str) -> None:
-    section, key, variable = PLACES[setting]
+    section, key, variable = SETTING_KEYS[setting]
     text, from_environment, in_file, from_file = OTHERS[setting]
     _write(folder, f"[{section}]\n{key} = {in_file}\n")
     assert variable is not None
 
     for flag in ({}, {setting: None}):
-        assert value_of(_load(folder, {variable: text}, **flag), setting) == from_environment
-    assert value_of(_load(folder, {variable: ""}), setting) == from_file
+        assert setting_value(_load(folder, {variable: text}, **flag), setting) == from_environment
+    assert setting_value(_load(folder, {variable: ""}), setting) == from_file
     narrowest = {"approval": ApprovalMode.DENY, "chat.fs_scope": FsTier.SANDBOXED}
     flag = narrowest.get(setting, () if setting.startswith("chat.allowed") else from_file)
-    assert value_of(_load(folder, {variable: text}, **{setting: flag}), setting) == flag
+    assert setting_value(_load(folder, {variable: text}, **{setting: flag}), setting) == flag
 
 
 @demands("S1-092", "S1-092b")
@@ -218,7 +220,7 @@ def test_each_value_says_where_it_came_from(folder: Path) -> None:
 
     _, origins = explain({"home": folder, "approval": "deny"}, {"HOLDFAST_LOG": "debug"})
 
-    assert origins == dict.fromkeys(PLACES, "default") | {
+    assert origins == dict.fromkeys(SETTING_KEYS, "default") | {
         "home": "flag",
         "approval": "flag",
         "log_level": "environment",
@@ -251,10 +253,10 @@ def test_a_flag_may_narrow_what_is_allowed_and_not_widen_it(
 
     assert caught.value.code is Code.GRANT_EXCEEDED
     assert caught.value.details == {
-        "key": PLACES[setting].path,
+        "key": SETTING_KEYS[setting].path,
         "file": str(folder / "holdfast.toml"),
     }
-    assert value_of(_load(folder, **{setting: None}), setting) != flag
+    assert setting_value(_load(folder, **{setting: None}), setting) != flag
     narrowed = _load(folder, approval="ask", **{"chat.allowed_commands": ["ls"]})
     assert (narrowed.approval, narrowed.chat.allowed_commands) == (ApprovalMode.ASK, ("ls",))
 
@@ -462,13 +464,13 @@ def test_a_file_may_be_a_link_and_have_a_mebibyte(folder: Path) -> None:
 def test_a_wrong_value_of_a_variable_is_refused_and_not_repeated(
     folder: Path, setting: str, value: str
 ) -> None:
-    variable = PLACES[setting].variable
+    variable = SETTING_KEYS[setting].variable
     assert variable is not None
 
     refused = _refused(folder, {variable: value})
 
     assert refused.message.startswith(f"{variable} must be ")
-    assert refused.details == {"variable": variable, "key": PLACES[setting].path}
+    assert refused.details == {"variable": variable, "key": SETTING_KEYS[setting].path}
 
 
 @pytest.mark.parametrize(

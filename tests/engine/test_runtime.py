@@ -25,7 +25,7 @@ from holdfast.domain.messages import Reasoning, Role, Text
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.model_requests import CODES
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -92,7 +92,7 @@ async def test_a_scripted_answer_becomes_a_start_pieces_and_one_end(tmp_path: Pa
     model = model_of(f"scripted:{script}")
 
     usage = Usage(input=1, output=3, reasoning=1)
-    assert await played(Llms(), a_turn(user(1, "Hello"), model=model)) == [
+    assert await played(ModelRouter(), a_turn(user(1, "Hello"), model=model)) == [
         (started(model),),
         (
             delta("well", channel=Channel.REASONING),
@@ -110,7 +110,7 @@ async def test_a_long_answer_is_written_down_while_it_comes(tmp_path: Path) -> N
     script.write_text(f"- {{text: {'x' * 500}, chunks: 5}}")
     model = model_of(f"scripted:{script}")
 
-    batches = await played(Llms(), a_turn(model=model))
+    batches = await played(ModelRouter(), a_turn(model=model))
 
     assert batches == [
         (started(model),),
@@ -129,7 +129,7 @@ async def test_the_offline_model_answers_through_the_same_door() -> None:
     model = model_of(OFFLINE)
     history = (user(1, "hi"), assistant(2, "Hello!"), user(3, "What is 2+2?", turn=2))
 
-    assert await played(Llms(), a_turn(*history, model=model, turn=2, ordinal=2)) == [
+    assert await played(ModelRouter(), a_turn(*history, model=model, turn=2, ordinal=2)) == [
         (started(model),),
         (
             delta("2+2 = 4"),
@@ -441,7 +441,7 @@ async def test_a_faulty_script_found_by_the_request_fails_the_turn_as_data(tmp_p
         message=f"The script {tmp_path}/none.yaml: it cannot be read (No such file or directory). "
         "Correct the file or choose another model.",
     )
-    assert (await played(Llms(), a_turn(model=model)))[-1] == (
+    assert (await played(ModelRouter(), a_turn(model=model)))[-1] == (
         StepFailed(step=1, failure=failure),
         cost(Usage(), model=model),
         Outcome(stop_reason=StopReason.ERROR, failure=failure),

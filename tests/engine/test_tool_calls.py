@@ -27,7 +27,7 @@ from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
 from holdfast.ports import CallOutcome, LlmDelta, RequestedCall, ToolWorkspace
 from holdfast.services.approval_policy import Ruling
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user
 from tests.engine.scripts import (
@@ -149,14 +149,14 @@ ORDER = [
 def a_tool(hurdles: Hurdles) -> Tool[Arguments]:
     """Return a tool with these hurdles, among those of the real toolbox."""
 
-    async def plan(_: ToolWorkspace, __: Arguments) -> Aim:
+    async def plan(_: ToolWorkspace, __: Arguments) -> CallPlan:
         if not hurdles.is_within:
-            raise ToolTrouble(ResultCode.OUTSIDE_SCOPE, "Too far out.")
-        return Aim(tool_class=ToolClass.WRITE, question="Look?")
+            raise ToolFailure(ResultCode.OUTSIDE_SCOPE, "Too far out.")
+        return CallPlan(tool_class=ToolClass.WRITE, question="Look?")
 
     async def act(_: ToolWorkspace, __: Arguments, ___: RequestedCall) -> Any:
         if not hurdles.is_working:
-            raise ToolTrouble(ResultCode.NOT_FOUND, "Nothing there.")
+            raise ToolFailure(ResultCode.NOT_FOUND, "Nothing there.")
         return "seen"
 
     return Tool(

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli import errors as cli_errors
 from holdfast.cli import wire as cli_wire
-from holdfast.config import PLACES, kinds
+from holdfast.config import SETTING_KEYS, setting_types
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.calls import NEXT, CallState
 from holdfast.domain.errors import HoldfastError
@@ -110,7 +110,7 @@ def test_every_event_has_a_name_of_its_own() -> None:
 
 
 def test_every_setting_has_a_place_of_its_own() -> None:
-    assert set(PLACES) == set(kinds())
-    assert len({(section, key) for section, key, _ in PLACES.values()}) == len(PLACES)
-    variables = [variable for _, _, variable in PLACES.values() if variable]
+    assert set(SETTING_KEYS) == set(setting_types())
+    assert len({(section, key) for section, key, _ in SETTING_KEYS.values()}) == len(SETTING_KEYS)
+    variables = [variable for _, _, variable in SETTING_KEYS.values() if variable]
     assert len(set(variables)) == len(variables)

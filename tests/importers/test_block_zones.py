@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationStats, definition_in
+from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationStats, block_definition
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block
@@ -142,7 +142,7 @@ async def test_blocks_without_a_snapshot_are_counted(quiet: Holdfast, folder: Pa
     ],
 )
 def test_whose_block_it_is(meta: dict[str, Any], found: str | None) -> None:
-    assert definition_in(meta) == found
+    assert block_definition(meta) == found
 
 
 async def test_times_that_are_taken_or_unknown_find_a_place(quiet: Holdfast, folder: Path) -> None:

@@ -11,18 +11,18 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.importers.cursor_memory import (
     CursorMemory,
+    ImportVerification,
     KindCount,
+    MemoryImportOptions,
     MemoryReport,
-    MemoryWish,
-    Verified,
 )
 from holdfast.importers.cursor_memory_files import (
     LARGEST,
+    FieldRepair,
     MemoryFile,
     MemoryFolder,
-    Repair,
-    key_of,
-    repaired,
+    file_key,
+    repair_fields,
 )
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 async def brought(house: Holdfast, root: Path, **wish: bool) -> MemoryReport:
     importer = CursorMemory(house.store, house.observations, house.owner)
-    return await importer.migrate(MemoryFolder(root), MemoryWish(**wish))
+    return await importer.migrate(MemoryFolder(root), MemoryImportOptions(**wish))
 
 
 async def snapshot(house: Holdfast, session_id: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ async def test_one_memory_of_each_kind_is_brought(quiet: Holdfast, root: Path) -
         repairs=(),
         failures=(),
         skipped=(),
-        verified=Verified(entities_expected=5, entities_found=5),
+        verified=ImportVerification(entities_expected=5, entities_found=5),
     )
     assert report.is_whole
     history = await quiet.observations.show(quiet.owner, "abc123")
@@ -148,7 +148,7 @@ def test_a_file_is_known_by_its_place_and_its_bytes() -> None:
             return "a1982776d80c4c3af389895b42bbc5b5a81f9869717d60d384d596226b9df56a"
 
     known = Known(**{name: getattr(file, name) for name in file.__struct_fields__})
-    assert key_of(known) == "cursor-memory:7df2898527c8dbd5d6b4e8464000ff31"
+    assert file_key(known) == "cursor-memory:7df2898527c8dbd5d6b4e8464000ff31"
     assert file.digest.startswith("e3b0c442")
 
 
@@ -163,7 +163,7 @@ async def test_a_second_run_adds_nothing_and_a_changed_file_one_claim(
     changed = await brought(quiet, root)
 
     assert (again.imported, again.unchanged) == (0, 5)
-    assert again.verified == Verified(entities_expected=5, entities_found=5)
+    assert again.verified == ImportVerification(entities_expected=5, entities_found=5)
     assert (changed.imported, changed.unchanged) == (1, 4)
     history = await quiet.observations.show(quiet.owner, "abc123")
     assert (history.observations_total, history.entity.snapshot["duration"]) == (2, 3600)
@@ -203,12 +203,12 @@ async def test_what_is_missing_is_a_failure_or_mended(quiet: Holdfast, root: Pat
     assert (first.file, first.error) == ("decisions/20251399.json", "schema_validation_failed")
     assert (first.details["field"], first.details["expected"]) == ("timestamp", "required")
     assert mended.repairs == (
-        Repair(file="decisions/20251399.json", field="timestamp", rule="mtime"),
-        Repair(file="decisions/no-day.json", field="timestamp", rule="mtime"),
-        Repair(file="sessions/bare.json", field="actions", rule="session_imported"),
-        Repair(file="sessions/bare.json", field="started_at", rule="mtime"),
-        Repair(file="sessions/bare.json", field="checkpoints[0].timestamp", rule="mtime"),
-        Repair(file="sessions/empty.json", field="actions", rule="session_imported"),
+        FieldRepair(file="decisions/20251399.json", field="timestamp", rule="mtime"),
+        FieldRepair(file="decisions/no-day.json", field="timestamp", rule="mtime"),
+        FieldRepair(file="sessions/bare.json", field="actions", rule="session_imported"),
+        FieldRepair(file="sessions/bare.json", field="started_at", rule="mtime"),
+        FieldRepair(file="sessions/bare.json", field="checkpoints[0].timestamp", rule="mtime"),
+        FieldRepair(file="sessions/empty.json", field="actions", rule="session_imported"),
     )
     # What fails is not mended: FU-1 was changed before the time that it would be created at.
     assert (mended.repaired, mended.imported, mended.failed) == (4, 4, 1)
@@ -300,8 +300,8 @@ def test_a_time_that_no_calendar_has_mends_nothing() -> None:
     file = MemoryFile(entity_type=kind, path="sessions/odd.json", content=b"", modified_ms=1 << 60)
     told = {**SESSION, "started_at": None}
 
-    assert repaired(file, told) == []
-    assert repaired(file, "no object") == []
+    assert repair_fields(file, told) == []
+    assert repair_fields(file, "no object") == []
     assert told["started_at"] is None
 
 
@@ -377,7 +377,7 @@ async def test_the_second_file_of_one_session_is_another_claim(quiet: Holdfast, 
     def progress(done: int, total: int) -> None:
         steps.append((done, total))
 
-    report = await importer.migrate(MemoryFolder(root), MemoryWish(), progress=progress)
+    report = await importer.migrate(MemoryFolder(root), MemoryImportOptions(), progress=progress)
 
     assert report.by_kind["session"] == KindCount(files=2, entities=1)
     assert steps == [(1, 2), (2, 2)]
@@ -405,7 +405,7 @@ async def test_an_entity_is_looked_for_on_every_page_of_its_timeline(
     await quiet.store.write(forget)
     second = await brought(quiet, root)
 
-    assert first.verified == Verified(entities_expected=2, entities_found=2)
+    assert first.verified == ImportVerification(entities_expected=2, entities_found=2)
     assert first.is_whole
     assert len(second.verified.timeline_missing) == 2
     assert not second.is_whole

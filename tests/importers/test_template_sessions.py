@@ -8,7 +8,11 @@ from holdfast.app import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
 from holdfast.domain.sessions import SessionRequest
-from holdfast.importers.template_sessions import TemplatePromoteStats, TemplateSessions, is_template
+from holdfast.importers.template_sessions import (
+    TemplatePromoteStats,
+    TemplatePromotion,
+    is_template,
+)
 from holdfast.zones.model import TEMPLATE_PROMOTE_MARKER_V1
 from tests.houses import raw
 from tests.marks import demands
@@ -19,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def promoted(house: Holdfast) -> TemplatePromoteStats:
-    return await TemplateSessions(house.store, house.zones.ink).promote()
+    return await TemplatePromotion(house.store, house.zones.ink).promote()
 
 
 async def a_template(house: Holdfast, **fields: Any) -> Any:

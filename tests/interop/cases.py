@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.acp.client.probe import introduced, kept_sessions
+from holdfast.acp.client.probe import list_agent_sessions, probe_agent
 from holdfast.domain.calls import ResultStatus
 from holdfast.domain.events import ApprovalAnswered, ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import Notice, Role
@@ -43,7 +43,7 @@ async def _new(stage: Stage, talk: Talk) -> str:
     session = await talk.house.sessions.get(talk.house.owner, talk.session)
     _require(session.status is Status.PENDING, f"the session is {session.status}")
     there = build_process_registry(talk.house.config, talk.house.secrets)
-    found = await introduced(there, stage.runtime, is_deep=True)
+    found = await probe_agent(there, stage.runtime, is_deep=True)
     return f"{found.name} {found.version}"
 
 
@@ -154,7 +154,7 @@ def _rung(stage: Stage) -> str:
 async def _list(stage: Stage, talk: Talk) -> str:
     there = build_process_registry(talk.house.config, talk.house.secrets)
     async with asyncio.timeout(LIST_SECONDS):
-        found = await kept_sessions(there, stage.runtime, str(stage.repository))
+        found = await list_agent_sessions(there, stage.runtime, str(stage.repository))
     _require(bool(found), "it keeps none")
     return f"{len(found)} of its sessions"
 

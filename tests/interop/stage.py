@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.client.presets import fields_of
+from holdfast.acp.client.presets import preset_fields
 from holdfast.app import Holdfast, open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime
@@ -97,7 +97,7 @@ def _path(guest: Guest, *, is_latest: bool) -> str:
 
 def _runtime(guest: Guest, command: Path, environment: dict[str, str], record: Path) -> AcpRuntime:
     """Return the preset's program, with somebody between it and us who writes everything down."""
-    made: AcpRuntime = fields_of(guest.preset, is_root=os.geteuid() == 0)["runtime"]
+    made: AcpRuntime = preset_fields(guest.preset, is_root=os.geteuid() == 0)["runtime"]
     options: dict[str, Any] = dict(made.options)
     options["environment"] = options.get("environment", {}) | environment
     if guest.mode is not None:

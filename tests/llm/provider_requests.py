@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.domain.secrets import Secret
-from holdfast.llm.provider_models import Patience, Vendors
+from holdfast.llm.provider_models import LlmTimeouts, ProviderModels
 from holdfast.ports import LlmDelta, LlmRequest
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import Dialect
@@ -20,10 +20,12 @@ async def a_key(_: str) -> Secret | None:
 
 @asynccontextmanager
 async def asking(
-    fake: FakeProvider, dialect: Dialect, *, patience: Patience | None = None
-) -> AsyncIterator[Vendors]:
+    fake: FakeProvider, dialect: Dialect, *, llm_timeouts: LlmTimeouts | None = None
+) -> AsyncIterator[ProviderModels]:
     """Open the vendors with the provider at the address of ours."""
-    vendors = Vendors(a_key, {dialect.provider: fake.url + dialect.prefix}, patience=patience)
+    vendors = ProviderModels(
+        a_key, {dialect.provider: fake.url + dialect.prefix}, llm_timeouts=llm_timeouts
+    )
     try:
         yield vendors
     finally:

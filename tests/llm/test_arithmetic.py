@@ -11,7 +11,7 @@ from holdfast.llm.offline import (
     UncomputableError,
     UnreadableError,
     calculate,
-    written,
+    format_number,
 )
 
 ZERO = "nothing can be divided by zero"
@@ -51,7 +51,7 @@ DEEP = "it is nested too deeply for me"
     ],
 )
 def test_a_sum_is_computed_exactly(expression: str, text: str) -> None:
-    assert written(calculate(expression)) == text
+    assert format_number(calculate(expression)) == text
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_any_text_is_a_number_or_a_refusal(text: str) -> None:
     except (UnreadableError, UncomputableError):
         return
     assert isinstance(value, Fraction)
-    assert written(value)
+    assert format_number(value)

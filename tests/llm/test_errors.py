@@ -8,7 +8,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from holdfast.llm.provider_models import Patience
+from holdfast.llm.provider_models import LlmTimeouts
 from holdfast.ports import Failed, FailureKind, TextDelta
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import (
@@ -277,7 +277,7 @@ async def test_a_provider_that_falls_silent_is_not_waited_for(
     never = asyncio.Event()
     fake.replies.append(Reply(dialect.stream(Saying(text=("Good ", "day"))), gate=never))
 
-    async with asking(fake, dialect, patience=Patience(silence=0.2)) as vendors:
+    async with asking(fake, dialect, llm_timeouts=LlmTimeouts(silence=0.2)) as vendors:
         deltas = await heard(vendors, a_request(said("Hi"), model=dialect.model))
 
     assert deltas[-1] == Failed(

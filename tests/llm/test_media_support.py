@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.domain.models import model_of
-from holdfast.llm.providers import intake_of
+from holdfast.llm.providers import media_limits_of
 
 PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 PAPERS = {"application/pdf", "text/plain"}
@@ -49,23 +49,23 @@ PAPERS = {"application/pdf", "text/plain"}
     ],
 )
 def test_a_model_takes_what_its_family_is_known_to_take(model: str, types: set[str]) -> None:
-    intake = intake_of(model_of(model))
+    intake = media_limits_of(model_of(model))
 
     assert set(intake.types if intake else ()) == types
 
 
 def test_gemini_sees_reads_and_hears() -> None:
-    intake = intake_of(model_of("gemini:gemini-2.5-flash"))
+    intake = media_limits_of(model_of("gemini:gemini-2.5-flash"))
 
-    assert intake == intake_of(model_of("google:gemini-2.5-flash"))
+    assert intake == media_limits_of(model_of("google:gemini-2.5-flash"))
     assert intake is not None
     assert {"image/heic", "application/pdf", "audio/mpeg", "video/mp4"} <= set(intake.types)
     assert "image/gif" not in intake.types
-    assert intake_of(model_of("google:gemini-embedding-001")) is None
+    assert media_limits_of(model_of("google:gemini-embedding-001")) is None
 
 
 def test_a_picture_for_claude_fits_as_base64_into_what_is_taken() -> None:
-    intake = intake_of(model_of("anthropic:claude-sonnet-4-5"))
+    intake = media_limits_of(model_of("anthropic:claude-sonnet-4-5"))
 
     assert intake is not None
     assert intake.types["image/png"] * 4 / 3 == 5 << 20

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.models import OFFLINE, model_of
-from holdfast.llm.offline import Errand, answer, errand_of
+from holdfast.llm.offline import OfflineToolCall, answer, match_tool_call
 from holdfast.llm.providers import PROVIDERS
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.llm.scripted import ScriptedStep
 from holdfast.ports import Failed, FailureKind, LlmTool, TextDelta
 from tests.llm.builders import a_request, a_script, answered, heard, said
@@ -37,9 +37,9 @@ def the_example(folder: Path) -> str:
 )
 async def test_the_example_answers(tmp_path: Path, text: str, ordinal: int, reply: str) -> None:
     model = the_example(tmp_path)
-    Llms().check(model_of(model))
+    ModelRouter().check(model_of(model))
 
-    deltas = await heard(Llms(), a_request(said(text), model=model, ordinal=ordinal))
+    deltas = await heard(ModelRouter(), a_request(said(text), model=model, ordinal=ordinal))
 
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply
 
@@ -47,7 +47,7 @@ async def test_the_example_answers(tmp_path: Path, text: str, ordinal: int, repl
 async def test_the_example_fails_where_it_says_so(tmp_path: Path) -> None:
     request = a_request(said("Hello?"), model=the_example(tmp_path), ordinal=3)
 
-    [failed] = await heard(Llms(), request)
+    [failed] = await heard(ModelRouter(), request)
 
     assert isinstance(failed, Failed)
     assert failed.kind is FailureKind.UNAVAILABLE
@@ -87,9 +87,9 @@ def test_the_offline_model_runs_errands_as_the_page_says(sentence: str, call: st
     offered = (LlmTool(name=name, description="", parameters={}),)
     text = sentence.strip("`")
 
-    found = errand_of(text, replace(a_request(said(text), model=OFFLINE), tools=offered))
+    found = match_tool_call(text, replace(a_request(said(text), model=OFFLINE), tools=offered))
 
-    assert isinstance(found, Errand)
+    assert isinstance(found, OfflineToolCall)
     assert found.tool == name
 
 

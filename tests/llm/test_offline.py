@@ -8,7 +8,7 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.llm.offline import HELP, NOTE, answer
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.ports import Failed, FailureKind, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, answered, heard, said
 
@@ -128,7 +128,7 @@ def test_any_text_gets_the_same_answer_twice(text: str) -> None:
 async def test_it_streams_word_by_word_and_counts() -> None:
     request = a_request(said("hi"), answered("Hello!"), said("1+1"), model=OFFLINE, system="Be.")
 
-    assert await heard(Llms(), request) == [
+    assert await heard(ModelRouter(), request) == [
         TextDelta(text="1+1 "),
         TextDelta(text="= "),
         TextDelta(text="2"),
@@ -140,10 +140,10 @@ async def test_there_is_only_one_offline_model() -> None:
     told = "There is one offline model, offline:holdfast; choose that."
 
     with pytest.raises(Invalid) as refused:
-        Llms().check(model_of("offline:other"))
+        ModelRouter().check(model_of("offline:other"))
 
     assert (refused.value.code, refused.value.message) == (Code.MODEL_NOT_FOUND, told)
-    assert await heard(Llms(), a_request(said("hi"), model="offline:other")) == [
+    assert await heard(ModelRouter(), a_request(said("hi"), model="offline:other")) == [
         Failed(kind=FailureKind.BAD_REQUEST, message=told)
     ]
-    Llms().check(model_of(OFFLINE))
+    ModelRouter().check(model_of(OFFLINE))

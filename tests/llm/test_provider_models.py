@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.secrets import Secret
-from holdfast.llm.provider_models import Vendors
+from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import PROVIDERS
 from holdfast.ports import Failed, FailureKind, LlmTool, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, heard, said
@@ -35,7 +35,7 @@ async def test_every_provider_answers_by_its_name(fake: FakeProvider, name: str)
     spoken |= {"openai-responses": RESPONSES, "meta": RESPONSES}
     dialect = spoken.get(name, CHAT)
     fake.replies.append(dialect.reply(HELLO))
-    vendors = Vendors(a_key, {PROVIDERS[name].name: fake.url + dialect.prefix})
+    vendors = ProviderModels(a_key, {PROVIDERS[name].name: fake.url + dialect.prefix})
 
     deltas = await heard(vendors, a_request(said("Hi"), model=f"{name}:some/model"))
     await vendors.aclose()
@@ -64,7 +64,7 @@ async def test_every_provider_is_sent_the_output_limit_by_the_name_it_knows(
     spoken = {"anthropic": MESSAGES, "google": CANDIDATES, "gemini": CANDIDATES}
     dialect = (spoken | {"openai-responses": RESPONSES, "meta": RESPONSES}).get(name, CHAT)
     fake.replies.append(dialect.reply(HELLO))
-    vendors = Vendors(a_key, {PROVIDERS[name].name: fake.url + dialect.prefix})
+    vendors = ProviderModels(a_key, {PROVIDERS[name].name: fake.url + dialect.prefix})
     request = replace(a_request(said("Hi"), model=f"{name}:some/model"), max_tokens=1_234)
 
     await heard(vendors, request)
@@ -143,7 +143,7 @@ async def test_without_a_key_nothing_is_sent(dialect: Dialect) -> None:
     name = {"openai-responses": "openai"}.get(dialect.provider, dialect.provider)
     variable = {"google": "GEMINI_API_KEY"}.get(name, f"{name.upper()}_API_KEY")
 
-    assert await heard(Vendors(none), a_request(said("Hi"), model=dialect.model)) == [
+    assert await heard(ProviderModels(none), a_request(said("Hi"), model=dialect.model)) == [
         Failed(
             kind=FailureKind.AUTH,
             message=f"There is no key for {name}; run holdfast key set {name}, or set {variable}.",
@@ -158,7 +158,7 @@ async def test_a_look_up_that_fails_is_told_without_what_it_said(
     async def broken(_: str) -> Secret | None:
         raise RuntimeError(f"the keychain says {KEY}")
 
-    assert await heard(Vendors(broken), a_request(said("Hi"), model=CHAT.model)) == [
+    assert await heard(ProviderModels(broken), a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
             kind=FailureKind.AUTH,
             message="The key for openai could not be looked up; "
@@ -174,7 +174,7 @@ async def test_a_key_that_cannot_be_one_is_not_sent(value: str) -> None:
     async def odd(_: str) -> Secret | None:
         return Secret(value)
 
-    assert await heard(Vendors(odd), a_request(said("Hi"), model=CHAT.model)) == [
+    assert await heard(ProviderModels(odd), a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
             kind=FailureKind.AUTH,
             message="The key for openai holds characters that no key has; "
@@ -192,7 +192,7 @@ async def test_whose_key_is_looked_up(fake: FakeProvider) -> None:
         return None
 
     for model in ("openai:a", "openai-responses:a", "gemini:a", "google:a", "anthropic:a"):
-        await heard(Vendors(noting), a_request(said("Hi"), model=model))
+        await heard(ProviderModels(noting), a_request(said("Hi"), model=model))
 
     assert asked == ["openai", "openai", "google", "google", "anthropic"]
 
@@ -204,7 +204,7 @@ async def test_a_key_is_looked_up_for_each_request(fake: FakeProvider) -> None:
         return Secret(next(keys))
 
     fake.replies += [CHAT.reply(HELLO), CHAT.reply(HELLO)]
-    vendors = Vendors(changing, {"openai": fake.url + CHAT.prefix})
+    vendors = ProviderModels(changing, {"openai": fake.url + CHAT.prefix})
     for _ in range(2):
         await heard(vendors, a_request(said("Hi"), model=CHAT.model))
     await vendors.aclose()
@@ -220,7 +220,7 @@ async def test_a_local_model_needs_no_key(fake: FakeProvider) -> None:
         return None
 
     fake.replies.append(CHAT.reply(HELLO))
-    vendors = Vendors(none, {"ollama": f"{fake.url}/v1"})
+    vendors = ProviderModels(none, {"ollama": f"{fake.url}/v1"})
 
     deltas = await heard(vendors, a_request(said("Hi"), model="ollama:qwen3:8b"))
     await vendors.aclose()
@@ -234,7 +234,7 @@ async def test_a_package_that_is_not_installed_is_told_with_its_name(
 ) -> None:
     # Python's own way to say that there is none.
     monkeypatch.setitem(sys.modules, "pydantic_ai.providers.anthropic", None)
-    vendors = Vendors(a_key)
+    vendors = ProviderModels(a_key)
 
     deltas = await heard(vendors, a_request(said("Hi"), model=MESSAGES.model))
     await vendors.aclose()
@@ -249,7 +249,7 @@ async def test_a_package_that_is_not_installed_is_told_with_its_name(
 
 
 async def test_azure_has_to_be_told_where_it_is() -> None:
-    assert await heard(Vendors(a_key), a_request(said("Hi"), model="azure:mine")) == [
+    assert await heard(ProviderModels(a_key), a_request(said("Hi"), model="azure:mine")) == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
             message="There is no address for azure; set AZURE_OPENAI_ENDPOINT.",
@@ -281,7 +281,7 @@ async def test_a_model_without_tools_is_not_offered_any(fake: FakeProvider) -> N
     ["no address", "api.openai.com", "ftp://x/v1", "http://[::1", "http:///v1", "http://\x00"],
 )
 async def test_an_address_that_is_none_is_told_before_anything_is_sent(base_url: str) -> None:
-    vendors = Vendors(a_key, {"openai": base_url})
+    vendors = ProviderModels(a_key, {"openai": base_url})
 
     assert await heard(vendors, a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
@@ -369,7 +369,7 @@ async def test_several_answers_may_be_left_in_the_middle(
 async def test_a_name_that_the_provider_cannot_have_is_told_before_anything_is_sent(
     fake: FakeProvider,
 ) -> None:
-    vendors = Vendors(a_key, {"openrouter": f"{fake.url}/v1"})
+    vendors = ProviderModels(a_key, {"openrouter": f"{fake.url}/v1"})
 
     deltas = await heard(vendors, a_request(said("Hi"), model="openrouter:no-vendor-in-it"))
     await vendors.aclose()

@@ -2,7 +2,13 @@
 
 import pytest
 
-from holdfast.llm.providers import COMPATIBLE, KEY_VARIABLES, PROVIDERS, base_urls, nearest
+from holdfast.llm.providers import (
+    COMPATIBLE,
+    KEY_VARIABLES,
+    PROVIDERS,
+    base_urls,
+    nearest_name,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -77,4 +83,4 @@ def test_an_alias_is_the_provider_itself() -> None:
     [("opnai", "openai"), ("OpenAI", "openai"), ("claude", None), ("sk-0123456789abcdef", None)],
 )
 def test_the_nearest_name_is_one_that_looks_like_it(name: str, close: str | None) -> None:
-    assert nearest(name, tuple(PROVIDERS)) == close
+    assert nearest_name(name, tuple(PROVIDERS)) == close

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Prices, model_of
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.ports import Failed, FailureKind
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import Dialect, Saying
@@ -21,7 +21,7 @@ async def test_a_provider_is_asked_through_the_door(fake: FakeProvider, dialect:
     request = a_request(said("hi"), model=dialect.model)
 
     async with asking(fake, dialect) as vendors:
-        through = await heard(Llms(vendors), request)
+        through = await heard(ModelRouter(vendors), request)
         fake.replies.append(dialect.reply(Saying(text=("Hello",))))
         directly = await heard(vendors, request)
 
@@ -29,7 +29,7 @@ async def test_a_provider_is_asked_through_the_door(fake: FakeProvider, dialect:
 
 
 async def test_without_vendors_there_are_no_keys() -> None:
-    assert await heard(Llms(), a_request(said("hi"), model="openai:some-model")) == [
+    assert await heard(ModelRouter(), a_request(said("hi"), model="openai:some-model")) == [
         Failed(
             kind=FailureKind.AUTH,
             message="There is no key for openai; "
@@ -40,7 +40,7 @@ async def test_without_vendors_there_are_no_keys() -> None:
 
 
 async def test_a_provider_that_nobody_knows_is_a_failure_and_not_named() -> None:
-    assert await heard(Llms(), a_request(said("hi"), model=f"{PASTED}:some-model")) == [
+    assert await heard(ModelRouter(), a_request(said("hi"), model=f"{PASTED}:some-model")) == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
             message="Holdfast does not know the model's provider; "
@@ -52,7 +52,7 @@ async def test_a_provider_that_nobody_knows_is_a_failure_and_not_named() -> None
 
 @pytest.mark.parametrize("model", ["openai:some-model", "gemini:x", "ollama:qwen3:8b"])
 def test_a_provider_without_a_key_passes_the_check_because_it_may_get_one(model: str) -> None:
-    Llms().check(model_of(model))
+    ModelRouter().check(model_of(model))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_check_refuses_an_unknown_provider_and_names_the_nearest(
     model: str, nearest: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        Llms().check(model_of(model))
+        ModelRouter().check(model_of(model))
 
     assert refused.value.body() == {
         "error": Code.UNKNOWN_MODEL,
@@ -74,7 +74,7 @@ def test_the_check_refuses_an_unknown_provider_and_names_the_nearest(
 
 def test_the_check_does_not_repeat_what_may_be_a_key() -> None:
     with pytest.raises(Invalid) as refused:
-        Llms().check(model_of(f"{PASTED}:some-model"))
+        ModelRouter().check(model_of(f"{PASTED}:some-model"))
 
     assert "canary" not in str(refused.value.body())
     assert "known are alibaba, anthropic," in refused.value.message
@@ -83,7 +83,7 @@ def test_the_check_does_not_repeat_what_may_be_a_key() -> None:
 def test_a_model_is_described_with_its_prices_and_its_window() -> None:
     model = model_of("openai:gpt-4o")
 
-    described = Llms().describe(model)
+    described = ModelRouter().describe(model)
 
     assert (described.id, described.ref) == (model.id, model.ref)
     assert described.context_window == 128_000
@@ -97,11 +97,11 @@ def test_a_model_is_described_with_its_prices_and_its_window() -> None:
 
 @pytest.mark.parametrize("model", ["scripted:x.yaml", "openai:nobodys-model"])
 def test_a_model_that_nobody_has_a_price_for_stays_as_it_is(model: str) -> None:
-    assert Llms().describe(model_of(model)) == model_of(model)
+    assert ModelRouter().describe(model_of(model)) == model_of(model)
 
 
 async def test_the_door_closes_the_connections_behind_it() -> None:
-    llms = Llms()
+    llms = ModelRouter()
     await heard(llms, a_request(said("hi"), model="openai:some-model"))
 
     await llms.aclose()

@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import model_of
-from holdfast.llm.router import Llms
+from holdfast.llm.router import ModelRouter
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -46,7 +46,7 @@ def texts(*words: str) -> list[LlmDelta]:
 async def test_a_text_is_streamed_word_by_word_and_counted(tmp_path: Path) -> None:
     model = a_script(tmp_path, "- text: |\n    Good  day,\n    you.\n")
 
-    deltas = await heard(Llms(), a_request(HELLO, model=model, system="Be kind, always."))
+    deltas = await heard(ModelRouter(), a_request(HELLO, model=model, system="Be kind, always."))
 
     assert deltas == [*texts("Good  ", "day,\n", "you.\n"), stopped(input=5, output=3)]
 
@@ -54,7 +54,7 @@ async def test_a_text_is_streamed_word_by_word_and_counted(tmp_path: Path) -> No
 async def test_reasoning_comes_first_and_counts_as_output(tmp_path: Path) -> None:
     model = a_script(tmp_path, "- {reasoning: let me see, text: Yes.}")
 
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
         ReasoningDelta(text="let "),
         ReasoningDelta(text="me "),
         ReasoningDelta(text="see"),
@@ -73,7 +73,7 @@ async def test_chunks_decide_how_often_the_text_is_cut(
 ) -> None:
     model = a_script(tmp_path, f"- {{text: abcdef, chunks: {chunks}}}")
 
-    deltas = await heard(Llms(), a_request(HELLO, model=model))
+    deltas = await heard(ModelRouter(), a_request(HELLO, model=model))
 
     assert deltas == [*texts(*pieces), stopped(output=1)]
 
@@ -82,7 +82,7 @@ async def test_chunks_decide_how_often_the_text_is_cut(
 async def test_an_answer_may_be_empty(tmp_path: Path, step: str) -> None:
     model = a_script(tmp_path, f"- {step}")
 
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [stopped()]
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [stopped()]
 
 
 async def test_calls_are_streamed_with_ids_that_are_made_where_none_is_free(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_calls_are_streamed_with_ids_that_are_made_where_none_is_free(tmp_
     )
     request = a_request(HELLO, *called("used", result="x"), model=model, ordinal=1)
 
-    assert await heard(Llms(), request) == [
+    assert await heard(ModelRouter(), request) == [
         TextDelta(text="Looking."),
         CallStarted(id="mine", name="look"),
         CallArguments(id="mine", text='{"path":"a b"}'),
@@ -118,7 +118,7 @@ async def test_every_kind_of_failure_can_be_scripted(tmp_path: Path, kind: Failu
     model = a_script(tmp_path, f"- error: {kind}")
 
     message = f"The script answers this request with the failure {kind}."
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
         Failed(kind=kind, message=message)
     ]
 
@@ -127,7 +127,7 @@ async def test_an_error_may_follow_text_and_carry_status_and_retry_after(tmp_pat
     error = "{kind: rate_limit, status: 429, retry_after: 2.5}"
     model = a_script(tmp_path, f"- {{text: Half, error: {error}}}")
 
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
         TextDelta(text="Half"),
         Failed(
             kind=FailureKind.RATE_LIMIT,
@@ -142,7 +142,7 @@ async def test_a_given_usage_is_reported_as_it_stands(tmp_path: Path) -> None:
     usage = "{input: 7, output: 5, cache_read: 3, cache_write: 2, reasoning: 1}"
     model = a_script(tmp_path, f"- {{text: Hi, usage: {usage}}}")
 
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
         TextDelta(text="Hi"),
         Stopped(
             reason=StepStop.STOP,
@@ -152,7 +152,7 @@ async def test_a_given_usage_is_reported_as_it_stands(tmp_path: Path) -> None:
 
 
 async def answer_to(model: str, *messages: Any, ordinal: int) -> str:
-    deltas = await heard(Llms(), a_request(*messages, model=model, ordinal=ordinal))
+    deltas = await heard(ModelRouter(), a_request(*messages, model=model, ordinal=ordinal))
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
@@ -167,7 +167,7 @@ async def test_the_nth_request_gets_the_nth_step_with_repeats_counted(tmp_path: 
 async def test_a_request_beyond_the_last_step_fails_naming_file_and_place(tmp_path: Path) -> None:
     model = a_script(tmp_path, "- {text: a, repeat: 2}")
 
-    deltas = await heard(Llms(), a_request(HELLO, model=model, ordinal=3))
+    deltas = await heard(ModelRouter(), a_request(HELLO, model=model, ordinal=3))
 
     assert deltas == [
         Failed(
@@ -225,7 +225,7 @@ async def test_a_json_file_is_a_script_too(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    llm = Llms()
+    llm = ModelRouter()
     model = a_script(tmp_path, "- text: old")
     request = a_request(HELLO, model=model)
     before = await heard(llm, request)
@@ -238,7 +238,7 @@ async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_many_scripts_can_be_played_by_one_model(tmp_path: Path) -> None:
-    llm = Llms()
+    llm = ModelRouter()
 
     for number in range(70):
         model = a_script(tmp_path, f"- text: '{number}'", name=f"{number}.yaml")
@@ -256,7 +256,7 @@ class TestDelay:
 
     async def test_a_delay_passes_before_the_first_byte(self, tmp_path: Path) -> None:
         model = a_script(tmp_path, "- {text: late, delay_ms: 90000}")
-        llm = Llms()
+        llm = ModelRouter()
         llm.check(model_of(model))
         start = asyncio.get_running_loop().time()
 
@@ -363,14 +363,14 @@ async def test_a_faulty_script_is_refused_when_checked_and_fails_the_request(
     message = f"The script {where}: {problem}. Correct the file or choose another model."
 
     with pytest.raises(Invalid) as refused:
-        Llms().check(model_of(model))
+        ModelRouter().check(model_of(model))
 
     assert refused.value.body() == {
         "error": Code.SCRIPT_INVALID,
         "message": message,
         "details": {"file": str(tmp_path / name), "place": place},
     }
-    assert await heard(Llms(), a_request(HELLO, model=model)) == [
+    assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
         Failed(kind=FailureKind.BAD_REQUEST, message=message)
     ]
 
@@ -406,7 +406,7 @@ async def test_what_cannot_be_read_is_refused(
     name = unreadable(tmp_path, case)
 
     with pytest.raises(Invalid) as refused:
-        Llms().check(model_of(f"scripted:{name}"))
+        ModelRouter().check(model_of(f"scripted:{name}"))
 
     where = f"{name}, {place}" if place else name
     assert (refused.value.code, refused.value.message) == (
@@ -416,15 +416,15 @@ async def test_what_cannot_be_read_is_refused(
 
 
 def test_a_sound_script_passes_the_check(tmp_path: Path) -> None:
-    Llms().check(model_of(a_script(tmp_path, RULES)))
+    ModelRouter().check(model_of(a_script(tmp_path, RULES)))
 
 
 def test_a_json_script_is_played_without_the_yaml_package(tmp_path: Path) -> None:
     model = a_script(tmp_path, '[{"text": "a"}]', name="script.json")
     program = (
         "import sys; from holdfast.domain.models import model_of; "
-        "from holdfast.llm.router import Llms; "
-        f"Llms().check(model_of({model!r})); print('ruamel' in str(sorted(sys.modules)))"
+        "from holdfast.llm.router import ModelRouter; "
+        f"ModelRouter().check(model_of({model!r})); print('ruamel' in str(sorted(sys.modules)))"
     )
 
     run = subprocess.run(

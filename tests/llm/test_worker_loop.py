@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.llm.provider_models import Aside
+from holdfast.llm.provider_models import WorkerLoop
 
 pytestmark = pytest.mark.anyio
 
@@ -17,9 +17,9 @@ async def nothing() -> None:
 
 
 @pytest.fixture
-async def aside() -> AsyncIterator[Aside]:
+async def aside() -> AsyncIterator[WorkerLoop]:
     """Run a second loop until the test ends."""
-    second = Aside()
+    second = WorkerLoop()
     yield second
     await second.aclose(nothing)
 
@@ -29,13 +29,13 @@ async def count(most: int) -> AsyncGenerator[int, None]:
         yield number
 
 
-async def test_everything_comes_in_its_order(aside: Aside) -> None:
+async def test_everything_comes_in_its_order(aside: WorkerLoop) -> None:
     heard = [number async for number in aside.stream(lambda: count(2_000))]
 
     assert heard == list(range(2_000))
 
 
-async def test_it_runs_in_one_task_of_another_thread(aside: Aside) -> None:
+async def test_it_runs_in_one_task_of_another_thread(aside: WorkerLoop) -> None:
     async def where() -> AsyncGenerator[tuple[str, asyncio.Task[None] | None], None]:
         try:
             yield threading.current_thread().name, asyncio.current_task()
@@ -50,7 +50,7 @@ async def test_it_runs_in_one_task_of_another_thread(aside: Aside) -> None:
     assert told[0][0] == "holdfast-llm"
 
 
-async def test_what_takes_long_there_does_not_hold_up_this_loop(aside: Aside) -> None:
+async def test_what_takes_long_there_does_not_hold_up_this_loop(aside: WorkerLoop) -> None:
     go_on = threading.Event()
 
     async def busy() -> AsyncGenerator[str, None]:
@@ -66,7 +66,7 @@ async def test_what_takes_long_there_does_not_hold_up_this_loop(aside: Aside) ->
     assert await listening == "done"
 
 
-async def test_an_error_there_is_raised_here_after_what_came_before(aside: Aside) -> None:
+async def test_an_error_there_is_raised_here_after_what_came_before(aside: WorkerLoop) -> None:
     async def failing() -> AsyncGenerator[str, None]:
         yield "first"
         raise ValueError("no")
@@ -79,7 +79,7 @@ async def test_an_error_there_is_raised_here_after_what_came_before(aside: Aside
     assert first == "first"
 
 
-async def test_closing_here_has_closed_there(aside: Aside) -> None:
+async def test_closing_here_has_closed_there(aside: WorkerLoop) -> None:
     closed = []
 
     async def endless() -> AsyncGenerator[int, None]:
@@ -96,7 +96,7 @@ async def test_closing_here_has_closed_there(aside: Aside) -> None:
     assert closed == ["closed"]
 
 
-async def test_cancelling_here_has_cancelled_there(aside: Aside) -> None:
+async def test_cancelling_here_has_cancelled_there(aside: WorkerLoop) -> None:
     begun, told = threading.Event(), []
 
     async def waiting() -> AsyncGenerator[int, None]:
@@ -121,7 +121,7 @@ async def test_cancelling_here_has_cancelled_there(aside: Aside) -> None:
     assert told == ["cancelled"]
 
 
-async def test_it_does_not_run_ahead_of_who_listens(aside: Aside) -> None:
+async def test_it_does_not_run_ahead_of_who_listens(aside: WorkerLoop) -> None:
     yielded = []
 
     async def eager() -> AsyncGenerator[int, None]:
@@ -138,7 +138,7 @@ async def test_it_does_not_run_ahead_of_who_listens(aside: Aside) -> None:
     assert [0, *rest] == list(range(10_000))
 
 
-async def test_when_it_is_closed_what_still_runs_there_ends(aside: Aside) -> None:
+async def test_when_it_is_closed_what_still_runs_there_ends(aside: WorkerLoop) -> None:
     async def waiting() -> AsyncGenerator[int, None]:
         yield 1
         await asyncio.Event().wait()
@@ -150,7 +150,7 @@ async def test_when_it_is_closed_what_still_runs_there_ends(aside: Aside) -> Non
     assert [first, *[number async for number in stream]] == [1]
 
 
-async def test_it_can_be_used_again_after_it_was_closed(aside: Aside) -> None:
+async def test_it_can_be_used_again_after_it_was_closed(aside: WorkerLoop) -> None:
     for _ in range(2):
         assert [number async for number in aside.stream(lambda: count(3))] == [0, 1, 2]
         await aside.aclose(nothing)
@@ -162,6 +162,6 @@ async def test_closing_what_was_never_used_does_nothing() -> None:
     async def last() -> None:
         asked.append("last")
 
-    await Aside().aclose(last)
+    await WorkerLoop().aclose(last)
 
     assert asked == []

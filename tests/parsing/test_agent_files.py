@@ -23,7 +23,7 @@ from holdfast.domain.tools import ToolSpec
 from holdfast.parsing.agent_files import (
     AgentFile,
     FileModel,
-    agent_of,
+    build_agent,
     find_agent_file,
     parse_agent,
     read_agent_file,
@@ -135,9 +135,9 @@ def test_a_file_needs_four_keys() -> None:
 def test_an_agent_inside_of_another_file_is_held_to_the_same_rules() -> None:
     entry = {"id": "a", "model": "m", "provider": "p", "system_prompt": "x"}
 
-    assert agent_of(entry, where="flow.yaml, agents[0]").slug == "a"
+    assert build_agent(entry, where="flow.yaml, agents[0]").slug == "a"
     with pytest.raises(Invalid) as caught:
-        agent_of({**entry, "color": "red"}, where="flow.yaml, agents[0]")
+        build_agent({**entry, "color": "red"}, where="flow.yaml, agents[0]")
 
     assert caught.value.body() == {
         "error": "agent_invalid",
@@ -267,7 +267,7 @@ def test_a_broken_rule_is_named_by_its_path(change: dict[str, Any], fields: list
     raw = {"id": "a", "model": "m", "provider": "p", "system_prompt": "x", **change}
 
     with pytest.raises(Invalid) as caught:
-        agent_of(raw, where="a.agent.yaml")
+        build_agent(raw, where="a.agent.yaml")
 
     body = caught.value.body()
     assert (body["error"], body["details"]) == (

@@ -9,9 +9,9 @@ import pytest
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.parsing.workflow_files import (
+    build_workflow,
     parse_workflow,
     read_workflow,
-    workflow_of,
     write_workflow,
 )
 from holdfast.parsing.yaml import LARGEST
@@ -39,14 +39,14 @@ def with_(path: str, value: Any, base: dict[str, Any] = WHOLE) -> dict[str, Any]
 def refused(document: Any) -> Invalid:
     """Return how a document is refused."""
     with pytest.raises(Invalid) as error:
-        workflow_of(document, where="it")
+        build_workflow(document, where="it")
     return error.value
 
 
 @demands("S0-461")
 @pytest.mark.parametrize("document", [LEAST, WHOLE])
 def test_a_workflow_is_read_and_written_the_same(document: dict[str, Any]) -> None:
-    text = write_workflow(workflow_of(document, where="it"))
+    text = write_workflow(build_workflow(document, where="it"))
 
     assert parse_workflow(text, where="it").document == document
     assert write_workflow(parse_workflow(text, where="it")) == text
@@ -172,7 +172,7 @@ def test_a_managed_secret_is_known_by_the_scrubber() -> None:
     scrubber = Scrubber([("door", Secret("correct-horse-battery"))])
 
     with pytest.raises(Invalid) as error:
-        workflow_of(leaking, where="it", scrubber=scrubber)
+        build_workflow(leaking, where="it", scrubber=scrubber)
     assert error.value.code is Code.SECRET_IN_FILE
     assert "correct-horse" not in error.value.message
 
@@ -202,7 +202,7 @@ def test_what_is_no_yaml_of_ours_is_refused_with_its_place(
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.relavium.yaml"
-    file.write_text(write_workflow(workflow_of(WHOLE, where="it")))
+    file.write_text(write_workflow(build_workflow(WHOLE, where="it")))
 
     assert read_workflow(file).document == WHOLE
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.parsing.workflow_files import secret_places, workflow_of
+from holdfast.parsing.workflow_files import build_workflow, find_secret_leaks
 from tests.parsing.workflows import WHOLE
 
 
@@ -49,7 +49,7 @@ def test_a_secret_is_refused_by_any_way(text: str) -> None:
     )
 
     with pytest.raises(Invalid) as error:
-        workflow_of(document, where="it")
+        build_workflow(document, where="it")
 
     assert error.value.code is Code.SECRET_INTERPOLATION
     assert error.value.details["fields"] == ["workflow.nodes[1].prompt_template"]
@@ -69,7 +69,7 @@ def test_a_secret_is_refused_by_any_way(text: str) -> None:
     ],
 )
 def test_what_is_no_secret_is_left_alone(text: str) -> None:
-    assert workflow_of(asking(text), where="it").nodes["think"]["prompt_template"] == text
+    assert build_workflow(asking(text), where="it").nodes["think"]["prompt_template"] == text
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_every_text_that_is_read_or_run_is_looked_at(place: str, value: str) -> 
     body["nodes"][5]["transform"] = value if "transform" in place else "x"
     body["tools"]["allowedCommands"] = [value if "tools" in place else "x"]
 
-    assert secret_places(body) == [place]
+    assert find_secret_leaks(body) == [place]
 
 
 def test_a_long_detour_takes_no_long_time() -> None:
@@ -94,6 +94,6 @@ def test_a_long_detour_takes_no_long_time() -> None:
     context = [(f"k{n}", f"{{{{ctx.k{n + 1}}}}}") for n in range(count)]
     context.append((f"k{count}", "{{secrets.x}}"))
 
-    assert secret_places(asking("{{ctx.k0}}", context)["workflow"]) == [
+    assert find_secret_leaks(asking("{{ctx.k0}}", context)["workflow"]) == [
         "workflow.nodes[1].prompt_template"
     ]

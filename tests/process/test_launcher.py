@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from holdfast.process import child as proces_child
-from holdfast.process.child import NotStarted
+from holdfast.process.child import ChildNotStarted
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means, Namespaces
 from tests.tools.process_fixture import PYTHON, marked, order, python
@@ -217,7 +217,7 @@ async def test_a_flood_costs_no_more_memory_than_is_kept(
 async def test_what_cannot_be_started_is_told(
     launcher: Launcher, tmp_path: Path, argv: tuple[str, ...], stage: str
 ) -> None:
-    with pytest.raises(NotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await launcher.run(order(argv, tmp_path), time_limit=20)
 
     assert refused.value.stage == stage
@@ -234,7 +234,7 @@ async def test_another_program_than_the_one_agreed_to_is_not_started(
     agreed = order((str(program),), tmp_path, program_identity=identity)
     program.write_text(f"#!{PYTHON}\nopen('ran', 'a')\n")
 
-    with pytest.raises(NotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await launcher.run(agreed, time_limit=20)
 
     assert refused.value.stage == "program-changed"
@@ -251,7 +251,7 @@ async def test_another_folder_than_the_one_agreed_to_is_not_entered(
     folder.rename(tmp_path / "elsewhere")
     folder.mkdir()
 
-    with pytest.raises(NotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await launcher.run(agreed, time_limit=20)
 
     assert refused.value.stage == "folder-changed"
@@ -322,7 +322,7 @@ async def test_a_supervisor_that_says_nothing_is_no_success(tmp_path: Path) -> N
     child = await Launcher().start(python("import time; time.sleep(600)", tmp_path))
 
     child._kill()
-    with pytest.raises(NotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await child.ended()
     await child.close()
 

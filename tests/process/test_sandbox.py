@@ -13,9 +13,16 @@ import pytest
 from holdfast.domain.tools import FsTier
 from holdfast.process import landlock as proces_landlock
 from holdfast.process import seccomp as proces_seccomp
-from holdfast.process.child import NotStarted
+from holdfast.process.child import ChildNotStarted
 from holdfast.process.launcher import Launcher, _without
-from holdfast.process.sandbox import Bounds, Confinement, Means, Namespaces, orders, strength
+from holdfast.process.sandbox import (
+    Bounds,
+    Confinement,
+    Means,
+    Namespaces,
+    describe_strength,
+    sandbox_order,
+)
 from tests.tools.process_fixture import Workbench, python
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -324,12 +331,12 @@ async def test_processes_are_not_without_number(tmp_path: Path) -> None:
 
 
 def test_the_strength_claims_what_the_means_give_and_nothing_else() -> None:
-    assert strength(ALL).weaker == ()
-    assert len(strength(ALL).active) == 7
-    nothing = strength(Means())
+    assert describe_strength(ALL).weaker == ()
+    assert len(describe_strength(ALL).active) == 7
+    nothing = describe_strength(Means())
     assert nothing.active == ()
     assert len(nothing.weaker) == 7
-    some = strength(Means(landlock=3, seccomp=True))
+    some = describe_strength(Means(landlock=3, seccomp=True))
     assert [line for line in some.active if "Landlock 3" in line] != []
     assert [line for line in some.weaker if "namespaces" in line] != []
 
@@ -340,7 +347,7 @@ async def test_what_this_system_can_do_is_found_out_once() -> None:
     first, second = await launcher.means(), await launcher.means()
 
     assert first is second
-    assert await launcher.strength() == strength(first)
+    assert await launcher.strength() == describe_strength(first)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +362,7 @@ async def test_what_this_system_can_do_is_found_out_once() -> None:
     ],
 )
 def test_a_refused_means_is_done_without(stage: str, left: dict[str, object]) -> None:
-    less = _without(ALL, NotStarted(stage, 1))
+    less = _without(ALL, ChildNotStarted(stage, 1))
 
     assert {name: getattr(less, name) for name in left} == left
 
@@ -363,13 +370,13 @@ def test_a_refused_means_is_done_without(stage: str, left: dict[str, object]) ->
 def test_a_user_without_namespaces_has_none() -> None:
     user = Means(namespaces=Namespaces.USER, mounts=True, network=True, landlock=1, seccomp=True)
 
-    assert _without(user, NotStarted("namespaces", 1)) == Means(landlock=1, seccomp=True)
-    with pytest.raises(NotStarted):
-        _without(user, NotStarted("supervisor"))
+    assert _without(user, ChildNotStarted("namespaces", 1)) == Means(landlock=1, seccomp=True)
+    with pytest.raises(ChildNotStarted):
+        _without(user, ChildNotStarted("supervisor"))
 
 
 def test_an_order_asks_for_no_more_than_the_means_give() -> None:
-    nothing = orders(Confinement(), Means())
+    nothing = sandbox_order(Confinement(), Means())
 
     assert (nothing["unshare"], nothing["mounts"], nothing["rules"], nothing["filter"]) == (
         *(0, None, None),
@@ -380,7 +387,9 @@ def test_an_order_asks_for_no_more_than_the_means_give() -> None:
 def test_shared_folders_are_not_covered_where_one_is_the_workspace() -> None:
     covers = [
         path
-        for path, options, _ in orders(Confinement(writable=("/tmp",)), ALL)["mounts"]["steps"]
+        for path, options, _ in sandbox_order(Confinement(writable=("/tmp",)), ALL)["mounts"][
+            "steps"
+        ]
         if options
     ]
 
@@ -394,7 +403,7 @@ def test_what_lies_below_a_cover_is_put_back_in_the_order_of_paths() -> None:
         hidden=("/var/tmp/work/own",),
     )
 
-    mounts = orders(confinement, ALL)["mounts"]
+    mounts = sandbox_order(confinement, ALL)["mounts"]
 
     assert mounts["writable"] == ["/home/work"]
     steps = [(path, bool(options), own) for path, options, own in mounts["steps"] if "/var" in path]

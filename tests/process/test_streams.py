@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from holdfast.process.streams import Kept
+from holdfast.process.streams import OutputBuffer
 
 
-def kept(content: bytes, most: int, *, step: int = 7) -> Kept:
+def kept(content: bytes, most: int, *, step: int = 7) -> OutputBuffer:
     """Return what is kept of a content that comes in pieces."""
-    output = Kept(most)
+    output = OutputBuffer(most)
     for start in range(0, len(content), step):
         output.add(content[start : start + step])
     return output

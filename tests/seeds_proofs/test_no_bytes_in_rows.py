@@ -13,7 +13,7 @@ from holdfast.domain.messages import ToolCall, ToolResult, media_handle
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.tools.tool import Aim, Tool
+from holdfast.tools.tool import CallPlan, Tool
 from tests.houses import news_until, payloads, played
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, open_tooled, says
@@ -38,8 +38,8 @@ def handled(content: bytes) -> dict[str, Any]:
     return {"mimeType": "image/png", "ref": media_handle(content), "byte_length": size}
 
 
-async def look_only(_: ToolWorkspace, __: Any) -> Aim:
-    return Aim(tool_class=ToolClass.READ)
+async def look_only(_: ToolWorkspace, __: Any) -> CallPlan:
+    return CallPlan(tool_class=ToolClass.READ)
 
 
 async def drawn(_: ToolWorkspace, __: Any, asked: RequestedCall) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from holdfast import keychain
 from holdfast.config import Config
 from holdfast.domain.tools import CATALOGUE
 from holdfast.services.secrets import Secrets
-from holdfast.tools.session_tools import output_tool
+from holdfast.tools.session_tools import read_output_tool
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.wiring import build_toolbox
 from tests.marks import demands
@@ -25,4 +25,4 @@ def test_an_installation_has_every_tool_of_the_catalogue(home: Path) -> None:
 @demands("S0-160")
 def test_a_tool_that_is_registered_twice_is_an_error_at_the_start() -> None:
     with pytest.raises(ValueError, match="read_output is registered twice"):
-        LocalToolbox((output_tool(), output_tool()))
+        LocalToolbox((read_output_tool(), read_output_tool()))

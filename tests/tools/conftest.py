@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.tools.files.openat import Kernel, ask_kernel, walk_beneath
+from holdfast.tools.files.openat import KernelSupport, probe_kernel, walk_beneath
 from tests.tools.file_fixture import Workshop
 
 
@@ -16,9 +16,9 @@ def shop(tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture(params=["kernel", "name by name"])
-def kernel(request: pytest.FixtureRequest) -> Kernel:
+def kernel(request: pytest.FixtureRequest) -> KernelSupport:
     """Be this system's kernel, and one that cannot open beneath a directory by itself."""
-    asked = ask_kernel()
+    asked = probe_kernel()
     return asked if request.param == "kernel" else asked._replace(open_folder=walk_beneath)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.tools.web.connection import WebSettings
-from holdfast.tools.web.ssrf import blocked_because
+from holdfast.tools.web.ssrf import blocked_reason
 from tests.tools.http_hosts import code_of, granting, requested
 
 Case = tuple[str, Sequence[str], Sequence[str]]
@@ -35,7 +35,7 @@ async def asked_for(cases: Sequence[Case], *, is_open: bool) -> None:
         async def resolve(_: str, __: int, found: Sequence[str] = addresses) -> Sequence[str]:
             return found
 
-        judge = (lambda _: None) if is_open else blocked_because
+        judge = (lambda _: None) if is_open else blocked_reason
         given = WebSettings(resolve=resolve, judge=judge, time_limit=0.5)
         codes[code_of(await requested(given, granting(*domains), url=url))] += 1
     print(json.dumps({"codes": codes, "connections": connections}))

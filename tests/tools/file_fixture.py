@@ -16,9 +16,9 @@ from holdfast.ports import (
     Slice,
     ToolWorkspace,
 )
-from holdfast.tools.files.openat import Kernel
+from holdfast.tools.files.openat import KernelSupport
 from holdfast.tools.files.tools import FileSettings, file_tools
-from holdfast.tools.session_tools import checkpoint_tool, output_tool
+from holdfast.tools.session_tools import checkpoint_tool, read_output_tool
 from holdfast.tools.toolbox import LocalToolbox
 
 CANARY = "canary-7f3a"
@@ -51,7 +51,7 @@ class Workshop:
         folder: Path,
         *,
         tier: FsTier = FsTier.SANDBOXED,
-        kernel: Kernel | None = None,
+        kernel: KernelSupport | None = None,
         extra_roots: tuple[str, ...] = (),
     ) -> None:
         self.inside, self.outside = folder / "inside", folder / "outside"
@@ -62,7 +62,7 @@ class Workshop:
         self.shelf = ShelfInMemory()
         settings = FileSettings(protected=(str(self.home),), extra_roots=extra_roots)
         self.toolbox = LocalToolbox(
-            (*file_tools(settings, kernel), output_tool(), checkpoint_tool(lambda: NOW))
+            (*file_tools(settings, kernel), read_output_tool(), checkpoint_tool(lambda: NOW))
         )
         self.place = ToolWorkspace(
             session="s1",

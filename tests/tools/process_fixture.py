@@ -20,7 +20,7 @@ from holdfast.ports import (
     Slice,
     ToolWorkspace,
 )
-from holdfast.process.child import Order
+from holdfast.process.child import ChildOrder
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Bounds, Confinement, Means
 from holdfast.tools.git.tools import git_tools
@@ -158,16 +158,16 @@ class Workbench:
         self.git("commit", "--quiet", "--no-verify", "--message=first")
 
 
-def order(argv: Sequence[str], folder: Path, **more: Any) -> Order:
+def order(argv: Sequence[str], folder: Path, **more: Any) -> ChildOrder:
     """Return an order that reaches one folder."""
     confinement = Confinement(
         readable=(sys.prefix, sys.base_prefix), writable=(str(folder.resolve()),)
     )
     given = {"environment": {"PATH": "/usr/bin:/bin"}, "confinement": confinement, **more}
-    return Order(argv=tuple(argv), program=argv[0], folder=str(folder), **given)
+    return ChildOrder(argv=tuple(argv), program=argv[0], folder=str(folder), **given)
 
 
-def python(source: str, folder: Path, **more: Any) -> Order:
+def python(source: str, folder: Path, **more: Any) -> ChildOrder:
     """Return an order that runs a piece of Python."""
     return order((PYTHON, "-I", "-c", source), folder, **more)
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from holdfast.domain.tools import Grant
-from holdfast.tools.run_command import has_entries, is_allowed, word_matches, words
+from holdfast.tools.run_command import has_entries, is_allowed, split_entry, word_matches
 from tests.marks import demands
 
 EXACT = [
@@ -131,4 +131,4 @@ def test_a_hostile_pattern_takes_no_more_time_than_a_kind_one() -> None:
 
 
 def test_an_entry_is_split_once_as_a_shell_would() -> None:
-    assert words('a "b c" d\\ e \'f"g\'') == ("a", "b c", "d e", 'f"g')
+    assert split_entry('a "b c" d\\ e \'f"g\'') == ("a", "b c", "d e", 'f"g')

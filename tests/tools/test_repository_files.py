@@ -8,23 +8,23 @@ import pytest
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import FileProblem, PlannedWrite
 from holdfast.process.launcher import Launcher
-from holdfast.tools.files.access import Doorkeeper, FileSettings
-from holdfast.tools.files.openat import ask_kernel
-from holdfast.tools.git.status import GitStatus, parsed
+from holdfast.tools.files.access import FileAccess, FileSettings
+from holdfast.tools.files.openat import probe_kernel
+from holdfast.tools.git.status import GitStatus, parse_status
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.repository_files import HostedFiles
+from holdfast.tools.repository_files import LocalRepositoryFiles
 from holdfast.tools.terminal_covers import TerminalCovers
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> HostedFiles:
+def files(tmp_path: Path) -> LocalRepositoryFiles:
     """Have files of an installation whose home is protected."""
     settings = FileSettings(protected=(str(tmp_path / "home"),))
     processes, launcher = ProcessSettings(environment=os.environ), Launcher()
     status, terminals = GitStatus(processes, launcher), TerminalCovers(processes, launcher)
-    return HostedFiles(Doorkeeper(settings, ask_kernel()), status, terminals)
+    return LocalRepositoryFiles(FileAccess(settings, probe_kernel()), status, terminals)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 async def test_what_has_changed_since_it_was_planned_is_not_written(
-    files: HostedFiles, tree: Path
+    files: LocalRepositoryFiles, tree: Path
 ) -> None:
     file = tree / "a.txt"
     planned = await files.plan(str(tree), str(file), "new")
@@ -46,7 +46,9 @@ async def test_what_has_changed_since_it_was_planned_is_not_written(
     assert (caught.value.kind, file.read_text()) == ("failed", "theirs")
 
 
-async def test_a_folder_inside_is_named_by_its_real_path(files: HostedFiles, tree: Path) -> None:
+async def test_a_folder_inside_is_named_by_its_real_path(
+    files: LocalRepositoryFiles, tree: Path
+) -> None:
     (tree / "link").symlink_to("deep")
 
     assert await files.folder(str(tree), f"{tree}/link") == f"{tree}/deep"
@@ -66,7 +68,7 @@ async def test_a_folder_inside_is_named_by_its_real_path(files: HostedFiles, tre
     ],
 )
 async def test_the_most_delicate_file_decides(
-    files: HostedFiles, tree: Path, paths: tuple[str, ...], expected: ToolClass
+    files: LocalRepositoryFiles, tree: Path, paths: tuple[str, ...], expected: ToolClass
 ) -> None:
     whole = tuple(f"{tree}/{path}" for path in paths)
 
@@ -78,7 +80,7 @@ async def test_the_most_delicate_file_decides(
     [("x" * 3, "x" * (8 * 2**20 + 1), "too_large"), ("a/" * 70 + "b", "x", "failed")],
 )
 async def test_what_is_too_much_is_refused(
-    files: HostedFiles, tree: Path, path: str, content: str, kind: str
+    files: LocalRepositoryFiles, tree: Path, path: str, content: str, kind: str
 ) -> None:
     with pytest.raises(FileProblem) as caught:
         await files.plan(str(tree), f"{tree}/{path}", content)
@@ -86,7 +88,7 @@ async def test_what_is_too_much_is_refused(
 
 
 async def test_a_planned_write_tells_what_it_changes_and_what_is_beside_it(
-    files: HostedFiles, tree: Path
+    files: LocalRepositoryFiles, tree: Path
 ) -> None:
     (tree / "a.txt").write_text("old\n")
 
@@ -96,7 +98,7 @@ async def test_a_planned_write_tells_what_it_changes_and_what_is_beside_it(
     assert (await files.plan(str(tree), f"{tree}/Makefile", "all:")).memory is None
 
 
-async def _tried(files: HostedFiles, tree: Path, planned: PlannedWrite) -> list[str]:
+async def _tried(files: LocalRepositoryFiles, tree: Path, planned: PlannedWrite) -> list[str]:
     """Do all that can be done with files, and return how each of it was refused."""
     path, troubles = planned.path, []
     for work in (
@@ -114,7 +116,7 @@ async def _tried(files: HostedFiles, tree: Path, planned: PlannedWrite) -> list[
 @pytest.mark.parametrize("swapped", ["place/tree", "place"])
 @pytest.mark.parametrize("is_seen_late", [False, True])
 async def test_a_repository_that_leads_elsewhere_is_outside(
-    files: HostedFiles,
+    files: LocalRepositoryFiles,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     swapped: str,
@@ -139,7 +141,7 @@ async def test_a_repository_that_leads_elsewhere_is_outside(
     assert found == ["missing" if is_walked else "outside"] * 4
 
 
-async def test_what_is_no_repository_has_no_status(files: HostedFiles, tree: Path) -> None:
+async def test_what_is_no_repository_has_no_status(files: LocalRepositoryFiles, tree: Path) -> None:
     assert await files.status(str(tree)) is None
 
 
@@ -153,7 +155,7 @@ def test_entries_of_every_kind_have_their_paths() -> None:
         "# branch.oid x",
     ]
 
-    assert dict(parsed(entries)) == {
+    assert dict(parse_status(entries)) == {
         "a b.txt": "1 .M N... 100644 100644 100644 aaa bbb",
         "new.txt": "2 R. N... 100644 100644 100644 aaa bbb R100 old.txt",
         "both.txt": "u UU N... 100644 100644 100644 100644 aaa bbb ccc",

@@ -14,10 +14,10 @@ import pytest
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, Grant, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.process.child import NotStarted
+from holdfast.process.child import ChildNotStarted
 from holdfast.process.environment import child_environment, restricted_path
-from holdfast.process.executables import executables, find_program, needed_by
-from holdfast.tools.run_command import not_started, shown
+from holdfast.process.executables import executables, find_executable, readable_for
+from holdfast.tools.run_command import format_call, start_failure
 from tests.marks import demands
 from tests.tools.process_fixture import PYTHON, Workbench, codes, marked
 
@@ -311,8 +311,8 @@ async def test_too_many_words_are_too_large(bench: Workbench) -> None:
 
 
 def test_trouble_with_the_confinement_is_not_the_commands_fault() -> None:
-    changed = not_started(NotStarted("folder-changed"), "ls")
-    confined = not_started(NotStarted("mounts", 1), "ls")
+    changed = start_failure(ChildNotStarted("folder-changed"), "ls")
+    confined = start_failure(ChildNotStarted("mounts", 1), "ls")
 
     assert (changed.code, confined.code) == ("target_changed", "unavailable")
     assert confined.message == "The process could not be confined here: mounts (EPERM)."
@@ -321,7 +321,7 @@ def test_trouble_with_the_confinement_is_not_the_commands_fault() -> None:
 def test_what_is_shown_can_be_read_in_one_way_only() -> None:
     calls = [("a", "b"), ("a b",), ('a" "b',), ("a\\", "b"), ('a\\"', "b"), ("a\\nb",), ("a\nb",)]
 
-    assert len({shown(call) for call in calls}) == len(calls)
+    assert len({format_call(call) for call in calls}) == len(calls)
 
 
 def test_an_environment_holds_the_listed_names_only(tmp_path: Path) -> None:
@@ -385,16 +385,16 @@ def test_a_program_brings_what_it_needs_to_read(tmp_path: Path) -> None:
     (environment / "python").symlink_to(interpreter)
     (tmp_path / "root/venv/bin").mkdir(parents=True)
     (tmp_path / "root/venv/bin/python").symlink_to(script)
-    found = find_program(str(script), path=(), folder="/")
+    found = find_executable(str(script), path=(), folder="/")
     assert found is not None
 
-    needed = needed_by(found, path=(), roots=(str(tmp_path / "root"),))
+    needed = readable_for(found, path=(), roots=(str(tmp_path / "root"),))
 
     assert {str(script), str(interpreter), f"{installed}/bin", f"{installed}/lib"} <= set(needed)
     assert str(tmp_path) not in needed
-    assert find_program("script", path=(str(tmp_path),), folder="/") == found
-    assert find_program("..", path=(str(tmp_path),), folder="/") is None
-    assert find_program(str(tmp_path), path=(), folder="/") is None
+    assert find_executable("script", path=(str(tmp_path),), folder="/") == found
+    assert find_executable("..", path=(str(tmp_path),), folder="/") is None
+    assert find_executable(str(tmp_path), path=(), folder="/") is None
 
 
 def test_the_home_of_all_data_is_not_part_of_an_installation(tmp_path: Path) -> None:
@@ -402,10 +402,10 @@ def test_the_home_of_all_data_is_not_part_of_an_installation(tmp_path: Path) -> 
     programs.mkdir(parents=True)
     (programs / "tool").write_bytes(b"")
     (programs / "tool").chmod(0o700)
-    found = find_program("tool", path=(str(programs),), folder="/")
+    found = find_executable("tool", path=(str(programs),), folder="/")
     assert found is not None
 
-    needed = needed_by(found, path=(str(programs),), roots=())
+    needed = readable_for(found, path=(str(programs),), roots=())
 
     assert f"{tmp_path}/.local/lib" in needed
     assert f"{tmp_path}/.local/share" not in needed

@@ -12,7 +12,13 @@ from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.text import is_small
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
-from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered, nothing_to_ask
+from holdfast.tools.tool import (
+    CallPlan,
+    Tool,
+    ToolFailure,
+    UnansweredRequest,
+    plan_read_only,
+)
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.file_fixture import Workshop
 from tests.tools.http_hosts import a_place, asked
@@ -36,7 +42,7 @@ async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) 
         description="Tells.",
         arguments=Nothing,
         effect=lambda _: Effect.PURE,
-        plan=nothing_to_ask,
+        plan=plan_read_only,
         act=act,
     )
     scrubber = Scrubber([("key", Secret(CANARY))])
@@ -53,14 +59,14 @@ async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) 
     assert is_small(told) is (size == 10)
 
 
-def failing(plan: ToolTrouble | None, act: ToolTrouble, effect: Effect) -> LocalToolbox:
+def failing(plan: ToolFailure | None, act: ToolFailure, effect: Effect) -> LocalToolbox:
     """Return a toolbox with a tool that cannot do it, and somebody who knows a secret."""
 
-    async def planned(_: ToolWorkspace, __: Nothing) -> Aim:
+    async def planned(_: ToolWorkspace, __: Nothing) -> CallPlan:
         if plan is not None:
             raise plan
         question, preview = f"with {CANARY}?", {"host": CANARY}
-        return Aim(tool_class=ToolClass.EGRESS, question=question, preview=preview)
+        return CallPlan(tool_class=ToolClass.EGRESS, question=question, preview=preview)
 
     async def acted(_: ToolWorkspace, __: Nothing, ___: RequestedCall) -> Any:
         raise act
@@ -79,7 +85,7 @@ def failing(plan: ToolTrouble | None, act: ToolTrouble, effect: Effect) -> Local
 
 async def test_no_secret_leaves_the_toolbox_in_a_question_or_in_an_error() -> None:
     place = a_place(tools=frozenset({"tell"}))
-    trouble = ToolTrouble(ResultCode.FAILED, f"{CANARY} is refused.")
+    trouble = ToolFailure(ResultCode.FAILED, f"{CANARY} is refused.")
     refusing = failing(trouble, trouble, Effect.UNSAFE)
     asking = failing(None, trouble, Effect.UNSAFE)
 
@@ -97,7 +103,7 @@ async def test_no_secret_leaves_the_toolbox_in_a_question_or_in_an_error() -> No
 @pytest.mark.parametrize("effect", Effect)
 async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Effect) -> None:
     place = a_place(tools=frozenset({"tell"}))
-    toolbox = failing(None, Unanswered(ResultCode.TIMEOUT, "It took too long."), effect)
+    toolbox = failing(None, UnansweredRequest(ResultCode.TIMEOUT, "It took too long."), effect)
     planned = await toolbox.plan(place, asked("tell"))
     assert isinstance(planned, PlannedCall)
 
@@ -135,9 +141,9 @@ class Anything(Struct, frozen=True, kw_only=True):
 async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: ToolClass) -> None:
     acted: list[Any] = []
 
-    async def plan(_: ToolWorkspace, arguments: Anything) -> Aim:
+    async def plan(_: ToolWorkspace, arguments: Anything) -> CallPlan:
         acted.append(arguments)
-        return Aim(tool_class=tool_class, question=str(arguments))
+        return CallPlan(tool_class=tool_class, question=str(arguments))
 
     async def act(_: ToolWorkspace, arguments: Anything, __: RequestedCall) -> Any:
         acted.append(arguments)

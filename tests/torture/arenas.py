@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.tools.files.openat import Kernel
+from holdfast.tools.files.openat import KernelSupport
 from tests.tools.file_fixture import CANARY, Workshop
 from tests.torture.spellings import furnish
 
@@ -35,7 +35,7 @@ CALLS: dict[str, dict[str, Any]] = {
 class Arena(Workshop):
     """A workshop whose forbidden folders are watched: our home, and the outside if there is one."""
 
-    def __init__(self, folder: Path, *, tier: FsTier, kernel: Kernel | None = None) -> None:
+    def __init__(self, folder: Path, *, tier: FsTier, kernel: KernelSupport | None = None) -> None:
         super().__init__(folder, tier=tier, kernel=kernel)
         self.forbidden = [self.home] if tier is FsTier.FULL else [self.home, self.outside]
         if tier is FsTier.FULL:

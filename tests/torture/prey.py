@@ -7,7 +7,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.acp.rpc.framing import Junk, Notification, Reply, Request, Splitter, parse
+from holdfast.acp.rpc.framing import (
+    JsonRpcNotification,
+    JsonRpcReply,
+    JsonRpcRequest,
+    Junk,
+    LineSplitter,
+    parse_line,
+)
 from holdfast.client.frames import Frames, NotAStreamError
 from holdfast.domain.errors import Invalid
 from holdfast.domain.events import decode_payload
@@ -22,12 +29,12 @@ from holdfast.http.table import Route
 from holdfast.http.v1.routes import ROUTES as V1_ROUTES
 from holdfast.parsing.agent_files import parse_agent
 from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
-from holdfast.tools.files.access import Doorkeeper, FileSettings
-from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.access import FileAccess, FileSettings
+from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.patterns import LinePattern, glob_matcher
-from holdfast.tools.run_command import CommandArguments, is_allowed, words
-from holdfast.tools.tool import ToolTrouble
-from holdfast.tools.web.ssrf import blocked_because, read_url, require_domain
+from holdfast.tools.run_command import CommandArguments, is_allowed, split_entry
+from holdfast.tools.tool import ToolFailure
+from holdfast.tools.web.ssrf import blocked_reason, read_url, require_domain
 from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.replay import PAGE, WINDOW, output_preview, plan_replay, snapshot_preview
 from tests.acp.session_updates import a_translator
@@ -97,7 +104,7 @@ def transcripts() -> Iterator[Prey]:
 def policies(folder: Path) -> Iterator[Prey]:
     """Yield what decides about paths, addresses, arguments and patterns."""
     shop = Workshop(folder)
-    keeper = Doorkeeper(FileSettings(protected=(str(folder / "home"),)), ask_kernel())
+    keeper = FileAccess(FileSettings(protected=(str(folder / "home"),)), probe_kernel())
     scope = keeper.scope(shop.place)
 
     def path(given: bytes) -> None:
@@ -105,12 +112,12 @@ def policies(folder: Path) -> Iterator[Prey]:
             pass
 
     paths = (b"a/b.txt", b"../outside/canary.txt", bytes(folder) + b"/inside")
-    yield Prey("paths", paths, path, (ToolTrouble,))
-    yield Prey("addresses of the web", _URLS, _url, (ToolTrouble,))
+    yield Prey("paths", paths, path, (ToolFailure,))
+    yield Prey("addresses of the web", _URLS, _url, (ToolFailure,))
     yield Prey("addresses of machines", (b"10.0.0.1", b"::ffff:127.0.0.1", b"fe80::1%eth0"), _host)
     calls = (b'{"command":"git","args":["status"],"timeout_s":5}', b'{"command":"ls"}')
     yield Prey("arguments", calls, _arguments, (msgspec.MsgspecError, ValueError))
-    yield Prey("patterns", (b"a*b", b"**/[a-z]?.py", b"(a|b)+"), _pattern, (ToolTrouble,))
+    yield Prey("patterns", (b"a*b", b"**/[a-z]?.py", b"(a|b)+"), _pattern, (ToolFailure,))
 
 
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: text/plain\r\n\r\nok"
@@ -183,16 +190,18 @@ def _answer(given: bytes) -> None:
 
 
 def _lines(given: bytes) -> None:
-    splitter = Splitter()
+    splitter = LineSplitter()
     for line in (*splitter.feed(given), *splitter.rest()):
-        found = line if isinstance(line, Junk) else parse(line)
-        if not isinstance(found, Junk | Request | Notification | Reply):
+        found = line if isinstance(line, Junk) else parse_line(line)
+        if not isinstance(found, Junk | JsonRpcRequest | JsonRpcNotification | JsonRpcReply):
             raise AssertionError(found)
 
 
 def _update(given: bytes) -> None:
-    found = parse(b'{"jsonrpc":"2.0","method":"session/update","params":' + given.strip() + b"}")
-    if isinstance(found, Notification):
+    found = parse_line(
+        b'{"jsonrpc":"2.0","method":"session/update","params":' + given.strip() + b"}"
+    )
+    if isinstance(found, JsonRpcNotification):
         translator = a_translator()
         translator.update(found.params, now=0.0, size=len(given))
         translator.ended(found.params)
@@ -223,12 +232,12 @@ def _url(given: bytes) -> None:
 
 
 def _host(given: bytes) -> None:
-    blocked_because(given.decode("utf-8", "replace"))
+    blocked_reason(given.decode("utf-8", "replace"))
 
 
 def _arguments(given: bytes) -> None:
     is_allowed(GRANTS, msgspec.json.decode(given, type=CommandArguments).call)
-    words(given.decode("utf-8", "replace"))
+    split_entry(given.decode("utf-8", "replace"))
 
 
 def _pattern(given: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Session
-from holdfast.acp.client.tool_calls import CallBook
+from holdfast.acp.client.tool_calls import CallTracker
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import wait_until
@@ -134,7 +134,7 @@ async def _gone(stage: Stage) -> None:
 def test_control_a_turn_that_leaves_calls_open_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Tell
 ) -> None:
-    monkeypatch.setattr(CallBook, "close", lambda *_: None)
+    monkeypatch.setattr(CallTracker, "close", lambda *_: None)
 
     found = asyncio.run(_control(tmp_path))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.rpc.framing import HEAD, HEAD_MARGIN, LINE_LIMIT, Splitter
+from holdfast.acp.rpc.framing import HEAD, HEAD_MARGIN, LINE_LIMIT, LineSplitter
 from tests.acp.harness import END
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
@@ -163,7 +163,7 @@ def flooded(
 
 @proves("R35")
 def test_control_a_splitter_without_a_limit_keeps_it_all(tell: Tell) -> None:
-    bound, unbound = Splitter(1 << 20), Splitter(1 << 40)
+    bound, unbound = LineSplitter(1 << 20), LineSplitter(1 << 40)
     for splitter in (bound, unbound):
         for _ in range(64):
             splitter.feed(MEBIBYTE.encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process.launcher import Finished, Launcher
+from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.process.sandbox import Bounds, Confinement
 from tests.marks import proves, skip_row
 from tests.tools.process_fixture import known_means, marked, python
@@ -122,7 +122,7 @@ def test_control_a_plain_program_leaves_a_daemon(tmp_path: Path, tell: Tell) -> 
     assert len(survivors) == 1
 
 
-def run(kind: str, source: str, mark: str, folder: Path) -> Finished:
+def run(kind: str, source: str, mark: str, folder: Path) -> CommandResult:
     """Run a piece of Python that carries a mark, in few processes and little time."""
     confinement = Confinement(
         readable=(sys.prefix, sys.base_prefix),

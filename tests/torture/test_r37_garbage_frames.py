@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.rpc.framing import Junk, Notification, Request
+from holdfast.acp.rpc.framing import JsonRpcNotification, JsonRpcRequest, Junk
 from tests.acp.harness import END, aboard
 from tests.acp.raw_peer import connected
 from tests.houses import texts
@@ -42,8 +42,8 @@ async def _conversed(garbage: list[bytes]) -> tuple[int, list[str]]:
             await far.say_bytes(line + b"\n")
             await far.say({"id": number, "method": "theirs", "params": number})
             item: Any = await anext(incoming)
-            while not isinstance(item, Request) or item.method != "theirs":
-                if isinstance(item, Junk) or not isinstance(item, Notification):
+            while not isinstance(item, JsonRpcRequest) or item.method != "theirs":
+                if isinstance(item, Junk) or not isinstance(item, JsonRpcNotification):
                     wrong.append(f"{line[:60]!r} was taken for {item}")
                 item = await anext(incoming)
             await connection.answer(item, number)

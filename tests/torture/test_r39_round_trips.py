@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.client.agent_process import AGENT_BOUNDS, Program
+from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
 from holdfast.acp.client.multiplex import SharedProgram
-from holdfast.acp.rpc.redaction import CARELESS
+from holdfast.acp.rpc.redaction import NO_REDACTION
 from tests.acp.harness import Aboard, aboard
 from tests.acp.scripted_agents import Peer
 from tests.houses import texts
@@ -102,7 +102,7 @@ def test_control_a_seat_that_is_not_left_is_seen(tmp_path: Path, tell: Tell) -> 
 
 async def _kept(peer: Peer) -> dict[str, int]:
     before = await _held()
-    shared = await SharedProgram.spawn(peer.start(), "shared-1", AGENT_BOUNDS, CARELESS)
+    shared = await SharedProgram.spawn(peer.start(), "shared-1", AGENT_LIMITS, NO_REDACTION)
     seats = [shared.seat(None) for _ in range(TOGETHER)]
     for seat in seats[1:]:
         await seat.leave(None, is_for_all=False)
@@ -121,7 +121,7 @@ def test_control_a_program_that_is_not_ended_is_seen(tmp_path: Path, tell: Tell)
 
 async def _forgotten(peer: Peer) -> dict[str, int]:
     before = await _held()
-    program = await Program.spawn(peer.start())
+    program = await AgentProcess.spawn(peer.start())
     await program.connection.request("initialize", {})
     after = await _held(like=before, seconds=0.5)
     await program.end()

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.tools import FsTier
 from holdfast.ports import CallOutcome
-from holdfast.tools.files.openat import Kernel, ask_kernel, walk_beneath
+from holdfast.tools.files.openat import KernelSupport, probe_kernel, walk_beneath
 from tests.marks import proves
 from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads
@@ -32,7 +32,7 @@ OPENS = {"read_file": 2, "list_directory": 2, "find_text": 2, "write_file": 4, "
 class Race(Arena):
     """An arena in which what is inside is swapped for what is outside."""
 
-    def __init__(self, folder: Path, kernel: Kernel | None = None) -> None:
+    def __init__(self, folder: Path, kernel: KernelSupport | None = None) -> None:
         super().__init__(folder, tier=FsTier.SANDBOXED, kernel=kernel)
         self.elsewhere = folder / "elsewhere"
         for path in ("flip/sub", "deep/flip/sub", "walk/inner"):
@@ -55,7 +55,7 @@ class Race(Arena):
 
 @contextmanager
 def racing(
-    folder: Path, crew: Crew, kernel: Kernel | None = None
+    folder: Path, crew: Crew, kernel: KernelSupport | None = None
 ) -> Iterator[tuple[Race, Callable[[], None]]]:
     """Let a process swap and move until the end, or until it is told to hold still."""
     with quick_folder(folder) as quick:
@@ -76,7 +76,7 @@ def test_nothing_that_is_swapped_under_an_open_leads_out(
     tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, way: str
 ) -> None:
     opens = sized(test=10_000, torture=100_000, release=1_000_000)
-    kernel = ask_kernel()
+    kernel = probe_kernel()
     if way != "kernel":
         # The same promise without the kernel's help, at a fifth of the effort.
         opens, kernel = opens // 5, kernel._replace(open_folder=walk_beneath)

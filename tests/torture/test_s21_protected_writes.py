@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.process.protected_paths import Floors
+from holdfast.process.protected_paths import ProtectedPaths
 from tests.marks import proves
 from tests.tools.file_fixture import Workshop
 from tests.tools.files.run_later_paths import ASKING, ORDINARY
@@ -84,8 +84,8 @@ def test_ordinary_source_is_written_without_a_question_of_its_own(tmp_path: Path
 def test_the_writes_find_tools_without_a_floor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Floors, "locks", lambda *_: False)
-    monkeypatch.setattr(Floors, "hides", lambda *_, **__: False)
+    monkeypatch.setattr(ProtectedPaths, "locks", lambda *_: False)
+    monkeypatch.setattr(ProtectedPaths, "hides", lambda *_, **__: False)
 
     broken = asyncio.run(passed(Workshop(tmp_path), list(PROTECTED[:10])))
 

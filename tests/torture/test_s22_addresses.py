@@ -18,10 +18,10 @@ import pytest
 
 from holdfast.domain.tools import Grant
 from holdfast.ports import PlannedCall
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.http_request import web_tools
-from holdfast.tools.web.ssrf import blocked_because, read_url
+from holdfast.tools.web.ssrf import blocked_reason, read_url
 from tests.marks import proves
 from tests.tools.http_hosts import a_place, asked, code_of, granting, requested, settings
 from tests.torture.conftest import Sized, Tell
@@ -234,7 +234,7 @@ async def decided(cases: Sequence[Case]) -> Counter[str]:
         async def resolve(_: str, __: int, found: Sequence[str] = addresses) -> Sequence[str]:
             return found
 
-        given = settings(resolve=resolve, judge=blocked_because)
+        given = settings(resolve=resolve, judge=blocked_reason)
         codes[code_of(await requested(given, granting(*domains), url=url))] += 1
     return codes
 
@@ -271,7 +271,7 @@ def agrees(test: dict[str, Any]) -> bool:
     """Tell whether we refuse a URL, or read the same host as the standard does."""
     try:
         host = read_url(test["input"]).host
-    except ToolTrouble:
+    except ToolFailure:
         return True
     # The standard keeps a dot at the end, which names the same host.
     return not test.get("failure") and test.get("hostname", "").strip("[]").rstrip(".") == host

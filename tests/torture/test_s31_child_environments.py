@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process.environment import PASSED
+from holdfast.process.environment import PASSED_VARIABLES
 from holdfast.process.launcher import Launcher
 from tests.marks import proves
 from tests.tools.process_fixture import PYTHON, Workbench, marked
@@ -58,7 +58,7 @@ async def test_a_command_is_told_the_listed_names_only(bench: Workbench, tell: T
 
     names = {entry.partition("=")[0] for entry in told["stdout"].split("\ufffd") if entry}
     tell(f"command: {len(names)} names, {told['stdout'].count(CANARY)} secrets")
-    assert names <= {*PASSED, "PROJECT_STAGE"}
+    assert names <= {*PASSED_VARIABLES, "PROJECT_STAGE"}
     assert {"PATH", "HOME", "TMPDIR", "PROJECT_STAGE"} <= names
     assert CANARY not in told["stdout"]
 
@@ -106,7 +106,7 @@ async def test_git_is_told_about_itself_and_no_more(bench: Workbench, tell: Tell
     tell(f"git: {len(names)} names, {done.result['stderr'].count(CANARY)} secrets")
     assert done.result["exit_code"] == 0
     # A shell adds where it is.
-    assert names - {"PWD", "_", "SHLVL", "OLDPWD"} <= {*PASSED, *GIT_NAMES}
+    assert names - {"PWD", "_", "SHLVL", "OLDPWD"} <= {*PASSED_VARIABLES, *GIT_NAMES}
     assert names & GIT_NAMES == GIT_NAMES
     assert CANARY not in done.result["stderr"]
 

@@ -15,8 +15,8 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Conflict, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.acp.server.agent import Input, Terms
-    from holdfast.acp.server.api import House
+    from holdfast.acp.server.agent import AcpServeOptions, ClientInput
+    from holdfast.acp.server.api import AcpBackend
     from holdfast.cli.house import House as CommandHouse
 
 
@@ -43,26 +43,26 @@ async def acp(printer: Printer, wanted: AcpOptions) -> int:
     agents; logs go to stderr. Sessions are those of every other command. It ends with its input,
     and stops the turns that run then; behind --server they go on.
     """
-    from holdfast.acp.rpc.connection import Bounds, Connection
+    from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
     from holdfast.acp.rpc.stdio import standard_streams
-    from holdfast.acp.server.agent import Input, serve
+    from holdfast.acp.server.agent import ClientInput, serve
 
     async with AsyncExitStack() as stack:
         # Whatever can be refused is refused before the conversation begins.
         house, terms = await _opened(stack, printer, wanted)
         reader, writer = await standard_streams()
-        said = Input(reader)
+        said = ClientInput(reader)
         _listen(said)
-        bounds = Bounds(line=printer.settings.load().acp.line_limit)
-        await serve(house, Connection(said, writer, bounds=bounds), terms, said.ended)
+        bounds = ConnectionLimits(line=printer.settings.load().acp.line_limit)
+        await serve(house, AcpConnection(said, writer, bounds=bounds), terms, said.ended)
     return 0
 
 
 async def _opened(
     stack: AsyncExitStack, printer: Printer, wanted: AcpOptions
-) -> "tuple[House, Terms]":
-    from holdfast.acp.server.agent import Terms
-    from holdfast.acp.server.workspace import Places
+) -> "tuple[AcpBackend, AcpServeOptions]":
+    from holdfast.acp.server.agent import AcpServeOptions
+    from holdfast.acp.server.workspace import SessionFolders
     from holdfast.cli.beginnings import widest_tier
     from holdfast.cli.opening import opened_here
     from holdfast.cli.places import git_ref
@@ -76,15 +76,15 @@ async def _opened(
     flags = {"workspace_root": str(_root(printer, wanted.root))}
     house = await stack.enter_async_context(opened_here(printer, "own", flags=flags))
     await _require_agent(house, agent)
-    places = Places(agent=agent, tier=await widest_tier(house, agent), git_ref=git_ref)
-    return house, Terms(version=__version__, places=places, new_id=new_id)
+    places = SessionFolders(agent=agent, tier=await widest_tier(house, agent), git_ref=git_ref)
+    return house, AcpServeOptions(version=__version__, places=places, new_id=new_id)
 
 
 async def _elsewhere(
     stack: AsyncExitStack, printer: Printer, server: str, wanted: AcpOptions
-) -> "tuple[House, Terms]":
-    from holdfast.acp.server.agent import Terms
-    from holdfast.acp.server.workspace import Places
+) -> "tuple[AcpBackend, AcpServeOptions]":
+    from holdfast.acp.server.agent import AcpServeOptions
+    from holdfast.acp.server.workspace import SessionFolders
     from holdfast.cli.opening import opened_there
     from holdfast.client.ids import new_id
     from holdfast.services.agents import BUILT_IN
@@ -97,9 +97,9 @@ async def _elsewhere(
     agent = wanted.agent or BUILT_IN
     house = await stack.enter_async_context(opened_there(printer, server))
     await _require_agent(house, agent)
-    return house, Terms(
+    return house, AcpServeOptions(
         version=__version__,
-        places=Places(agent=agent),
+        places=SessionFolders(agent=agent),
         new_id=new_id,
         has_pictures=False,
         goes_on=True,
@@ -130,7 +130,7 @@ def _root(printer: Printer, wanted: Path | None) -> Path:
     return named_path(wanted) if wanted is not None else configured or Path.cwd()
 
 
-def _listen(said: "Input") -> None:
+def _listen(said: "ClientInput") -> None:
     """Take a signal for the end of what the client says: its turns are stopped and recorded."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from holdfast.acp.client.presets import PRESETS, fields_of
+from holdfast.acp.client.presets import PRESETS, preset_fields
 from holdfast.cli.commands import Nothing
 from holdfast.cli.opening import opened_here
 from holdfast.cli.options import OneAgent
@@ -20,8 +20,8 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Invalid, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.acp.client.agent_command import Yard
-    from holdfast.acp.client.presets import Detected
+    from holdfast.acp.client.agent_command import StartSettings
+    from holdfast.acp.client.presets import DetectedAgent
 
 
 async def show_detected(printer: Printer, _: Nothing) -> None:
@@ -42,7 +42,7 @@ async def show_detected(printer: Printer, _: Nothing) -> None:
     )
 
 
-def _where(each: "Detected") -> str:
+def _where(each: "DetectedAgent") -> str:
     return each.path or f"not there; {each.install}"
 
 
@@ -60,10 +60,10 @@ async def check(printer: Printer, wanted: CheckOptions) -> None:
 
     Nothing is asked of a model.
     """
-    from holdfast.acp.client.probe import introduced
+    from holdfast.acp.client.probe import probe_agent
 
-    async with _yard(printer, wanted.ref) as (yard, runtime):
-        found = await introduced(yard, runtime, is_deep=wanted.deep)
+    async with _yard(printer, wanted.ref) as (start_settings, runtime):
+        found = await probe_agent(start_settings, runtime, is_deep=wanted.deep)
     printer.record(
         found,
         {
@@ -92,13 +92,13 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 
     They are the program's own, also those that it had with others than Holdfast.
     """
-    from holdfast.acp.client.probe import kept_sessions
+    from holdfast.acp.client.probe import list_agent_sessions
 
     folder = working_dir(wanted.cwd)
     if folder is None:
         raise Invalid(Code.NOT_A_FOLDER, "There is no current folder; name one with --cwd.")
-    async with _yard(printer, wanted.ref) as (yard, runtime):
-        found = await kept_sessions(yard, runtime, folder, is_everywhere=wanted.all)
+    async with _yard(printer, wanted.ref) as (start_settings, runtime):
+        found = await list_agent_sessions(start_settings, runtime, folder, is_everywhere=wanted.all)
     printer.listing(
         found,
         None,
@@ -110,7 +110,7 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 
 
 @asynccontextmanager
-async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[Yard, AcpRuntime]]":
+async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
     """Give what a program is started with; what it complained is told without our secrets."""
     from holdfast.wiring import build_process_registry
 
@@ -165,7 +165,7 @@ class ProgramWishes:
                 {"field": "--preset"},
             )
         if self.preset is not None:
-            made = fields_of(self.preset, is_root=os.geteuid() == 0)
+            made = preset_fields(self.preset, is_root=os.geteuid() == 0)
         elif self.command is not None:
             made = {"runtime": AcpRuntime(command=self.command), "grant": None}
         else:

@@ -106,7 +106,7 @@ async def _same(holdfast: "House", described: "AgentFile") -> Agent | None:
 
 async def _says(holdfast: "House", agent: Agent, described: "AgentFile") -> bool:
     from holdfast.domain.agents import file_form
-    from holdfast.parsing.agent_files import agent_of
+    from holdfast.parsing.agent_files import build_agent
 
     if not isinstance(agent.runtime, LlmRuntime) or not agent.system_prompt:
         return False
@@ -114,7 +114,7 @@ async def _says(holdfast: "House", agent: Agent, described: "AgentFile") -> bool
     # One that leaves its model open says the default, and a file has to say something.
     form = file_form(agent, refs, default=holdfast.config.default_model)
     try:
-        told = agent_of(form, where=agent.slug)
+        told = build_agent(form, where=agent.slug)
     except Invalid:
         return False
     return replace(told, slug=described.slug) == described

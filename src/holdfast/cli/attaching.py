@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.sessions import Session
     from holdfast.ports import ToolWorkspace
-    from holdfast.tools.files.access import Doorkeeper
+    from holdfast.tools.files.access import FileAccess
 
 LARGEST: Final = 128 << 10
 _NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
@@ -59,16 +59,16 @@ def _fenced(name: str, content: str) -> str:
     return f"{name}:\n{fence}\n{content}{end}{fence}"
 
 
-def _read(keeper: "Doorkeeper", place: "ToolWorkspace", name: str) -> str:
-    from holdfast.tools.files.access import content_of
+def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
+    from holdfast.tools.files.access import read_whole
     from holdfast.tools.files.read import is_binary
-    from holdfast.tools.tool import ToolTrouble
+    from holdfast.tools.tool import ToolFailure
 
     try:
         scope = keeper.scope(place)
-        with keeper.way_to(scope, name) as spot, keeper.file(scope, spot) as descriptor:
-            content = content_of(descriptor, name)
-    except ToolTrouble as trouble:
+        with keeper.resolve_path(scope, name) as spot, keeper.file(scope, spot) as descriptor:
+            content = read_whole(descriptor, name)
+    except ToolFailure as trouble:
         told = f"{trouble.message} Nothing was sent."
         if trouble.status is ResultStatus.DENIED:
             raise Denied(Code.FORBIDDEN, told) from None
@@ -84,9 +84,9 @@ def _read(keeper: "Doorkeeper", place: "ToolWorkspace", name: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _keeper(config: "Config") -> "Doorkeeper":
-    from holdfast.tools.files.access import Doorkeeper
-    from holdfast.tools.files.openat import ask_kernel
+def _keeper(config: "Config") -> "FileAccess":
+    from holdfast.tools.files.access import FileAccess
+    from holdfast.tools.files.openat import probe_kernel
     from holdfast.tools.files.tools import FileSettings
 
     settings = FileSettings(
@@ -95,7 +95,7 @@ def _keeper(config: "Config") -> "Doorkeeper":
         linked_dirs=config.chat.linked_dirs,
         user_home=os.environ.get("HOME"),
     )
-    return Doorkeeper(settings, ask_kernel())
+    return FileAccess(settings, probe_kernel())
 
 
 def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":

@@ -206,7 +206,7 @@ async def _answered_by(holdfast: "House", wanted: ChatOptions, *, is_remote: boo
 
 async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
     """Name the repository around the folder, for an agent that works in nothing else."""
-    from holdfast.acp.client.agent_command import program_of
+    from holdfast.acp.client.agent_command import find_agent_program
 
     if wanted.agent is None or wanted.agent == BUILT_IN:
         return wanted
@@ -214,7 +214,7 @@ async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
     if not isinstance(agent.runtime, AcpRuntime):
         return wanted
     # Said before a repository is registered for a session that could not be opened.
-    program_of(agent.runtime, os.environ)
+    find_agent_program(agent.runtime, os.environ)
     if wanted.repo is not None:
         return wanted
     folder = working_dir(wanted.cwd)

@@ -13,17 +13,17 @@ from holdfast.cli.output import Printer
 
 def show(printer: Printer, _: Nothing) -> None:
     """Show all settings and where they came from."""
-    from holdfast.config import PLACES, explain, value_of
+    from holdfast.config import SETTING_KEYS, explain, setting_value
 
     config, origins = explain(file=printer.settings.config)
     # The home has no key, because the file that could set it lies in it.
     places = {"home": (None, "HOLDFAST_HOME")} | {
-        name: (place.path, place.variable) for name, place in PLACES.items()
+        name: (place.path, place.variable) for name, place in SETTING_KEYS.items()
     }
     forms = [
         {
             "name": name,
-            "value": _shown(name, value_of(config, name)),
+            "value": _shown(name, setting_value(config, name)),
             "origin": origins[name],
             "key": key,
             "environment": variable,

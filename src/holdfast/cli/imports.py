@@ -81,11 +81,11 @@ async def cursor_memory(printer: Printer, wanted: MemoryOptions) -> int:
     The folder is only read, and what was brought is not brought again. Ends with 1 if a file
     could not be brought, or is not there afterwards; the others are brought all the same.
     """
-    from holdfast.importers.cursor_memory import CursorMemory, MemoryWish
+    from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions
     from holdfast.importers.cursor_memory_files import MemoryFolder
 
     folder = MemoryFolder(named_path(wanted.folder))
-    wish = MemoryWish(dry_run=wanted.dry_run, repair=wanted.repair)
+    wish = MemoryImportOptions(dry_run=wanted.dry_run, repair=wanted.repair)
 
     def progress(done: int, total: int) -> None:
         if done % PROGRESS == 0:

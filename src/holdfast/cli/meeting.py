@@ -9,7 +9,7 @@ from holdfast.cli.live.meter import Meter
 from holdfast.cli.screen import TextScreen
 from holdfast.cli.stream import first_model, known_models
 from holdfast.cli.transcript import last_turns, lines_of_turns
-from holdfast.config.models import USUAL
+from holdfast.config.models import DEFAULT_MODELS
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.models import OFFLINE, model_of
 
@@ -87,8 +87,8 @@ async def _model(conversation: "Conversation") -> str:
 
 def _guidance() -> str:
     """Say how a real model is reached, where nobody has chosen one."""
-    usual = next(iter(USUAL.values()))
-    first, *others = [model_of(ref).provider for ref in USUAL.values()]
+    usual = next(iter(DEFAULT_MODELS.values()))
+    first, *others = [model_of(ref).provider for ref in DEFAULT_MODELS.values()]
     return (
         "No key of a provider is set, so the built-in offline model answers.\n"
         f"For a real one: `holdfast key set {first}` (or {', '.join(others)}), then\n"

@@ -11,7 +11,7 @@ from holdfast.cli.output import price
 from holdfast.cli.results import standing
 from holdfast.cli.slashes import Talk, WrongArgumentError, require_nothing
 from holdfast.cli.tool_lines import call_line
-from holdfast.config import PLACES
+from holdfast.config import SETTING_KEYS
 from holdfast.domain.approvals import (
     TIGHTNESS,
     Approval,
@@ -50,7 +50,7 @@ async def mode(talk: Talk, argument: str) -> bool:
     if argument:
         wanted = _mode(argument)
         if TIGHTNESS[wanted] > TIGHTNESS[loosest]:
-            key = PLACES["approval"].path
+            key = SETTING_KEYS["approval"].path
             is_remote = talk.printer.settings.server is not None
             file = "the server's own" if is_remote else holdfast.config.home / "holdfast.toml"
             raise Denied(

@@ -20,7 +20,7 @@ from holdfast.config import absolute_model
 from holdfast.domain.agents import Agent
 from holdfast.domain.messages import Role
 from holdfast.domain.turns import turns
-from holdfast.parsing.agent_files import AgentFile, agent_of
+from holdfast.parsing.agent_files import AgentFile, build_agent
 from holdfast.services.session_create import narrow_agent
 from holdfast.workflows.model import AgentRun, Workflow, agent_runs
 
@@ -162,7 +162,7 @@ def referred(workflow: Workflow, file: str) -> dict[str, AgentFile]:
         described = (
             described_in(folder / each["$ref"])
             if "$ref" in each
-            else agent_of(each, where=file, scrubber=scrubber).with_models(
+            else build_agent(each, where=file, scrubber=scrubber).with_models(
                 lambda ref: absolute_model(ref, folder=folder)
             )
         )

@@ -114,11 +114,11 @@ def parse(text: str, where: str) -> "Workflow":
 
 def _text(file: str) -> str:
     """Return the text of a file as it is; what is no workflow is told by the parser."""
-    from holdfast.parsing.workflow_files import text_of
+    from holdfast.parsing.workflow_files import read_workflow_text
     from holdfast.parsing.yaml import LARGEST
 
     if file != STDIN:
-        return text_of(Path(file))
+        return read_workflow_text(Path(file))
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin is not None else b""
     try:
         return content.decode("utf-8-sig")

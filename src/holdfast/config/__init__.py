@@ -4,7 +4,7 @@ Adapters receive plain arguments, never the Config. What each setting may be is 
 where it may be set in `places.py`, how a file is read in `files.py`.
 """
 
-from holdfast.config.keys import PLACES, Place
+from holdfast.config.keys import SETTING_KEYS, SettingKey
 from holdfast.config.models import absolute_model
 from holdfast.config.settings import (
     Acp,
@@ -14,26 +14,26 @@ from holdfast.config.settings import (
     default_home,
     duration,
     explain,
-    kinds,
     load,
-    value_of,
+    setting_types,
+    setting_value,
 )
 from holdfast.config.validation import McpServer, SecretEntry
 
 __all__ = [
-    "PLACES",
+    "SETTING_KEYS",
     "Acp",
     "Chat",
     "Config",
     "Credential",
     "McpServer",
-    "Place",
     "SecretEntry",
+    "SettingKey",
     "absolute_model",
     "default_home",
     "duration",
     "explain",
-    "kinds",
     "load",
-    "value_of",
+    "setting_types",
+    "setting_value",
 ]

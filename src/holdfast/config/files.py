@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.config.keys import PLACES
+from holdfast.config.keys import SETTING_KEYS
 from holdfast.domain.errors import Code, Invalid
 
 FILE_NAME: Final = "holdfast.toml"
@@ -23,7 +23,7 @@ _HEADER: Final = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_\-.\"' ]+?)\s*=")
 
 
-class Given(Struct, frozen=True):
+class GivenValue(Struct, frozen=True):
     """A value as somebody gave it, and where, for the one who has to correct it."""
 
     value: Any
@@ -33,17 +33,17 @@ class Given(Struct, frozen=True):
     path: str = ""
     lines: Mapping[str, int] = {}
 
-    def below(self, key: str) -> "Spot":
+    def below(self, key: str) -> "KeyLocation":
         """Return where a key of a table stands; without a line of its own in that of the table."""
         path = f"{self.path}.{key}" if key else self.path
         words = path.split(".")
         ways = (".".join(words[:count]) for count in range(len(words), 0, -1))
         line = next((self.lines[way] for way in ways if way in self.lines), None)
-        where, details = _spot(Path(str(self.details["file"])), path, line)
-        return Spot(path, where, details)
+        where, details = _location(Path(str(self.details["file"])), path, line)
+        return KeyLocation(path, where, details)
 
 
-class Spot(Struct, frozen=True):
+class KeyLocation(Struct, frozen=True):
     """A key, and where it stands."""
 
     path: str
@@ -55,7 +55,7 @@ class Spot(Struct, frozen=True):
         return Invalid(Code.CONFIG_INVALID, f"{self.where}: {self.path} {rule}.", self.details)
 
 
-def read_file(file: Path, *, required: bool) -> dict[str, Given]:
+def read_file(file: Path, *, required: bool) -> dict[str, GivenValue]:
     """Return what the file sets, by setting; an unknown key is refused and the nearest named."""
     text = _text(file, required=required)
     if not text:
@@ -66,28 +66,28 @@ def read_file(file: Path, *, required: bool) -> dict[str, Given]:
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _unreadable(file, str(error)) from None
-    known = {place.path: name for name, place in PLACES.items()}
-    lines = _lines(text)
+        raise _unreadable_file(file, str(error)) from None
+    known = {place.path: name for name, place in SETTING_KEYS.items()}
+    lines = _key_lines(text)
     found = {}
-    for path, value in _flattened(content):
-        where, details = _spot(file, path, lines.get(path))
+    for path, value in _flatten(content):
+        where, details = _location(file, path, lines.get(path))
         if path not in known:
-            raise unknown(Spot(path, where, details), nearest_to(path, known))
-        found[known[path]] = Given(value, f"{where}: {path}", details, path, lines)
+            raise unknown_key(KeyLocation(path, where, details), suggest_nearest(path, known))
+        found[known[path]] = GivenValue(value, f"{where}: {path}", details, path, lines)
     return found
 
 
-def nearest_to(name: str, known: Mapping[str, Any]) -> str:
+def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
     """Return the end of a sentence that names the nearest of what is known."""
     nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
     return f"; did you mean {nearest[0]}?" if nearest else "."
 
 
-def unknown(spot: Spot, nearest: str) -> Invalid:
+def unknown_key(location: KeyLocation, nearest: str) -> Invalid:
     """Return the refusal of a key that nobody reads; it ends with the nearest known one."""
-    told = f"{spot.where} sets {spot.path}, which Holdfast does not know{nearest}"
-    return Invalid(Code.CONFIG_INVALID, told, spot.details)
+    message = f"{location.where} sets {location.path}, which Holdfast does not know{nearest}"
+    return Invalid(Code.CONFIG_INVALID, message, location.details)
 
 
 def _text(file: Path, *, required: bool) -> str:
@@ -100,17 +100,17 @@ def _text(file: Path, *, required: bool) -> str:
             ) from None
         return ""
     except NotADirectoryError:
-        told = f"{file.parent} is not a folder; a configuration lies in one, and so does a home."
-        raise Invalid(Code.CONFIG_INVALID, told, {"file": str(file)}) from None
+        message = f"{file.parent} is not a folder; a configuration lies in one, and so does a home."
+        raise Invalid(Code.CONFIG_INVALID, message, {"file": str(file)}) from None
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or "there is no such path"
-        raise _unreadable(file, told) from None
+        message = getattr(error, "strerror", None) or "there is no such path"
+        raise _unreadable_file(file, message) from None
     if len(content) > LARGEST:
-        raise _unreadable(file, "it is larger than 1 MiB")
+        raise _unreadable_file(file, "it is larger than 1 MiB")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise _unreadable(file, "it is not UTF-8 text") from None
+        raise _unreadable_file(file, "it is not UTF-8 text") from None
 
 
 def _content(file: Path) -> bytes:
@@ -118,14 +118,14 @@ def _content(file: Path) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _unreadable(file, "it is not a file")
+            raise _unreadable_file(file, "it is not a file")
         with open(descriptor, "rb", closefd=False) as stream:
             return stream.read(LARGEST + 1)
     finally:
         os.close(descriptor)
 
 
-def _flattened(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for section, keys in content.items():
         if not isinstance(keys, Mapping):
             yield section, keys
@@ -134,7 +134,7 @@ def _flattened(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{section}.{key}", value
 
 
-def _lines(text: str) -> dict[str, int]:
+def _key_lines(text: str) -> dict[str, int]:
     """Return the line on which each key, or list of tables, stands first.
 
     The parser does not tell. A text over several lines could mislead this, and none of our keys
@@ -144,25 +144,25 @@ def _lines(text: str) -> dict[str, int]:
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.fullmatch(line):
-            section = _bare(header[1])
+            section = _unquote(header[1])
             found.setdefault(section, number)
         elif key := _KEY.match(line):
-            path = _bare(f"{section}.{key[1]}" if section else key[1])
+            path = _unquote(f"{section}.{key[1]}" if section else key[1])
             found.setdefault(path, number)
     return found
 
 
-def _bare(path: str) -> str:
+def _unquote(path: str) -> str:
     return ".".join(word.strip().strip("\"'") for word in path.split("."))
 
 
-def _spot(file: Path, path: str, line: int | None) -> tuple[str, dict[str, Any]]:
+def _location(file: Path, path: str, line: int | None) -> tuple[str, dict[str, Any]]:
     if line is None:
         return str(file), {"file": str(file), "key": path}
     return f"{file}, line {line}", {"file": str(file), "line": line, "key": path}
 
 
-def _unreadable(file: Path, problem: str) -> Invalid:
+def _unreadable_file(file: Path, problem: str) -> Invalid:
     details: dict[str, Any] = {"file": str(file)}
     if line := re.search(r"at line (\d+)", problem):
         details["line"] = int(line[1])

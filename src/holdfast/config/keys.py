@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class Place(NamedTuple):
+class SettingKey(NamedTuple):
     """A section and a key of the file, and a variable of the environment, if there is one."""
 
     section: str
@@ -21,20 +21,20 @@ class Place(NamedTuple):
 CHAT_VARIABLES: Final = "HOLDFAST_CHAT_"
 
 
-def _chat(key: str) -> Place:
-    return Place("chat", key, f"{CHAT_VARIABLES}{key.upper()}")
+def _chat(key: str) -> SettingKey:
+    return SettingKey("chat", key, f"{CHAT_VARIABLES}{key.upper()}")
 
 
-def _limit(key: str, variable: str) -> Place:
-    return Place("limits", key, variable)
+def _limit(key: str, variable: str) -> SettingKey:
+    return SettingKey("limits", key, variable)
 
 
-def _acp(key: str) -> Place:
-    return Place("acp", key, f"HOLDFAST_ACP_{key.upper()}")
+def _acp(key: str) -> SettingKey:
+    return SettingKey("acp", key, f"HOLDFAST_ACP_{key.upper()}")
 
 
-PLACES: Final[Mapping[str, Place]] = {
-    "default_model": Place("chat", "default_model", "HOLDFAST_MODEL"),
+SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
+    "default_model": SettingKey("chat", "default_model", "HOLDFAST_MODEL"),
     "approval": _chat("approval"),
     "chat.fs_scope": _chat("fs_scope"),
     "chat.extra_roots": _chat("extra_roots"),
@@ -58,7 +58,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "acp.agent": _acp("agent"),
     "acp.workspace_flag": _acp("workspace_flag"),
     # A command is no list of words with commas between them, so no variable has a form for it.
-    "acp.wrap": Place("acp", "wrap", None),
+    "acp.wrap": SettingKey("acp", "wrap", None),
     "acp.line_limit": _acp("line_limit"),
     "acp.raw_log": _acp("raw_log"),
     "acp.start_timeout": _acp("start_timeout"),
@@ -67,9 +67,13 @@ PLACES: Final[Mapping[str, Place]] = {
     "acp.silence_timeout": _acp("silence_timeout"),
     "acp.cancel_timeout": _acp("cancel_timeout"),
     "acp.write_timeout": _acp("write_timeout"),
-    "approvals_expire_after": Place("approvals", "expire_after", "HOLDFAST_APPROVALS_EXPIRE_AFTER"),
-    "events_delta_retention": Place("events", "delta_retention", "HOLDFAST_EVENTS_DELTA_RETENTION"),
-    "events_retention": Place("events", "retention", "HOLDFAST_EVENTS_RETENTION"),
+    "approvals_expire_after": SettingKey(
+        "approvals", "expire_after", "HOLDFAST_APPROVALS_EXPIRE_AFTER"
+    ),
+    "events_delta_retention": SettingKey(
+        "events", "delta_retention", "HOLDFAST_EVENTS_DELTA_RETENTION"
+    ),
+    "events_retention": SettingKey("events", "retention", "HOLDFAST_EVENTS_RETENTION"),
     "turn_cap": _limit("turn_cap", "HOLDFAST_TURN_CAP"),
     "max_tool_rounds": _limit("max_tool_rounds", "HOLDFAST_MAX_TOOL_ROUNDS"),
     "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),
@@ -79,11 +83,11 @@ PLACES: Final[Mapping[str, Place]] = {
         "observations_per_minute", "HOLDFAST_OBSERVATIONS_PER_MINUTE"
     ),
     # Tables and not text, so no variable has a form for them.
-    "credentials": Place("", "credentials", None),
-    "mcp_servers": Place("mcp", "servers", None),
-    "block_zones": Place("importers", "block_zones", "HOLDFAST_IMPORTERS_BLOCK_ZONES"),
-    "workspace_root": Place("workspace", "root", "AGENT_WORKSPACE_ROOT"),
-    "encryption": Place("store", "encryption", "HOLDFAST_ENCRYPTION"),
-    "database_url": Place("store", "database_url", "HOLDFAST_DATABASE_URL"),
-    "log_level": Place("log", "level", "HOLDFAST_LOG"),
+    "credentials": SettingKey("", "credentials", None),
+    "mcp_servers": SettingKey("mcp", "servers", None),
+    "block_zones": SettingKey("importers", "block_zones", "HOLDFAST_IMPORTERS_BLOCK_ZONES"),
+    "workspace_root": SettingKey("workspace", "root", "AGENT_WORKSPACE_ROOT"),
+    "encryption": SettingKey("store", "encryption", "HOLDFAST_ENCRYPTION"),
+    "database_url": SettingKey("store", "database_url", "HOLDFAST_DATABASE_URL"),
+    "log_level": SettingKey("log", "level", "HOLDFAST_LOG"),
 }

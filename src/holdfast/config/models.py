@@ -11,16 +11,16 @@ from typing import Final
 from holdfast.domain.models import OFFLINE
 
 # In the order they are looked for; each a model of the middle size that its vendor keeps.
-USUAL: Final[Mapping[str, str]] = {
+DEFAULT_MODELS: Final[Mapping[str, str]] = {
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
     "OPENAI_API_KEY": "openai:gpt-6.1-terra",
     "GEMINI_API_KEY": "google:gemini-3.8-flash",
 }
 
 
-def usual_model(environment: Mapping[str, str]) -> str:
+def default_model_for(environment: Mapping[str, str]) -> str:
     """Return who answers when nobody is named: by the first key, else the offline model."""
-    found = (model for name, model in USUAL.items() if environment.get(name, "").strip())
+    found = (model for name, model in DEFAULT_MODELS.items() if environment.get(name, "").strip())
     return next(found, OFFLINE)
 
 

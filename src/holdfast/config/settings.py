@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import fields
 
-from holdfast.config.files import FILE_NAME, Given, nearest_to, read_file
-from holdfast.config.keys import CHAT_VARIABLES, PLACES
-from holdfast.config.models import absolute_model, usual_model
-from holdfast.config.validation import RULES, McpServer, servers_of
+from holdfast.config.files import FILE_NAME, GivenValue, read_file, suggest_nearest
+from holdfast.config.keys import CHAT_VARIABLES, SETTING_KEYS
+from holdfast.config.models import absolute_model, default_model_for
+from holdfast.config.validation import RULES, McpServer, read_servers
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.errors import Code, Denied, Invalid
@@ -121,7 +121,7 @@ class Config(Struct, frozen=True, kw_only=True):
         _require_valid(self, prefix="")
 
 
-def kinds() -> Mapping[str, Any]:
+def setting_types() -> Mapping[str, Any]:
     """Return the type of every setting but the home; those of the nested part have a dot."""
     outer = {each.name: each.type for each in fields(Config)}
     found = {name: kind for name, kind in outer.items() if name != "home" and name not in PARTS}
@@ -130,7 +130,7 @@ def kinds() -> Mapping[str, Any]:
     return found
 
 
-def value_of(config: Config, name: str) -> Any:
+def setting_value(config: Config, name: str) -> Any:
     """Return the value of a setting."""
     part, dot, key = name.partition(".")
     return getattr(getattr(config, part), key) if dot else getattr(config, name)
@@ -150,7 +150,7 @@ def _require_valid(part: Config | Chat | Acp, *, prefix: str) -> None:
 
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd]?)")
 _UNITS: Final = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_WORDS: Final[Mapping[Any, str]] = {
+_TYPE_MESSAGES: Final[Mapping[Any, str]] = {
     bool: "must be true or false",
     float: "must be a number",
     int: "must be a whole number",
@@ -185,14 +185,14 @@ def explain(
     wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
     source = wanted or home / FILE_NAME
     in_file = read_file(source, required=wanted is not None)
-    usual = {"default_model": usual_model(env)}
-    values = _judged(in_file, strict=True, folder=source.absolute().parent)
-    set_outside = _judged(_in_environment(env), strict=False)
+    usual = {"default_model": default_model_for(env)}
+    values = _convert_layer(in_file, strict=True, folder=source.absolute().parent)
+    set_outside = _convert_layer(_in_environment(env), strict=False)
     before = _config(home, usual | values | set_outside)
-    wishes = {name: Given(value, name, {"key": name}) for name, value in given.items()}
-    flagged = _judged(wishes, strict=False)
+    wishes = {name: GivenValue(value, name, {"key": name}) for name, value in given.items()}
+    flagged = _convert_layer(wishes, strict=False)
     _require_narrower(before, flagged, source)
-    origins = {"home": origin} | dict.fromkeys(PLACES, "default")
+    origins = {"home": origin} | dict.fromkeys(SETTING_KEYS, "default")
     if usual["default_model"] != OFFLINE:
         origins["default_model"] = "the provider's key in the environment"
     origins |= dict.fromkeys(values, f"file {source}") | dict.fromkeys(set_outside, "environment")
@@ -220,34 +220,38 @@ def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
         raise Invalid(Code.CONFIG_INVALID, told, {"key": "home"}) from None
 
 
-def _in_environment(env: Mapping[str, str]) -> dict[str, Given]:
+def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
     """Return what variables set; an empty one sets nothing."""
-    known = {place.variable: name for name, place in PLACES.items() if place.variable}
+    known = {place.variable: name for name, place in SETTING_KEYS.items() if place.variable}
     for variable in env:
         # A guard that is mistyped must not be taken for one that stands.
         if variable.startswith(CHAT_VARIABLES) and variable not in known:
-            told = f"{variable} is set, which Holdfast does not know{nearest_to(variable, known)}"
+            told = (
+                f"{variable} is set, which Holdfast does not know{suggest_nearest(variable, known)}"
+            )
             raise Invalid(Code.CONFIG_INVALID, told, {"variable": variable})
     return {
-        name: Given(env[variable], variable, {"variable": variable, "key": PLACES[name].path})
+        name: GivenValue(
+            env[variable], variable, {"variable": variable, "key": SETTING_KEYS[name].path}
+        )
         for variable, name in known.items()
         if env.get(variable)
     }
 
 
-def _judged(
-    layer: Mapping[str, Given], *, strict: bool, folder: Path | None = None
+def _convert_layer(
+    layer: Mapping[str, GivenValue], *, strict: bool, folder: Path | None = None
 ) -> dict[str, Any]:
     """Return the values of a layer as their types; `strict` ones have to have them already."""
-    types = kinds()
+    types = setting_types()
     found: dict[str, Any] = {}
     for name, given in layer.items():
         if name == "mcp_servers" and strict:
-            found[name] = servers_of(given)
+            found[name] = read_servers(given)
             continue
         try:
-            read = _read(name, given.value, strict=strict, folder=folder)
-            value = _converted(read, types[name], strict=strict)
+            read = _normalize(name, given.value, strict=strict, folder=folder)
+            value = _convert(read, types[name], strict=strict)
             # The one number that has a meaning where others have a fault.
             found[name] = cap_of(value) if name == "turn_cap" else value
             fault = RULES[name](found[name]) if name in RULES else None
@@ -258,12 +262,12 @@ def _judged(
     return found
 
 
-def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
+def _normalize(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
     """Return a value in the form of its type, where people have another one for it."""
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(_is_text(text) for text in texts if isinstance(text, str)):
         raise ValueError("must be UTF-8 text without NUL")
-    if isinstance(value, str) and not strict and get_origin(kinds()[name]) is tuple:
+    if isinstance(value, str) and not strict and get_origin(setting_types()[name]) is tuple:
         return [entry.strip() for entry in value.split(",") if entry.strip()]
     match name:
         case "default_model" if isinstance(value, str):
@@ -272,23 +276,23 @@ def _read(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
             return duration(value)
         case "chat.on_exceed" if value == "pause_for_approval":
             return OnExceed.PAUSE
-        case _ if kinds()[name] is timedelta:
+        case _ if setting_types()[name] is timedelta:
             return duration(value)
         case _:
             return value
 
 
-def _converted(value: Any, kind: Any, *, strict: bool) -> Any:
+def _convert(value: Any, kind: Any, *, strict: bool) -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict, dec_hook=_path)
     except msgspec.ValidationError:
         pass
     # Our own words, because the library's would repeat the value.
     plain = next((each for each in get_args(kind) if each is not type(None)), kind)
-    chosen = kind if kind in _WORDS else plain
+    chosen = kind if kind in _TYPE_MESSAGES else plain
     if isinstance(chosen, type) and issubclass(chosen, Enum):
         raise ValueError(f"must be one of {', '.join(chosen)}")
-    raise ValueError(_WORDS[chosen])
+    raise ValueError(_TYPE_MESSAGES[chosen])
 
 
 def _path(kind: type, value: Any) -> Any:
@@ -311,7 +315,7 @@ def duration(value: Any) -> timedelta:
     plain = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     if isinstance(plain, str) and (parts := _DURATION.fullmatch(plain.strip())):
         return timedelta(**{_UNITS[parts[2]]: float(parts[1])})
-    raise ValueError(_WORDS[timedelta])
+    raise ValueError(_TYPE_MESSAGES[timedelta])
 
 
 def _config(home: Path, values: Mapping[str, Any]) -> Config:
@@ -327,9 +331,9 @@ def _config(home: Path, values: Mapping[str, Any]) -> Config:
 def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) -> None:
     """Refuse a flag that would open what the file or the environment keeps closed."""
     for name, wanted in flags.items():
-        allowed = value_of(before, name)
+        allowed = setting_value(before, name)
         if name in _WIDER and _WIDER[name](wanted, allowed):
-            path = PLACES[name].path
+            path = SETTING_KEYS[name].path
             raise Denied(
                 Code.GRANT_EXCEEDED,
                 f"A flag may narrow {path} and not widen it; edit {path} in {source}.",

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, fields
 
-from holdfast.config.files import Given, nearest_to, unknown
+from holdfast.config.files import GivenValue, suggest_nearest, unknown_key
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.secrets import is_credential
 from holdfast.domain.text import is_encodable
@@ -35,7 +35,7 @@ _HOST: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 # Names that decide which code a program loads, or which settings it obeys.
-_STEERING: Final = re.compile(
+_LOADER_VARIABLES: Final = re.compile(
     r"LD_.*|DYLD_.*|PYTHON.*|GIT_.*|NODE_OPTIONS|NODE_PATH|NPM_CONFIG_.*|BASH_ENV|BASH_FUNC_.*|ENV"
     r"|IFS|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|PERL5.*|PERLLIB|RUBY.*|GEM_.*|BUNDLE_.*|LUA_.*"
     r"|PHPRC|PHP_INI_SCAN_DIR|CLASSPATH|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|MAVEN_OPTS"
@@ -62,8 +62,8 @@ def _among(*words: str) -> Rule:
 
 def _between(least: float, most: float, *, but: str = "") -> Rule:
     # Written so that what is not a number fails it, too.
-    told = f"must be {least:,} to {most:,}{but}"
-    return lambda value: None if value is None or least <= value <= most else told
+    fault_text = f"must be {least:,} to {most:,}{but}"
+    return lambda value: None if value is None or least <= value <= most else fault_text
 
 
 def _share(value: float) -> str | None:
@@ -76,8 +76,8 @@ def _expiry(value: timedelta) -> str | None:
 
 def _retention(least: timedelta, *, but: str = "") -> Rule:
     most = 100 * YEAR
-    told = f"must be {least // timedelta(minutes=1)} minutes to {most.days:,} days{but}"
-    return lambda value: None if least <= value <= most or (but and not value) else told
+    fault_text = f"must be {least // timedelta(minutes=1)} minutes to {most.days:,} days{but}"
+    return lambda value: None if least <= value <= most or (but and not value) else fault_text
 
 
 def _each_entry(rule: Rule) -> Rule:
@@ -130,11 +130,11 @@ def _words(entry: str) -> list[str]:
     return words if words and words[0] else []
 
 
-def passed_on_fault(name: str) -> str | None:
+def variable_fault(name: str) -> str | None:
     """Return why a variable is not passed on to programs; nothing if it may be."""
     if not _VARIABLE.fullmatch(name):
         return "must be the name of a variable"
-    if _STEERING.fullmatch(name):
+    if _LOADER_VARIABLES.fullmatch(name):
         return "names a variable that decides what a program loads; it is never passed on"
     if is_credential_variable(name):
         return "names a variable that looks like a credential; it is never passed on"
@@ -188,7 +188,7 @@ def _credentials(entries: Sequence[Any]) -> str | None:
     return fault or (None if len(hosts) == len(entries) else "must name each host once")
 
 
-def _patience(value: timedelta) -> str | None:
+def _timeout(value: timedelta) -> str | None:
     return None if timedelta() < value <= DAY else "must be above 0 and at most a day"
 
 
@@ -212,20 +212,20 @@ _SLUG: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _FLAG: Final = re.compile(r"-{1,2}[A-Za-z0-9][A-Za-z0-9-]*")
 RULES: Final[Mapping[str, Rule]] = {
     "acp.agent": _slug,
-    "acp.cancel_timeout": _patience,
+    "acp.cancel_timeout": _timeout,
     "acp.line_limit": _between(1 << 10, 1 << 30),
-    "acp.option_timeout": _patience,
-    "acp.session_timeout": _patience,
-    "acp.silence_timeout": _patience,
-    "acp.start_timeout": _patience,
+    "acp.option_timeout": _timeout,
+    "acp.session_timeout": _timeout,
+    "acp.silence_timeout": _timeout,
+    "acp.start_timeout": _timeout,
     "acp.workspace_flag": _flag,
     "acp.wrap": _wrap,
-    "acp.write_timeout": _patience,
+    "acp.write_timeout": _timeout,
     "approvals_expire_after": _expiry,
     "chat.allowed_command_globs": _each_entry(_glob),
     "chat.allowed_commands": _each_entry(_command),
     "chat.allowed_domains": _each_entry(_domain),
-    "chat.command_env": _each_entry(passed_on_fault),
+    "chat.command_env": _each_entry(variable_fault),
     "chat.command_cpu_seconds": _between(0, MILLION, but=", and 0 is no limit"),
     "chat.command_memory_mb": _memory,
     # A namespace has no fewer numbers for its processes.
@@ -255,7 +255,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 # Headers that frame a message or speak for somebody on the way.
-_NOBODYS: Final = re.compile(
+_RESERVED_HEADERS: Final = re.compile(
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect"
     r"|accept-encoding|proxy-.*|forwarded|x-forwarded-.*"
 )
@@ -322,7 +322,7 @@ _OF_PROGRAMS: Final = (
 )
 _OF_ADDRESSES: Final = ("headers", "allow_local_endpoint")
 _VALUES: Final = 'must be a table of texts, or of { secret = true, ref = "NAME" }'
-_WORDS: Final[Mapping[str, str]] = {
+_TYPE_MESSAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("command", "url"), "must be a text"),
     **dict.fromkeys(
         ("args", "env_names", "readable", "writable", "tools_allowlist"), "must be a list of texts"
@@ -336,14 +336,14 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def servers_of(given: Given) -> tuple[McpServer, ...]:
+def read_servers(given: GivenValue) -> tuple[McpServer, ...]:
     """Return the servers of a file; what is wrong is told with its line."""
     if not isinstance(given.value, Mapping):
         raise given.below("").invalid("must be tables [mcp.servers.NAME]")
     return tuple(_server(given, name, table) for name, table in given.value.items())
 
 
-def _server(given: Given, name: str, table: Any) -> McpServer:
+def _server(given: GivenValue, name: str, table: Any) -> McpServer:
     if not _NAME.fullmatch(name):
         rule = "must have names of 1 to 40 characters out of A-Z, a-z, 0-9, _ and -"
         raise given.below("").invalid(rule)
@@ -354,12 +354,12 @@ def _server(given: Given, name: str, table: Any) -> McpServer:
         place = given.below(f"{name}.{key}")
         if key not in _FIELDS:
             known = {f"mcp.servers.{name}.{each}": each for each in _FIELDS}
-            raise unknown(place, nearest_to(place.path, known))
+            raise unknown_key(place, suggest_nearest(place.path, known))
         try:
             values[key] = msgspec.convert(value, _FIELDS[key].type)
         except msgspec.ValidationError:
             # Our own words, because the library's would repeat the value.
-            raise place.invalid(_WORDS[key]) from None
+            raise place.invalid(_TYPE_MESSAGES[key]) from None
     try:
         return McpServer(name=name, **values)
     except Invalid as error:
@@ -404,7 +404,7 @@ def _program_faults(server: McpServer) -> Iterator[Fault]:
         if not _VARIABLE.fullmatch(name):
             yield "env", "must have names of variables as its keys"
         yield from _value_faults(f"env.{name}", name, value)
-    yield from _entry_faults("env_names", server.env_names, passed_on_fault)
+    yield from _entry_faults("env_names", server.env_names, variable_fault)
     for key in ("readable", "writable"):
         yield from _entry_faults(key, getattr(server, key), _path_fault)
 
@@ -415,7 +415,7 @@ def _address_faults(server: McpServer) -> Iterator[Fault]:
     elif is_credential(server.url or ""):
         yield "url", "must not hold a secret; headers take one from the keychain"
     for name, value in server.headers.items():
-        if not _HEADER.fullmatch(name) or _NOBODYS.fullmatch(name.lower()):
+        if not _HEADER.fullmatch(name) or _RESERVED_HEADERS.fullmatch(name.lower()):
             yield "headers", "must not hold names that no header has, or that belong to us"
         elif name.lower() in _SHOWN_ONLY_BY_REFERENCE and isinstance(value, str):
             yield f"headers.{name}", _IN_KEYCHAIN

@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 CONTENT = "v1\n"
 
 
-def block_zones_mark(source: str) -> str:
+def import_marker(source: str) -> str:
     """Return the name of the mark for a folder, by its real path."""
     return f"block_zones_v1:{hashlib.sha256(source.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
-def raise_flag(data_dir: Path) -> None:
+def write_flag_file(data_dir: Path) -> None:
     """Write the flag file; nothing depends on it, so that it cannot be written is a warning."""
     try:
         (data_dir / MIGRATION_MARKER_V1).write_text(CONTENT)
@@ -56,7 +56,7 @@ class MigrationStats(Struct, frozen=True, kw_only=True):
     failures: int = 0
 
 
-class Trouble(Struct, frozen=True, kw_only=True):
+class BlockFailure(Struct, frozen=True, kw_only=True):
     """What went wrong with one block, or with one desk."""
 
     oid: str
@@ -68,10 +68,10 @@ class BlockReport(Struct, frozen=True, kw_only=True):
     """A run: its numbers, and what went wrong in it."""
 
     stats: MigrationStats
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[BlockFailure, ...] = ()
 
 
-def definition_in(meta: dict[str, Any]) -> str | None:
+def block_definition(meta: dict[str, Any]) -> str | None:
     """Return whose block it is; nothing for one that is no agent's, or of an id that cannot be."""
     if meta.get("view") != "agent":
         return None
@@ -83,7 +83,7 @@ def definition_in(meta: dict[str, Any]) -> str | None:
 NAMES = (SNAPSHOT_FILE, OUTPUT_FILE)
 
 
-class _Brought(Struct, frozen=True, kw_only=True):
+class _SourceBlock(Struct, frozen=True, kw_only=True):
     """A block with a snapshot: whose it is, and its files as the source has them."""
 
     oid: str
@@ -112,7 +112,7 @@ class BlockZones:
         self, source: BlockSource, data_dir: Path, *, dry_run: bool = False
     ) -> BlockReport:
         """Bring everything once; a dry run tells what would be written and writes nothing."""
-        mark = block_zones_mark(source.path)
+        mark = import_marker(source.path)
         if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
             return BlockReport(stats=MigrationStats())
         blocks = await asyncio.to_thread(source.blocks)
@@ -122,7 +122,7 @@ class BlockZones:
         report = await run.all(sorted(blocks, key=lambda block: block.oid))
         if not dry_run and not report.troubles:
             await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._ink).at))
-            await asyncio.to_thread(raise_flag, data_dir)
+            await asyncio.to_thread(write_flag_file, data_dir)
         log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
 
@@ -148,32 +148,32 @@ class _Run:
         # Whether what lies on a desk is as good as archived.
         self.counts_desks = False
         self._counts: dict[str, int] = {}
-        self._troubles: list[Trouble] = []
+        self._failures_seen: list[BlockFailure] = []
         # What a dry run would have written by now.
         self._promised: set[tuple[str, bytes]] = set()
 
     async def all(self, blocks: list[Block]) -> BlockReport:
         """Bring every block, then seed the desks."""
-        newest: dict[str, _Brought] = {}
+        newest: dict[str, _SourceBlock] = {}
         for block in blocks:
-            definition_id = definition_in(block.meta)
+            definition_id = block_definition(block.meta)
             if definition_id is None:
                 continue
             self._count("blocks_scanned")
-            brought = await self._looked_at(block.oid, definition_id)
-            if brought is None:
+            source_block = await self._inspect(block.oid, definition_id)
+            if source_block is None:
                 continue
-            await self._try(brought, "archive", self._archive)
-            before = newest.get(brought.definition_id)
+            await self._try(source_block, "archive", self._archive)
+            before = newest.get(source_block.definition_id)
             # Of equal times the first stays, and blocks come in the order of their ids.
-            if before is None or brought.modified_ms > before.modified_ms:
-                newest[brought.definition_id] = brought
-        for brought in newest.values():
-            await self._try(brought, "seed", self._seed)
-        stats = MigrationStats(**self._counts, failures=len(self._troubles))
-        return BlockReport(stats=stats, troubles=tuple(self._troubles))
+            if before is None or source_block.modified_ms > before.modified_ms:
+                newest[source_block.definition_id] = source_block
+        for source_block in newest.values():
+            await self._try(source_block, "seed", self._seed)
+        stats = MigrationStats(**self._counts, failures=len(self._failures_seen))
+        return BlockReport(stats=stats, troubles=tuple(self._failures_seen))
 
-    async def _looked_at(self, oid: str, definition_id: str) -> _Brought | None:
+    async def _inspect(self, oid: str, definition_id: str) -> _SourceBlock | None:
         """Return a block with a snapshot; one without is counted, one that is broken told."""
         try:
             found = await asyncio.to_thread(self._stats, oid)
@@ -181,78 +181,84 @@ class _Run:
                 lambda tx: definition_for(tx, self._owner, definition_id)
             )
         except HoldfastError as error:
-            self._troubles.append(Trouble(oid=oid, step="read", error=error.message))
+            self._failures_seen.append(BlockFailure(oid=oid, step="read", error=error.message))
             return None
         if SNAPSHOT_FILE not in found:
             self._count("skipped_no_snapshot")
             return None
-        return _Brought(oid=oid, definition_id=named, files=found)
+        return _SourceBlock(oid=oid, definition_id=named, files=found)
 
     def _stats(self, oid: str) -> dict[str, BlockFile]:
         found = {name: self._source.stat(oid, name) for name in NAMES}
         return {name: file for name, file in found.items() if file is not None and file.size}
 
-    async def _try(self, brought: _Brought, step: str, act: Any) -> None:
+    async def _try(self, source_block: _SourceBlock, step: str, act: Any) -> None:
         try:
-            await act(brought)
+            await act(source_block)
         except HoldfastError as error:
-            self._troubles.append(Trouble(oid=brought.oid, step=step, error=error.message))
+            self._failures_seen.append(
+                BlockFailure(oid=source_block.oid, step=step, error=error.message)
+            )
 
-    async def _archive(self, brought: _Brought) -> None:
+    async def _archive(self, source_block: _SourceBlock) -> None:
         async def work(tx: Tx) -> bool:
-            if await self._is_held(tx, brought):
+            if await self._is_held(tx, source_block):
                 return False
-            at = brought.archived_ms or stamp_of(self._ink).at
-            zone, _ = await free_archive(tx, self._owner, brought.definition_id, at)
-            await self._bring(tx, brought, zone)
+            at = source_block.archived_ms or stamp_of(self._ink).at
+            zone, _ = await free_archive(tx, self._owner, source_block.definition_id, at)
+            await self._bring(tx, source_block, zone)
             return True
 
         if self._is_dry:
-            is_new = await self._would_write(brought)
+            is_new = await self._would_write(source_block)
         else:
             is_new = await self._store.write(work)
         self._count("archives_written" if is_new else "archives_already_present")
 
-    async def _would_write(self, brought: _Brought) -> bool:
-        digest = await asyncio.to_thread(self._digest, brought)
-        key = (brought.definition_id, digest)
-        is_held = await self._store.read(lambda tx: self._is_held(tx, brought))
+    async def _would_write(self, source_block: _SourceBlock) -> bool:
+        digest = await asyncio.to_thread(self._digest, source_block)
+        key = (source_block.definition_id, digest)
+        is_held = await self._store.read(lambda tx: self._is_held(tx, source_block))
         is_new = not is_held and key not in self._promised
         self._promised.add(key)
         return is_new
 
-    def _digest(self, brought: _Brought) -> bytes:
+    def _digest(self, source_block: _SourceBlock) -> bytes:
         total = hashlib.sha256()
-        for name in sorted(brought.files):
+        for name in sorted(source_block.files):
             total.update(name.encode() + b"\x00")
-            for piece in self._source.pieces(brought.oid, name):
+            for piece in self._source.pieces(source_block.oid, name):
                 total.update(piece)
         return total.digest()
 
-    async def _is_held(self, tx: Tx, brought: _Brought) -> bool:
+    async def _is_held(self, tx: Tx, source_block: _SourceBlock) -> bool:
         """Tell whether some archive of the agent holds the same bytes."""
-        found = await archives_of(tx, self._owner, brought.definition_id)
-        desks = [agent_current_zone(brought.definition_id)] if self.counts_desks else []
+        found = await archives_of(tx, self._owner, source_block.definition_id)
+        desks = [agent_current_zone(source_block.definition_id)] if self.counts_desks else []
         for zone in [*(zone for zone, _ in found), *desks]:
             files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
             mine = {name: file for name, file in files.items() if name in NAMES and file.size}
-            if set(mine) == set(brought.files) and await self._are_same(tx, brought, mine):
+            if set(mine) == set(source_block.files) and await self._are_same(
+                tx, source_block, mine
+            ):
                 return True
         return False
 
-    async def _are_same(self, tx: Tx, brought: _Brought, files: dict[str, ZoneFile]) -> bool:
+    async def _are_same(
+        self, tx: Tx, source_block: _SourceBlock, files: dict[str, ZoneFile]
+    ) -> bool:
         for name, file in files.items():
-            if file.size != brought.files[name].size:
+            if file.size != source_block.files[name].size:
                 return False
             start = 0
-            for piece in self._source.pieces(brought.oid, name):
+            for piece in self._source.pieces(source_block.oid, name):
                 if await tx.zones.read(file, start, start + len(piece)) != piece:
                     return False
                 start += len(piece)
         return True
 
-    async def _seed(self, brought: _Brought) -> None:
-        zone = agent_current_zone(brought.definition_id)
+    async def _seed(self, source_block: _SourceBlock) -> None:
+        zone = agent_current_zone(source_block.definition_id)
 
         async def look(tx: Tx) -> bool:
             state = await tx.zones.file(self._owner, zone, SNAPSHOT_FILE)
@@ -264,18 +270,18 @@ class _Run:
             stamp = stamp_of(self._ink)
             # A log without a snapshot makes way: it is archived, and never mixed with another.
             await make_room(tx, self._owner, zone, lambda: stamp.at)
-            await self._bring(tx, brought, zone)
+            await self._bring(tx, source_block, zone)
             return True
 
         is_free = await (self._store.read(look) if self._is_dry else self._store.write(work))
         if is_free:
             self._count("current_zones_seeded")
 
-    async def _bring(self, tx: Tx, brought: _Brought, zone: str) -> None:
+    async def _bring(self, tx: Tx, source_block: _SourceBlock, zone: str) -> None:
         files = ZoneFiles(tx, self._owner, stamp_of(self._ink))
-        for name, known in brought.files.items():
+        for name, known in source_block.files.items():
             await files.ensure(zone, name)
-            for piece in _bounded(self._source.pieces(brought.oid, name)):
+            for piece in _limit_size(self._source.pieces(source_block.oid, name)):
                 await files.append(zone, name, piece)
             file = await files.stat(zone, name)
             if file is not None:
@@ -288,7 +294,7 @@ class _Run:
         self._counts[name] = self._counts.get(name, 0) + 1
 
 
-def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _limit_size(pieces: Iterator[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         for start in range(0, len(piece), APPEND_LARGEST):
             yield piece[start : start + APPEND_LARGEST]

@@ -11,7 +11,13 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.text import is_encodable, storable
-from holdfast.importers.cursor_memory_files import MemoryFolder, Repair, mapped, mark_of, repaired
+from holdfast.importers.cursor_memory_files import (
+    FieldRepair,
+    MemoryFolder,
+    claim_origin,
+    map_fields,
+    repair_fields,
+)
 from holdfast.observations.claims import (
     ClaimOrigin,
     LogEntry,
@@ -46,7 +52,7 @@ class KindCount(Struct, frozen=True, kw_only=True):
     entities: int = 0
 
 
-class Failure(Struct, frozen=True, kw_only=True):
+class ImportFailure(Struct, frozen=True, kw_only=True):
     """A file that was not brought, and why."""
 
     file: str
@@ -54,14 +60,14 @@ class Failure(Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-class Skip(Struct, frozen=True, kw_only=True):
+class SkippedFile(Struct, frozen=True, kw_only=True):
     """Something in the folder that was not looked at, and why."""
 
     file: str
     reason: str
 
 
-class Verified(Struct, frozen=True, kw_only=True):
+class ImportVerification(Struct, frozen=True, kw_only=True):
     """Whether what was brought is there: its entities, and their first events on timelines."""
 
     entities_expected: int = 0
@@ -81,10 +87,10 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
     failed: int
     warnings: int
     by_kind: dict[str, KindCount]
-    repairs: tuple[Repair, ...]
-    failures: tuple[Failure, ...]
-    skipped: tuple[Skip, ...]
-    verified: Verified
+    repairs: tuple[FieldRepair, ...]
+    failures: tuple[ImportFailure, ...]
+    skipped: tuple[SkippedFile, ...]
+    verified: ImportVerification
 
     @property
     def is_whole(self) -> bool:
@@ -107,19 +113,19 @@ _FIRST = {
 Progress = Callable[[int, int], None]
 
 
-class MemoryWish(Struct, frozen=True, kw_only=True):
+class MemoryImportOptions(Struct, frozen=True, kw_only=True):
     """How to bring memories: without writing, and with what is missing put in."""
 
     dry_run: bool = False
     repair: bool = False
 
 
-class _Found(Struct, frozen=True, kw_only=True):
+class _FileClaim(Struct, frozen=True, kw_only=True):
     """What a file claims, where it was found, and what was mended for it."""
 
     accepted: ValidPayload
     mark: ImportMark
-    repairs: list[Repair]
+    repairs: list[FieldRepair]
 
 
 class CursorMemory:
@@ -131,10 +137,14 @@ class CursorMemory:
         self._owner = owner
 
     async def migrate(
-        self, folder: MemoryFolder, wish: MemoryWish, *, progress: Progress | None = None
+        self,
+        folder: MemoryFolder,
+        options: MemoryImportOptions,
+        *,
+        progress: Progress | None = None,
     ) -> MemoryReport:
         """Bring every file; one that cannot be brought is told of and keeps no other back."""
-        run = _Run(self._store, self._observations, self._owner, folder, wish)
+        run = _Run(self._store, self._observations, self._owner, folder, options)
         places = await asyncio.to_thread(folder.files)
         for number, (kind, path) in enumerate(places, start=1):
             await run.bring(kind, path)
@@ -155,24 +165,24 @@ class _Run:
         observations: Observations,
         owner: Owner,
         folder: MemoryFolder,
-        wish: MemoryWish,
+        options: MemoryImportOptions,
     ) -> None:
         self._store = store
         self._observations = observations
         self._owner = owner
         self._folder = folder
-        self._wish = wish
+        self._options = options
         self._counts = dict.fromkeys(("imported", "unchanged", "repaired", "warnings"), 0)
         self._files = dict.fromkeys(EntityType, 0)
         self._subjects: dict[Subject, bool] = {}
-        self._repairs: list[Repair] = []
-        self._failures: list[Failure] = []
+        self._repairs: list[FieldRepair] = []
+        self._failures: list[ImportFailure] = []
 
     async def bring(self, kind: EntityType, path: str) -> None:
         """Bring one file, or note why it was not."""
         self._files[kind] += 1
         try:
-            found = await asyncio.to_thread(self._looked_at, kind, path)
+            found = await asyncio.to_thread(self._inspect, kind, path)
         except HoldfastError as error:
             details = error.details or {"message": error.message}
             self._fail(path, str(error.code), details)
@@ -189,19 +199,19 @@ class _Run:
         is_new = known is None and await self._write(found)
         self._note(found, subject, is_new=is_new)
 
-    def _looked_at(self, kind: EntityType, path: str) -> _Found:
+    def _inspect(self, kind: EntityType, path: str) -> _FileClaim:
         """Return what a file claims, judged as any claim is."""
         if not is_encodable(path):
             raise Invalid(Code.INVALID_TEXT, "Its name is not UTF-8; rename it.")
         file = self._folder.read(kind, path)
-        data = mapped(file, decode_payload_strictly(file.content))
-        mended = repaired(file, data) if self._wish.repair else []
+        data = map_fields(file, decode_payload_strictly(file.content))
+        mended = repair_fields(file, data) if self._options.repair else []
         told = accept_payload(kind, data)
-        return _Found(accepted=told, mark=mark_of(file, told.fields), repairs=mended)
+        return _FileClaim(accepted=told, mark=claim_origin(file, told.fields), repairs=mended)
 
-    async def _write(self, found: _Found) -> bool:
+    async def _write(self, found: _FileClaim) -> bool:
         """Write a claim, unless nothing may be written; tell whether it is a new one."""
-        if self._wish.dry_run:
+        if self._options.dry_run:
             return True
         told = found.accepted
         done = await self._observations.import_(
@@ -210,17 +220,19 @@ class _Run:
         # Another run may have brought it just now.
         return not done.deduplicated
 
-    def _note(self, found: _Found, subject: Subject, *, is_new: bool) -> None:
+    def _note(self, found: _FileClaim, subject: Subject, *, is_new: bool) -> None:
         self._counts["imported" if is_new else "unchanged"] += 1
         self._counts["warnings"] += len(found.accepted.warnings)
         self._counts["repaired"] += bool(found.repairs)
         self._repairs += found.repairs
         # What a dry run would have written is computed, as far as it can be known.
-        is_on = self._wish.dry_run and _begins(self._owner, found)
+        is_on = self._options.dry_run and _starts_timeline(self._owner, found)
         self._subjects[subject] = self._subjects.get(subject, False) or is_on
 
     def _fail(self, path: str, error: str, details: Any) -> None:
-        self._failures.append(Failure(file=storable(path), error=error, details=dict(details)))
+        self._failures.append(
+            ImportFailure(file=storable(path), error=error, details=dict(details))
+        )
 
     async def report(self) -> MemoryReport:
         """Return what was done, having looked whether it is there."""
@@ -235,7 +247,7 @@ class _Run:
         }
         return MemoryReport(
             root=storable(self._folder.path),
-            dry_run=self._wish.dry_run,
+            dry_run=self._options.dry_run,
             files=sum(self._files.values()),
             failed=len(self._failures),
             **self._counts,
@@ -243,21 +255,21 @@ class _Run:
             repairs=tuple(self._repairs),
             failures=tuple(self._failures),
             skipped=tuple(
-                Skip(file=storable(path), reason=reason)
+                SkippedFile(file=storable(path), reason=reason)
                 for path, reason in sorted(self._folder.skipped.items())
             ),
             verified=await self._verified(),
         )
 
-    async def _verified(self) -> Verified:
+    async def _verified(self) -> ImportVerification:
         found, missing = 0, []
         for subject, is_on in self._subjects.items():
             is_there, is_told = (True, is_on)
-            if not self._wish.dry_run:
+            if not self._options.dry_run:
                 is_there, is_told = await self._stands(subject)
             found += is_there
             missing += [] if is_told else [subject.entity_id]
-        return Verified(
+        return ImportVerification(
             entities_expected=len(self._subjects),
             entities_found=found,
             timeline_missing=tuple(missing),
@@ -289,7 +301,7 @@ class _Run:
                 return False
 
 
-def _begins(owner: Owner, found: _Found) -> bool:
+def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
     """Tell whether a claim alone would put its entity on a timeline."""
     at = found.mark.observed_at
     claim = build_observation(

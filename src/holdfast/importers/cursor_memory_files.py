@@ -153,7 +153,7 @@ _TIMES: Final[Mapping[EntityType, tuple[str, ...]]] = {
 }
 
 
-class Repair(Struct, frozen=True, kw_only=True):
+class FieldRepair(Struct, frozen=True, kw_only=True):
     """What was put into a claim that its file does not say."""
 
     file: str
@@ -161,7 +161,7 @@ class Repair(Struct, frozen=True, kw_only=True):
     rule: str
 
 
-def mapped(file: MemoryFile, data: Any) -> Any:
+def map_fields(file: MemoryFile, data: Any) -> Any:
     """Return what a file says as its type has it; what is no object is left to be refused."""
     if not isinstance(data, dict):
         return data
@@ -202,15 +202,15 @@ def _day(stem: str) -> str | None:
         return None
 
 
-def repaired(file: MemoryFile, data: Any) -> list[Repair]:
+def repair_fields(file: MemoryFile, data: Any) -> list[FieldRepair]:
     """Mend what a claim cannot be without, and return what was mended."""
     if not isinstance(data, dict):
         return []
-    found: list[Repair] = []
+    found: list[FieldRepair] = []
     is_session = file.entity_type is EntityType.AGENT_SESSION
     if is_session and (data.get("actions") is None or data["actions"] == []):
         data["actions"] = [dict(IMPORTED)]
-        found.append(Repair(file=file.path, field="actions", rule="session_imported"))
+        found.append(FieldRepair(file=file.path, field="actions", rule="session_imported"))
     places = [(data, name, name) for name in _TIMES[file.entity_type]]
     if is_session and isinstance(data.get("checkpoints"), list):
         places += [
@@ -218,15 +218,15 @@ def repaired(file: MemoryFile, data: Any) -> list[Repair]:
             for number, each in enumerate(data["checkpoints"])
             if isinstance(each, dict)
         ]
-    told = _spelled(file.modified_ms)
+    told = _format_time(file.modified_ms)
     for holder, name, field in places:
         if holder.get(name) is None and told is not None:
             holder[name] = told
-            found.append(Repair(file=file.path, field=field, rule="mtime"))
+            found.append(FieldRepair(file=file.path, field=field, rule="mtime"))
     return found
 
 
-def _spelled(ms: int) -> str | None:
+def _format_time(ms: int) -> str | None:
     try:
         return format_iso8601(ms)
     except OverflowError:
@@ -234,17 +234,17 @@ def _spelled(ms: int) -> str | None:
         return None
 
 
-def mark_of(file: MemoryFile, fields: Mapping[str, Any]) -> ImportMark:
+def claim_origin(file: MemoryFile, fields: Mapping[str, Any]) -> ImportMark:
     """Return where a claim was found, what it is known by, and when it was true."""
     source = f"{NAME}:{file.path}"
     return ImportMark(
         source=source if len(source) <= SOURCE_LONGEST else f"{source[: SOURCE_LONGEST - 1]}…",
-        idempotency_key=key_of(file),
+        idempotency_key=file_key(file),
         observed_at=_observed_at(file.entity_type, fields),
     )
 
 
-def key_of(file: MemoryFile) -> str:
+def file_key(file: MemoryFile) -> str:
     """Return the key of a file with these bytes in that place."""
     return f"{NAME}:{digest([file.path, file.digest])[:32]}"
 

@@ -37,7 +37,7 @@ class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
     failures: int = 0
 
 
-class TemplateSessions:
+class TemplatePromotion:
     """Moves the zones of templates to agents of their own, for everybody."""
 
     def __init__(self, store: Store, ink: Stamping) -> None:

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.llm.providers import Provider
-from holdfast.llm.responses import CALLS_MOST, BrokenOffError, ExcessError
+from holdfast.llm.responses import CALLS_MOST, IncompleteResponseError, TooManyCallsError
 from holdfast.ports import Failed, FailureKind
 
 
-def refusal(error: Exception, provider: Provider) -> Failed:
+def provider_failure(error: Exception, provider: Provider) -> Failed:
     """Return the failure that an exception of the provider's package stands for."""
     if isinstance(error, ImportError):
-        return no_package(provider)
+        return missing_package(provider)
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
 
     match error:
-        case BrokenOffError() | UnexpectedModelBehavior():
-            return _broken_off(provider)
-        case ExcessError():
+        case IncompleteResponseError() | UnexpectedModelBehavior():
+            return _incomplete_response(provider)
+        case TooManyCallsError():
             return Failed(
                 kind=FailureKind.UNAVAILABLE,
                 message=f"{provider.name} asked for more than {CALLS_MOST} tool calls at once.",
@@ -26,7 +26,7 @@ def refusal(error: Exception, provider: Provider) -> Failed:
             return _api_failure(error, provider)
         # Raised while the request is put together, so nothing has left.
         case UserError():
-            return unsuitable(provider)
+            return unsupported_request(provider)
         case _:
             return Failed(
                 kind=FailureKind.UNKNOWN,
@@ -35,71 +35,73 @@ def refusal(error: Exception, provider: Provider) -> Failed:
             )
 
 
-def no_key(provider: Provider) -> Failed:
+def missing_key(provider: Provider) -> Failed:
     """Return the failure of a provider that has no key."""
-    return _unsent(FailureKind.AUTH, f"There is no key for {provider.key}; {_key_remedy(provider)}")
+    return _not_sent(
+        FailureKind.AUTH, f"There is no key for {provider.key}; {_key_remedy(provider)}"
+    )
 
 
-def no_look_up(provider: Provider) -> Failed:
+def key_lookup_failed(provider: Provider) -> Failed:
     """Return the failure of a look-up that went wrong."""
-    return _unsent(
+    return _not_sent(
         FailureKind.AUTH,
         f"The key for {provider.key} could not be looked up; {_key_remedy(provider)}",
     )
 
 
-def no_such_key(provider: Provider) -> Failed:
+def invalid_key(provider: Provider) -> Failed:
     """Return the failure of a key that cannot be one."""
-    return _unsent(
+    return _not_sent(
         FailureKind.AUTH,
         f"The key for {provider.key} holds characters that no key has; {_key_remedy(provider)}",
     )
 
 
-def no_package(provider: Provider) -> Failed:
+def missing_package(provider: Provider) -> Failed:
     """Return the failure of a provider whose package is not installed."""
-    return _unsent(
+    return _not_sent(
         FailureKind.BAD_REQUEST,
         f"The package for {provider.name} is not installed; install holdfast[{provider.extra}].",
     )
 
 
-def no_address(provider: Provider) -> Failed:
+def missing_base_url(provider: Provider) -> Failed:
     """Return the failure of a provider that answers at an address of one's own."""
-    return _unsent(
+    return _not_sent(
         FailureKind.BAD_REQUEST,
         f"There is no address for {provider.name}; set {provider.base_url_variable}.",
     )
 
 
-def wrong_address(provider: Provider) -> Failed:
+def invalid_base_url(provider: Provider) -> Failed:
     """Return the failure of a base URL that is none; it is not shown, because it may hold a key."""
-    return _unsent(
+    return _not_sent(
         FailureKind.BAD_REQUEST,
         f"The base URL for {provider.name} is not one; "
         f"check {provider.base_url_variable or 'the configuration'}.",
     )
 
 
-def no_tools(provider: Provider) -> Failed:
+def tools_unsupported(provider: Provider) -> Failed:
     """Return the failure of a model that cannot be offered tools."""
-    return _unsent(
+    return _not_sent(
         FailureKind.BAD_REQUEST,
         f"This model of {provider.name} has no tools, and the agent needs them; "
         "choose another model.",
     )
 
 
-def unsuitable(provider: Provider) -> Failed:
+def unsupported_request(provider: Provider) -> Failed:
     """Return the failure of a request that cannot be put into the provider's words."""
-    return _unsent(
+    return _not_sent(
         FailureKind.BAD_REQUEST,
         f"{provider.name} cannot be asked this; "
         "check the name of the model, and the tools and settings of the agent.",
     )
 
 
-def _unsent(kind: FailureKind, message: str) -> Failed:
+def _not_sent(kind: FailureKind, message: str) -> Failed:
     return Failed(kind=kind, message=message, sent=False)
 
 
@@ -107,7 +109,7 @@ def _key_remedy(provider: Provider) -> str:
     return f"run holdfast key set {provider.key}, or set {provider.key_variable}."
 
 
-def _broken_off(provider: Provider) -> Failed:
+def _incomplete_response(provider: Provider) -> Failed:
     return Failed(
         kind=FailureKind.UNAVAILABLE,
         message=f"The answer of {provider.name} broke off before its end.",
@@ -115,18 +117,18 @@ def _broken_off(provider: Provider) -> Failed:
 
 
 def _api_failure(error: Exception, provider: Provider) -> Failed:
-    told: int | None = getattr(error, "status_code", None)
-    kind = _kind(error, told)
-    sentence = _CASES.get((kind, _category(error)), _SENTENCES[kind])
-    if told == _NOT_FOUND:
-        sentence = _SENTENCE_NOT_FOUND
-    status = f" (status {told})" if told else ""
+    status_code: int | None = getattr(error, "status_code", None)
+    kind = _kind(error, status_code)
+    sentence = _SPECIAL_MESSAGES.get((kind, _category(error)), _MESSAGES[kind])
+    if status_code == _NOT_FOUND:
+        sentence = _MODEL_NOT_FOUND
+    status = f" (status {status_code})" if status_code else ""
     return Failed(
         kind=kind,
         message=sentence.format(
             name=provider.name, status=status, key_remedy=_key_remedy(provider)
         ),
-        status=told,
+        status=status_code,
         retry_after=getattr(error, "retry_after", None),
     )
 
@@ -165,7 +167,7 @@ _CATEGORIES: Final[Mapping[str, FailureKind]] = {
     "ModelQuotaExceededError": FailureKind.AUTH,
     "ModelRateLimitError": FailureKind.RATE_LIMIT,
 }
-_SENTENCES: Final[Mapping[FailureKind, str]] = {
+_MESSAGES: Final[Mapping[FailureKind, str]] = {
     FailureKind.RATE_LIMIT: "{name} takes no more requests for now{status}.",
     FailureKind.UNAVAILABLE: "{name} cannot answer now{status}.",
     FailureKind.AUTH: "{name} does not accept the key{status}; {key_remedy}",
@@ -173,13 +175,13 @@ _SENTENCES: Final[Mapping[FailureKind, str]] = {
     FailureKind.BAD_REQUEST: "{name} refused the request{status}; "
     "check the model and the settings of the agent.",
 }
-_CASES: Final[Mapping[tuple[FailureKind, str], str]] = {
+_SPECIAL_MESSAGES: Final[Mapping[tuple[FailureKind, str], str]] = {
     (FailureKind.AUTH, "ModelQuotaExceededError"): (
         "{name} wants to be paid first{status}; check the credit of the account."
     ),
     (FailureKind.UNAVAILABLE, "ModelTimeoutError"): "{name} did not answer in time.",
     (FailureKind.UNAVAILABLE, "ModelConnectionError"): "The connection to {name} failed.",
 }
-_SENTENCE_NOT_FOUND: Final = (
+_MODEL_NOT_FOUND: Final = (
     "{name} does not know this model{status}; check its name, and the base URL if you have set one."
 )

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
-from holdfast.llm.text_chunks import counted, words
+from holdfast.llm.text_chunks import count_usage, split_words
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -54,7 +54,7 @@ def calculate(expression: str) -> Fraction:
     return value
 
 
-def written(value: Fraction) -> str:
+def format_number(value: Fraction) -> str:
     """Write a value as people do: `4`, `0.25`, or rounded as `≈ 3.33333333333`."""
     if value.denominator == 1:
         return str(value.numerator)
@@ -88,7 +88,7 @@ class _Reader:
         value = self._product(depth)
         while operator := self._one_of("+", "-"):
             other = self._product(depth)
-            value = _bounded(value + other if operator == "+" else value - other)
+            value = _limit_bits(value + other if operator == "+" else value - other)
         return value
 
     def expect_end(self) -> None:
@@ -98,7 +98,7 @@ class _Reader:
     def _product(self, depth: int) -> Fraction:
         value = self._signed(depth)
         while operator := self._one_of("*", "//", "/", "%"):
-            value = _bounded(_multiplied(value, operator, self._signed(depth)))
+            value = _limit_bits(_multiply(value, operator, self._signed(depth)))
         return value
 
     def _signed(self, depth: int) -> Fraction:
@@ -110,7 +110,7 @@ class _Reader:
     def _power(self, depth: int) -> Fraction:
         value = self._atom(depth)
         # To the right first, and a sign may stand before the exponent, as mathematicians write.
-        return _raised(value, self._signed(depth + 1)) if self._one_of("**") else value
+        return _raise_power(value, self._signed(depth + 1)) if self._one_of("**") else value
 
     def _atom(self, depth: int) -> Fraction:
         if depth > DEEPEST:
@@ -136,7 +136,7 @@ class _Reader:
         return self._tokens[self._place - 1]
 
 
-def _multiplied(value: Fraction, operator: str, other: Fraction) -> Fraction:
+def _multiply(value: Fraction, operator: str, other: Fraction) -> Fraction:
     if operator == "*":
         return value * other
     if not other:
@@ -146,7 +146,7 @@ def _multiplied(value: Fraction, operator: str, other: Fraction) -> Fraction:
     return Fraction(value // other) if operator == "//" else value % other
 
 
-def _raised(value: Fraction, exponent: Fraction) -> Fraction:
+def _raise_power(value: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
         raise UncomputableError("I only know whole exponents")
     if not value and exponent < 0:
@@ -154,10 +154,10 @@ def _raised(value: Fraction, exponent: Fraction) -> Fraction:
     # Estimated before computing, because the computing is what would take for ever.
     if (_bits(value) - 1) * abs(exponent.numerator) > BITS_MOST:
         raise UncomputableError(_TOO_LARGE)
-    return _bounded(Fraction(value**exponent.numerator))
+    return _limit_bits(Fraction(value**exponent.numerator))
 
 
-def _bounded(value: Fraction) -> Fraction:
+def _limit_bits(value: Fraction) -> Fraction:
     if _bits(value) > BITS_MOST:
         raise UncomputableError(_TOO_LARGE)
     return value
@@ -171,37 +171,37 @@ _TOO_LARGE: Final = "the numbers become too large for me"
 Arguments = dict[str, Any]
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class OfflineToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that a sentence asks for."""
 
     tool: str
     arguments: Arguments
 
 
-def errand_of(text: str, request: LlmRequest) -> Errand | str | None:
+def match_tool_call(text: str, request: LlmRequest) -> OfflineToolCall | str | None:
     """Return the call that a text asks for; a sentence where its tool is not at hand."""
-    for pattern, tool, arguments in _ERRANDS:
+    for pattern, tool, arguments in _TOOL_PATTERNS:
         found = re.fullmatch(pattern, text.strip(), re.IGNORECASE | re.DOTALL)
         wanted = arguments(found) if found else None
         if wanted is None:
             continue
         if any(offered.name == tool for offered in request.tools):
-            return Errand(tool=tool, arguments=wanted)
+            return OfflineToolCall(tool=tool, arguments=wanted)
         return f"I have no tool for that here. {_REMEDIES.get(tool, '')}".strip()
     return None
 
 
-def report(request: LlmRequest) -> str | None:
+def report_results(request: LlmRequest) -> str | None:
     """Return the answer that the newest results make; nothing when a person spoke last."""
     results: list[LlmMessage] = []
     for message in reversed(request.messages):
         if message.role != "tool":
             break
         results.append(message)
-    return "\n\n".join(_told(result) for result in reversed(results)) or None
+    return "\n\n".join(_result_text(result) for result in reversed(results)) or None
 
 
-def _told(result: LlmMessage) -> str:
+def _result_text(result: LlmMessage) -> str:
     if result.is_error:
         return f"I could not do that: {result.text}"
     try:
@@ -216,12 +216,12 @@ def _told(result: LlmMessage) -> str:
         return result.text
 
 
-def _read(found: Mapping[str, Any]) -> str:
+def _report_file(found: Mapping[str, Any]) -> str:
     shown = f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
     return f"{shown}:\n\n{found['content']}"
 
 
-def _listed(found: Mapping[str, Any]) -> str:
+def _report_listing(found: Mapping[str, Any]) -> str:
     entries = [
         f"{entry['path']}{'/' if entry['type'] == 'directory' else ''}"
         for entry in found["entries"]
@@ -230,23 +230,23 @@ def _listed(found: Mapping[str, Any]) -> str:
     return ("\n".join(entries) or "Nothing is there.") + withheld
 
 
-def _matched(found: Mapping[str, Any]) -> str:
+def _report_matches(found: Mapping[str, Any]) -> str:
     lines = [f"{each['path']}:{each['line']}: {each['text']}" for each in found["matches"]]
     return "\n".join(lines) or "I found nothing."
 
 
-def _ran(found: Mapping[str, Any]) -> str:
+def _report_command(found: Mapping[str, Any]) -> str:
     said = f"{found['stdout']}{found['stderr']}".strip()
     return f"It ended with {found['exit_code']}.\n\n{said}".strip()
 
 
 _REPORTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "read_file": _read,
-    "list_directory": _listed,
-    "find_text": _matched,
+    "read_file": _report_file,
+    "list_directory": _report_listing,
+    "find_text": _report_matches,
     "write_file": lambda found: f"I wrote {found['bytes_written']} bytes to {found['path']}.",
-    "run_command": _ran,
-    "git_status": _ran,
+    "run_command": _report_command,
+    "git_status": _report_command,
     "http_request": lambda found: f"The answer is {found['status']}:\n\n{found['body']}",
 }
 _REMEDIES: Final[Mapping[str, str]] = {
@@ -264,18 +264,18 @@ def _words(line: str) -> list[str]:
         return []
 
 
-def _command(found: re.Match[str]) -> Arguments | None:
+def _command_arguments(found: re.Match[str]) -> Arguments | None:
     words = _words(found["line"])
     return {"command": words[0], "args": words[1:]} if words else None
 
 
-def _searched(found: re.Match[str]) -> Arguments:
+def _search_arguments(found: re.Match[str]) -> Arguments:
     # Taken by the letter: whoever asks a few rules for something does not mean a pattern.
     return {"pattern": re.escape(found["what"].strip()), "path": found["where"] or "."}
 
 
 _PLACE: Final = r"(?P<where>\S+)"
-_ERRANDS: Final[tuple[tuple[str, str, Callable[[re.Match[str]], Arguments | None]], ...]] = (
+_TOOL_PATTERNS: Final[tuple[tuple[str, str, Callable[[re.Match[str]], Arguments | None]], ...]] = (
     (
         rf"(?:read|show|open|print)(?: me)?(?: the)?(?: file)? {_PLACE}",
         "read_file",
@@ -289,7 +289,7 @@ _ERRANDS: Final[tuple[tuple[str, str, Callable[[re.Match[str]], Arguments | None
     (
         rf"(?:search(?: for)?|find|grep) (?P<what>.+?)(?: in {_PLACE})?",
         "find_text",
-        _searched,
+        _search_arguments,
     ),
     (
         rf"write(?: to)?(?: the)?(?: file)? {_PLACE}:(?P<text>.*)",
@@ -297,7 +297,7 @@ _ERRANDS: Final[tuple[tuple[str, str, Callable[[re.Match[str]], Arguments | None
         lambda found: {"path": found["where"], "content": found["text"].strip() + "\n"},
     ),
     (r"git (?P<show>status|log|diff)", "git_status", lambda found: {"show": found["show"]}),
-    (r"(?:run|execute):? (?P<line>.+)", "run_command", _command),
+    (r"(?:run|execute):? (?P<line>.+)", "run_command", _command_arguments),
     (r"(?:fetch|get) (?P<url>https://\S+)", "http_request", lambda found: {"url": found["url"]}),
 )
 _KEYS: Final = (
@@ -325,7 +325,7 @@ _ECHO_LONGEST: Final = 2_000
 _RULES_LONGEST: Final = 10_000
 
 
-class Offline:
+class OfflineModel:
     """Answers by rules, at once and for nothing."""
 
     def check(self, model: Model) -> None:
@@ -338,38 +338,38 @@ class Offline:
         if request.model.ref != OFFLINE:
             yield Failed(kind=FailureKind.BAD_REQUEST, message=_ONLY)
             return
-        errand = _errand(request)
-        if isinstance(errand, Errand):
-            for delta in _called(errand, request):
+        tool_call = _tool_answer(request)
+        if isinstance(tool_call, OfflineToolCall):
+            for delta in _call_deltas(tool_call, request):
                 yield delta
             return
-        text = errand or answer(request)
-        for word in words(text):
+        text = tool_call or answer(request)
+        for word in split_words(text):
             yield TextDelta(text=word)
-        yield Stopped(reason=StepStop.STOP, usage=counted(request, output=text))
+        yield Stopped(reason=StepStop.STOP, usage=count_usage(request, output=text))
 
 
-def _errand(request: LlmRequest) -> Errand | str | None:
+def _tool_answer(request: LlmRequest) -> OfflineToolCall | str | None:
     """Return what tools have to do with the answer: a call, what came of one, or nothing."""
-    if told := report(request):
+    if told := report_results(request):
         return told
-    said = _said(request)
+    said = _user_texts(request)
     newest = said[-1].rpartition("\n\n")[2] if said else ""
-    return errand_of(newest, request) if len(newest) <= _RULES_LONGEST else None
+    return match_tool_call(newest, request) if len(newest) <= _RULES_LONGEST else None
 
 
-def _called(errand: Errand, request: LlmRequest) -> Iterator[LlmDelta]:
+def _call_deltas(tool_call: OfflineToolCall, request: LlmRequest) -> Iterator[LlmDelta]:
     call_id = f"call_{request.ordinal}"
-    arguments = msgspec.json.encode(errand.arguments).decode()
-    yield CallStarted(id=call_id, name=errand.tool)
+    arguments = msgspec.json.encode(tool_call.arguments).decode()
+    yield CallStarted(id=call_id, name=tool_call.tool)
     yield CallArguments(id=call_id, text=arguments)
     yield CallEnded(id=call_id)
-    yield Stopped(reason=StepStop.TOOL_USE, usage=counted(request, output=arguments))
+    yield Stopped(reason=StepStop.TOOL_USE, usage=count_usage(request, output=arguments))
 
 
 def answer(request: LlmRequest) -> str:
     """Return what the offline model has to say; its first answer also says what it is."""
-    said = _said(request)
+    said = _user_texts(request)
     newest = said[-1] if said else ""
     reply = _by_rules(newest, said[:-1], request)
     if reply is None:
@@ -392,7 +392,7 @@ def _by_rules(newest: str, earlier: list[str], request: LlmRequest) -> str | Non
     return None
 
 
-def _said(request: LlmRequest) -> list[str]:
+def _user_texts(request: LlmRequest) -> list[str]:
     return [message.text.strip() for message in request.messages if message.role == "user"]
 
 
@@ -427,7 +427,7 @@ def _sum(found: re.Match[str], _: list[str], __: LlmRequest) -> str | None:
         return None
     except UncomputableError as error:
         return f"I cannot work out {expression}: {error}."
-    result = written(value)
+    result = format_number(value)
     return f"{expression} {result}" if result.startswith("≈") else f"{expression} = {result}"
 
 
@@ -437,7 +437,7 @@ def _messages(_: re.Match[str], earlier: list[str], request: LlmRequest) -> str:
     return f"{yours + mine} messages so far: {yours} from you, {mine} from me."
 
 
-def _recalled(found: re.Match[str], earlier: list[str], _: LlmRequest) -> str:
+def _recall(found: re.Match[str], earlier: list[str], _: LlmRequest) -> str:
     if not earlier:
         return "You have said nothing before this."
     recalled = earlier[0] if found["which"].lower() == "first" else earlier[-1]
@@ -461,7 +461,7 @@ def _letters(text: str) -> int:
     return sum(character.isalpha() for character in text)
 
 
-def _counted(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}." if count == 1 else f"{count} {noun}s."
 
 
@@ -494,11 +494,11 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (r"\Arepeat after me:(?P<text>.*)", _on_text(lambda text: text or "…")),
     (
         r"\Acount (?:the )?words:(?P<text>.*)",
-        lambda found, *_: _counted(len(found["text"].split()), "word"),
+        lambda found, *_: _pluralize(len(found["text"].split()), "word"),
     ),
     (
         r"\Acount (?:the )?letters:(?P<text>.*)",
-        lambda found, *_: _counted(_letters(found["text"]), "letter"),
+        lambda found, *_: _pluralize(_letters(found["text"]), "letter"),
     ),
     (r"\Areverse:(?P<text>.*)", _on_text(lambda text: text[::-1])),
     (r"\Aupper ?case:(?P<text>.*)", _on_text(str.upper)),
@@ -508,7 +508,7 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         _on_text(lambda text: " ".join(sorted(text.split(), key=str.casefold))),
     ),
     (r"\bhow many messages\b", _messages),
-    (r"\bwhat did i say (?P<which>first|last|before)\b", _recalled),
+    (r"\bwhat did i say (?P<which>first|last|before)\b", _recall),
     (r"\b(?:what is|what's) my name\b", _name),
     (
         _INTRODUCTION,

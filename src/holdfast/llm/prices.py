@@ -26,7 +26,7 @@ def prices_of(model: Model) -> Prices | None:
     """
     if model.ref == OFFLINE:
         return _FREE
-    known = _known(model)
+    known = _find_model(model)
     price = _dearest(known, datetime.now(UTC)) if known else None
     asked, answered = _microcents(price, "input_mtok"), _microcents(price, "output_mtok")
     if asked is None or answered is None:
@@ -43,11 +43,11 @@ def prices_of(model: Model) -> Prices | None:
 
 def context_window_of(model: Model) -> int | None:
     """Return how many tokens a model can read, where the tables know it."""
-    known = _known(model)
+    known = _find_model(model)
     return known.context_window if known else None
 
 
-def _known(model: Model) -> "ModelInfo | None":
+def _find_model(model: Model) -> "ModelInfo | None":
     provider = PROVIDERS.get(model.provider)
     if provider is None:
         return None
@@ -78,9 +78,9 @@ def _dearest(known: "ModelInfo", at: datetime) -> "ModelPrice":
 
 
 def _microcents(price: "ModelPrice | None", name: str) -> int | None:
-    told = getattr(price, name, None)
+    value = getattr(price, name, None)
     # Where there are tiers by length, the first of them.
-    usd = getattr(told, "base", told)
+    usd = getattr(value, "base", value)
     if usd is None:
         return None
     return int((Decimal(usd) * _MICROCENTS).to_integral_value(ROUND_HALF_UP))

@@ -28,8 +28,8 @@ from msgspec import Struct
 from holdfast.domain.secrets import Secret
 from holdfast.llm import errors as llm_errors
 from holdfast.llm.providers import COMPATIBLE, PROVIDERS, Provider
-from holdfast.llm.requests import messages_of, parameters_of, settings_of
-from holdfast.llm.responses import Hearing
+from holdfast.llm.requests import build_messages, build_parameters, build_settings
+from holdfast.llm.responses import ResponseStream
 from holdfast.ports import Failed, LlmDelta, LlmRequest
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _WAITING_MOST: Final = 256
 
 
-class Aside:
+class WorkerLoop:
     """The second loop; its thread runs from the first use until it is closed."""
 
     def __init__(self) -> None:
@@ -148,11 +148,11 @@ class _Pipe(Generic[T]):
             self._here.call_soon_threadsafe(what)
 
 
-_begun: ContextVar[list[Any] | None] = ContextVar("begun", default=None)
+_open_responses: ContextVar[list[Any] | None] = ContextVar("begun", default=None)
 
 
 @asynccontextmanager
-async def held(
+async def hold_response(
     asked: AbstractAsyncContextManager["StreamedResponse"],
 ) -> AsyncGenerator["StreamedResponse", None]:
     """Hold an answer, and end its request when the block is left, however much is still to come.
@@ -161,7 +161,7 @@ async def held(
     """
     exchanges: list[Any] = []
     try:
-        with _noting(exchanges):
+        with _collect_responses(exchanges):
             response = await asked.__aenter__()
         try:
             yield response
@@ -173,17 +173,17 @@ async def held(
 
 
 @contextmanager
-def _noting(exchanges: list[Any]) -> Iterator[None]:
-    token = _begun.set(exchanges)
+def _collect_responses(exchanges: list[Any]) -> Iterator[None]:
+    token = _open_responses.set(exchanges)
     try:
         yield
     finally:
-        _begun.reset(token)
+        _open_responses.reset(token)
 
 
-async def note(exchange: Any) -> None:
+async def record_response(exchange: Any) -> None:
     """Remember a response whose head has come, for whoever holds the answer."""
-    if (exchanges := _begun.get()) is not None:
+    if (exchanges := _open_responses.get()) is not None:
         exchanges.append(exchange)
 
 
@@ -192,17 +192,24 @@ _NO_KEY: Final = "none"
 # As modules, and as the files that Python names while it compiles them.
 _VENDORS: Final = r"(.*[/\\])?(pydantic_ai|openai|anthropic|google|httpx2)([./\\]|$)"
 # At a finer level these write down what was said and asked, which is nobody's business.
-_TALKATIVE: Final = ("openai", "anthropic", "google_genai", "httpx2", "httpcore2", "pydantic_ai")
+_NOISY_LOGGERS: Final = (
+    "openai",
+    "anthropic",
+    "google_genai",
+    "httpx2",
+    "httpcore2",
+    "pydantic_ai",
+)
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class LlmTimeouts(Struct, frozen=True, kw_only=True):
     """How many seconds to wait: for a connection, and for the next byte of an answer."""
 
     connect: float = 10.0
     silence: float = 120.0
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ModelTarget(Struct, frozen=True, kw_only=True):
     """Whom a request goes to."""
 
     provider: Provider
@@ -211,21 +218,21 @@ class Target(Struct, frozen=True, kw_only=True):
     key: Secret | None
 
 
-class Clients:
+class ProviderClients:
     """The connections to all providers; opened when the first is needed."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, llm_timeouts: LlmTimeouts) -> None:
+        self._llm_timeouts = llm_timeouts
         self._http: Any = None
         self._lock = threading.Lock()
 
-    def build(self, target: Target) -> "VendorModel":
+    def build(self, target: ModelTarget) -> "VendorModel":
         """Return the model to ask; raises `ImportError` when its package is not installed.
 
         The first time this takes seconds, because the packages are large: call it in a thread.
         """
         if self._http is None:
-            _hush()
+            _silence_vendors()
         from pydantic_ai.models import infer_model
 
         kind = "openai-chat" if target.provider.kind == COMPATIBLE else target.provider.kind
@@ -238,7 +245,7 @@ class Clients:
         if http is not None:
             await http.aclose()
 
-    def _provider(self, target: Target) -> Any:
+    def _provider(self, target: ModelTarget) -> Any:
         from pydantic_ai.providers import infer_provider_class
 
         kind = target.provider.kind
@@ -265,17 +272,17 @@ class Clients:
         get_snapshot()
         with self._lock:
             if self._http is None:
-                wait = self._patience
+                wait = self._llm_timeouts
                 timeouts = (wait.connect, wait.silence, wait.silence, wait.connect)
                 # A tuple is as good as their own class, which would be one more package to name.
                 self._http = create_async_httpx2_client(timeout=timeouts)  # type: ignore[arg-type]
-                self._http.event_hooks = {**self._http.event_hooks, "response": [note]}
+                self._http.event_hooks = {**self._http.event_hooks, "response": [record_response]}
             return self._http
 
 
-def _hush() -> None:
+def _silence_vendors() -> None:
     """Keep what vendors have to say to programmers out of the logs and off the terminal."""
-    for name in _TALKATIVE:
+    for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     # They warn of settings that a model ignores and of old models: nothing goes wrong by it.
     warnings.filterwarnings("ignore", module=_VENDORS)
@@ -286,7 +293,7 @@ KeyOf = Callable[[str], Awaitable[Secret | None]]
 _VISIBLE: Final = re.compile(r"[!-~]+")
 
 
-class Vendors:
+class ProviderModels:
     """Every model of every provider; a request is sent once and never again."""
 
     def __init__(
@@ -294,13 +301,13 @@ class Vendors:
         key_of: KeyOf,
         base_urls: Mapping[str, str] | None = None,
         *,
-        patience: Patience | None = None,
+        llm_timeouts: LlmTimeouts | None = None,
     ) -> None:
         """`key_of` looks up the key of a provider for each request; it is not kept."""
         self._key_of = key_of
         self._base_urls = dict(base_urls or {})
-        self._clients = Clients(patience or Patience())
-        self._aside = Aside()
+        self._clients = ProviderClients(llm_timeouts or LlmTimeouts())
+        self._worker_loop = WorkerLoop()
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
         """Stream the answer; closing the generator ends the request at once."""
@@ -309,38 +316,42 @@ class Vendors:
         if isinstance(target, Failed):
             yield target
             return
-        async with aclosing(self._aside.stream(lambda: self._asked(request, target))) as deltas:
+        async with aclosing(
+            self._worker_loop.stream(lambda: self._asked(request, target))
+        ) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
         """Close the connections to all providers."""
-        await self._aside.aclose(self._clients.aclose)
+        await self._worker_loop.aclose(self._clients.aclose)
 
-    async def _target(self, request: LlmRequest, provider: Provider) -> Target | Failed:
+    async def _target(self, request: LlmRequest, provider: Provider) -> ModelTarget | Failed:
         base_url = self._base_urls.get(provider.name, provider.base_url)
         if base_url is None:
-            return llm_errors.no_address(provider)
+            return llm_errors.missing_base_url(provider)
         if not _is_address(base_url):
-            return llm_errors.wrong_address(provider)
+            return llm_errors.invalid_base_url(provider)
         try:
             key = await self._key_of(provider.key)
         # Not chained and not logged: what a keychain raises may hold what it keeps.
         except Exception:  # noqa: BLE001
-            return llm_errors.no_look_up(provider)
+            return llm_errors.key_lookup_failed(provider)
         if key is None and provider.needs_key:
-            return llm_errors.no_key(provider)
+            return llm_errors.missing_key(provider)
         # A header takes nothing else, and the error of one that is no key would quote it.
         if key is not None and not _VISIBLE.fullmatch(key.reveal()):
-            return llm_errors.no_such_key(provider)
-        return Target(provider=provider, name=request.model.name, base_url=base_url, key=key)
+            return llm_errors.invalid_key(provider)
+        return ModelTarget(provider=provider, name=request.model.name, base_url=base_url, key=key)
 
-    async def _asked(self, request: LlmRequest, target: Target) -> AsyncGenerator[LlmDelta, None]:
+    async def _asked(
+        self, request: LlmRequest, target: ModelTarget
+    ) -> AsyncGenerator[LlmDelta, None]:
         is_closing = False
         try:
             # In a thread, because what it imports the first time takes seconds.
             model = await asyncio.to_thread(self._clients.build, target)
-            async with aclosing(_answered(request, target.provider, model)) as deltas:
+            async with aclosing(_stream_response(request, target.provider, model)) as deltas:
                 async for delta in deltas:
                     is_closing = True
                     yield delta
@@ -349,31 +360,31 @@ class Vendors:
         except Exception as error:  # noqa: BLE001
             # Who closes us hears nothing more, not even that closing went wrong.
             if not is_closing:
-                yield llm_errors.refusal(error, target.provider)
+                yield llm_errors.provider_failure(error, target.provider)
 
 
 def _is_address(base_url: str) -> bool:
     try:
-        told = urlsplit(base_url)
-        is_whole = told.scheme in {"http", "https"} and bool(told.hostname) and told.port != 0
+        parts = urlsplit(base_url)
+        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
     return is_whole and _VISIBLE.fullmatch(base_url) is not None
 
 
-async def _answered(
+async def _stream_response(
     request: LlmRequest, provider: Provider, model: "VendorModel"
 ) -> AsyncGenerator[LlmDelta, None]:
     if request.tools and not model.profile.get("supports_tools", True):
-        yield llm_errors.no_tools(provider)
+        yield llm_errors.tools_unsupported(provider)
         return
-    hearing = Hearing(request)
+    hearing = ResponseStream(request)
     asked = model.request_stream(
-        messages_of(request, provider, model),
-        settings_of(request, provider, model),
-        parameters_of(request),
+        build_messages(request, provider, model),
+        build_settings(request, provider, model),
+        build_parameters(request),
     )
-    async with held(asked) as response:
+    async with hold_response(asked) as response:
         # A generator, whatever its annotation says; closed by us and not when somebody finds it.
         events = cast("AsyncGenerator[Any, None]", aiter(response))
         async with aclosing(events):

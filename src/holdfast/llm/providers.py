@@ -138,7 +138,7 @@ def base_urls(environment: Mapping[str, str]) -> Mapping[str, str]:
     return found
 
 
-def nearest(name: str, known: tuple[str, ...]) -> str | None:
+def nearest_name(name: str, known: tuple[str, ...]) -> str | None:
     """Return the known name that looks most like the given one, if any does."""
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return close[0] if close else None
@@ -149,17 +149,17 @@ _MIB: Final = 1 << 20
 _MOST: Final = 20
 
 
-class _Family(Struct, frozen=True):
+class _ModelFamily(Struct, frozen=True):
     """Models by their names."""
 
     names: re.Pattern[str]
     intake: MediaLimits
 
 
-def _family(names: str, total: int, **largest: int) -> _Family:
+def _family(names: str, total: int, **largest: int) -> _ModelFamily:
     """Return a family; `largest` bounds each kind of media, in bytes."""
     types = {each: size for kind, size in largest.items() for each in _KINDS[kind]}
-    return _Family(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
+    return _ModelFamily(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
 
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -184,7 +184,7 @@ _OPENAI_FAMILIES: Final = (
     ),
     _family(r"gpt-4-turbo", 20 * _MIB, pictures=20 * _MIB),
 )
-_BY_KIND: Final[Mapping[str, tuple[_Family, ...]]] = {
+_BY_KIND: Final[Mapping[str, tuple[_ModelFamily, ...]]] = {
     "anthropic": (
         _family(
             r"claude-(?!2|instant)",
@@ -211,7 +211,7 @@ _BY_KIND: Final[Mapping[str, tuple[_Family, ...]]] = {
     "openai-responses": _OPENAI_FAMILIES[1:],
 }
 # Served by others: pictures at most, and by the name that their makers gave them.
-_ELSEWHERE: Final = (
+_OTHER_FAMILIES: Final = (
     _family(r"(.*/)?(o1|o3)-(mini|preview)|.*(audio|realtime|embedding)", 0),
     _family(
         r"(.*/)?(gpt-(4o|4\.1|5)|o3|o4|claude-(?!2|instant)|gemini-|grok-4|llama-?4|pixtral|llava|"
@@ -222,12 +222,12 @@ _ELSEWHERE: Final = (
 )
 
 
-def intake_of(model: Model) -> MediaLimits | None:
+def media_limits_of(model: Model) -> MediaLimits | None:
     """Return what a model takes beside words; nothing for one that is not known to take any."""
     provider = PROVIDERS.get(model.provider)
     if provider is None:
         return None
-    for family in _BY_KIND.get(provider.kind, _ELSEWHERE):
+    for family in _BY_KIND.get(provider.kind, _OTHER_FAMILIES):
         if family.names.match(model.name.lower()):
             return family.intake if family.intake.types else None
     return None

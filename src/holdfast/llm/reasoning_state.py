@@ -38,7 +38,7 @@ _FIELDS = frozenset({"reasoning", "reasoning_content"})
 _decoder = msgspec.json.Decoder(tuple[_Mark, ...])
 
 
-def seal(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) -> str | None:
+def encode_state(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) -> str | None:
     """Return the seal of an answer, or nothing when none of its parts is bound to the provider.
 
     `call_ids` are the ids that the calls were given, in their order.
@@ -49,7 +49,7 @@ def seal(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) -> str |
     return msgspec.json.encode(marks).decode()
 
 
-def unsealed(message: LlmMessage, signature: str, *, system: str) -> list["ModelResponsePart"]:
+def restore_parts(message: LlmMessage, signature: str, *, system: str) -> list["ModelResponsePart"]:
     """Return the parts of a sealed message; nothing when the message is not what was sealed."""
     try:
         marks = _decoder.decode(signature)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.llm.providers import PROVIDERS, Provider
-from holdfast.llm.reasoning_state import unsealed
+from holdfast.llm.reasoning_state import restore_parts
 from holdfast.ports import LlmMessage, LlmRequest, ToolChoice
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _THINKING: Final[Mapping[ReasoningEffort, bool | str]] = {
     ReasoningEffort.MAX: "max",
 }
 # What a kind of provider is always told.
-_HOUSE_RULES: Final[Mapping[str, Mapping[str, Any]]] = {
+_PROVIDER_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     # Each step sends the history again; from the cache it costs a tenth.
     "anthropic": {"cache": True},
     # Our store is where conversations are kept; theirs keeps them for a month by default.
@@ -30,7 +30,7 @@ _HOUSE_RULES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def messages_of(
+def build_messages(
     request: LlmRequest, provider: Provider, model: "VendorModel"
 ) -> list["ModelMessage"]:
     """Return the conversation; neighbours that are not the model's become one message."""
@@ -40,16 +40,16 @@ def messages_of(
     asked: list[ModelRequestPart] = []
     for message in request.messages:
         if message.role == "assistant":
-            found.append(_answer(message, provider, model))
+            found.append(_response_message(message, provider, model))
             asked = []
             continue
         if not asked:
             found.append(ModelRequest(asked))
-        asked.append(_asked(message))
+        asked.append(_request_parts(message))
     return found
 
 
-def parameters_of(request: LlmRequest) -> "ModelRequestParameters":
+def build_parameters(request: LlmRequest) -> "ModelRequestParameters":
     """Return the tools and the system prompt."""
     from pydantic_ai.messages import InstructionPart
     from pydantic_ai.models import ModelRequestParameters
@@ -70,10 +70,12 @@ def parameters_of(request: LlmRequest) -> "ModelRequestParameters":
     )
 
 
-def settings_of(request: LlmRequest, provider: Provider, model: "VendorModel") -> "ModelSettings":
+def build_settings(
+    request: LlmRequest, provider: Provider, model: "VendorModel"
+) -> "ModelSettings":
     """Return the settings that the model can follow; what it cannot is left out."""
     thinking = _thinking(request, model)
-    settings: Any = {"max_retries": 0, **_HOUSE_RULES.get(provider.kind, {})}
+    settings: Any = {"max_retries": 0, **_PROVIDER_DEFAULTS.get(provider.kind, {})}
     if request.max_tokens is not None and provider.takes_max_tokens:
         settings["extra_body"] = {"max_tokens": request.max_tokens}
     elif request.max_tokens is not None:
@@ -88,10 +90,10 @@ def settings_of(request: LlmRequest, provider: Provider, model: "VendorModel") -
     return settings  # type: ignore[no-any-return]
 
 
-def _asked(message: LlmMessage) -> "ModelRequestPart":
+def _request_parts(message: LlmMessage) -> "ModelRequestPart":
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
-    content = _pieces(message) if message.media else message.text
+    content = _content_pieces(message) if message.media else message.text
     if message.role != "tool":
         return UserPromptPart(content)
     return ToolReturnPart(
@@ -102,7 +104,7 @@ def _asked(message: LlmMessage) -> "ModelRequestPart":
     )
 
 
-def _pieces(message: LlmMessage) -> list["str | BinaryContent"]:
+def _content_pieces(message: LlmMessage) -> list["str | BinaryContent"]:
     """Return text and media in the order in which they were put."""
     from pydantic_ai.messages import BinaryContent
 
@@ -117,7 +119,9 @@ def _pieces(message: LlmMessage) -> list["str | BinaryContent"]:
     return [each for each in pieces if not isinstance(each, str) or each.strip()]
 
 
-def _answer(message: LlmMessage, provider: Provider, model: "VendorModel") -> "ModelResponse":
+def _response_message(
+    message: LlmMessage, provider: Provider, model: "VendorModel"
+) -> "ModelResponse":
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
     signatures = [
@@ -126,7 +130,7 @@ def _answer(message: LlmMessage, provider: Provider, model: "VendorModel") -> "M
         # Nobody but who signed it may see it, and nobody else could read it.
         if each.signature and PROVIDERS.get(each.provider) is provider
     ]
-    parts = unsealed(message, signatures[-1], system=model.system) if signatures else []
+    parts = restore_parts(message, signatures[-1], system=model.system) if signatures else []
     if not parts:
         parts = [TextPart(message.text)] if message.text else []
         parts += [ToolCallPart(call.name, dict(call.arguments), call.id) for call in message.calls]

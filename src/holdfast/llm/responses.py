@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.domain.costs import Usage
-from holdfast.llm.reasoning_state import seal
+from holdfast.llm.reasoning_state import encode_state
 from holdfast.ports import (
     CallArguments,
     CallEnded,
@@ -34,22 +34,22 @@ _STOPS: Final[Mapping[str, StepStop]] = {
 }
 
 
-class BrokenOffError(Exception):
+class IncompleteResponseError(Exception):
     """The provider stopped in the middle of its answer."""
 
 
-def reason_of(response: "ModelResponse") -> StepStop:
+def stop_reason(response: "ModelResponse") -> StepStop:
     """Return why the model stopped; raises `BrokenOffError` when it has not."""
     told = (response.provider_details or {}).get("finish_reason")
     # A refusal ends an answer without the provider's usual word for it.
     if told is None and response.finish_reason != "content_filter":
-        raise BrokenOffError
+        raise IncompleteResponseError
     if response.finish_reason == "error":
-        raise BrokenOffError
+        raise IncompleteResponseError
     return _STOPS.get(response.finish_reason or "stop", StepStop.STOP)
 
 
-def is_whole(arguments: str) -> bool:
+def is_complete_json(arguments: str) -> bool:
     """Tell whether the text of a call's arguments is complete JSON."""
     try:
         msgspec.json.decode(arguments)
@@ -58,7 +58,7 @@ def is_whole(arguments: str) -> bool:
     return True
 
 
-def usage_of(told: "RequestUsage") -> Usage | None:
+def token_usage(told: "RequestUsage") -> Usage | None:
     """Return the tokens by class, or nothing when the provider has not told them."""
     if told.unmeasured_requests or not (told.input_tokens or told.output_tokens):
         return None
@@ -80,14 +80,14 @@ CALLS_MOST: Final = 1_000
 # What every provider accepts, so that a conversation can go on with another one.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # How pydantic-ai begins the ids that it makes up where a provider gave none.
-_MADE_UP: Final = "pyd_ai_"
+_GENERATED_PREFIX: Final = "pyd_ai_"
 
 
-class ExcessError(Exception):
+class TooManyCallsError(Exception):
     """The provider asks for more calls than anybody would run."""
 
 
-class Hearing:
+class ResponseStream:
     """One answer while it comes in."""
 
     def __init__(self, request: LlmRequest) -> None:
@@ -131,28 +131,36 @@ class Hearing:
 
     def end(self, response: "ModelResponse") -> Iterator[LlmDelta]:
         """Yield what is left when the provider has closed its answer; raises `BrokenOffError`."""
-        reason = reason_of(response)
+        reason = stop_reason(response)
         last = max(self._calls, default=None)
         for place, (call_id, pieces) in sorted(self._calls.items()):
             # Cut off in the middle of its arguments, a call is none.
-            if reason is StepStop.LENGTH and place == last and not is_whole("".join(pieces)):
+            if (
+                reason is StepStop.LENGTH
+                and place == last
+                and not is_complete_json("".join(pieces))
+            ):
                 continue
             if not pieces:
                 yield from self._argued(place, "{}")
             yield CallEnded(id=call_id)
         call_ids = [self._calls[place][0] for place in sorted(self._calls)]
-        if signature := seal(response.parts, call_ids):
+        if signature := encode_state(response.parts, call_ids):
             yield ReasoningEnded(signature=signature)
         # Some providers know no reason of their own for calls.
         if self._calls and reason is StepStop.STOP:
             reason = StepStop.TOOL_USE
-        yield Stopped(reason=reason, usage=usage_of(response.usage))
+        yield Stopped(reason=reason, usage=token_usage(response.usage))
 
     def _begun(self, place: int, part: "ToolCallPart") -> CallStarted:
         if len(self._calls) == CALLS_MOST:
-            raise ExcessError
+            raise TooManyCallsError
         call_id = part.tool_call_id
-        made = call_id.startswith(_MADE_UP) or call_id in self._taken or not _ID.fullmatch(call_id)
+        made = (
+            call_id.startswith(_GENERATED_PREFIX)
+            or call_id in self._taken
+            or not _ID.fullmatch(call_id)
+        )
         if made:
             call_id = f"call_{self._ordinal}_{len(self._calls) + 1}"
         self._taken.add(call_id)

@@ -8,33 +8,33 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
 from holdfast.domain.secrets import Secret
-from holdfast.llm.offline import Offline
+from holdfast.llm.offline import OfflineModel
 from holdfast.llm.prices import context_window_of, prices_of
-from holdfast.llm.provider_models import Vendors
-from holdfast.llm.providers import PROVIDERS, intake_of, max_output_of, nearest
-from holdfast.llm.scripted import Scripted
+from holdfast.llm.provider_models import ProviderModels
+from holdfast.llm.providers import PROVIDERS, max_output_of, media_limits_of, nearest_name
+from holdfast.llm.scripted import ScriptedModel
 from holdfast.ports import Failed, FailureKind, LlmDelta, LlmRequest
 
 # The provider is not named, because a mistyped model may be a key pasted by accident.
 _UNKNOWN: Final = "Holdfast does not know the model's provider"
 
 
-class Llms:
+class ModelRouter:
     """Every model that can be asked, as one `Llm`; without vendors there are no keys."""
 
-    def __init__(self, vendors: Vendors | None = None) -> None:
-        self._built_in: Mapping[str, Offline | Scripted] = {
-            "offline": Offline(),
-            "scripted": Scripted(),
+    def __init__(self, vendors: ProviderModels | None = None) -> None:
+        self._built_in: Mapping[str, OfflineModel | ScriptedModel] = {
+            "offline": OfflineModel(),
+            "scripted": ScriptedModel(),
         }
-        self._vendors = vendors or Vendors(_no_key)
+        self._vendors = vendors or ProviderModels(_no_key)
 
     def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
         """Stream the answer of the request's provider; one that is not known is a failure."""
         name = request.model.provider
         if built_in := self._built_in.get(name):
             return built_in.stream(request)
-        return self._vendors.stream(request) if name in PROVIDERS else _unknown()
+        return self._vendors.stream(request) if name in PROVIDERS else _unknown_provider()
 
     def check(self, model: Model) -> None:
         """Refuse a faulty script and an unknown provider; one without a key may get one yet."""
@@ -44,7 +44,7 @@ class Llms:
         if model.provider in PROVIDERS:
             return
         known = tuple(sorted({*self._built_in, *PROVIDERS}))
-        close = nearest(model.provider, known)
+        close = nearest_name(model.provider, known)
         hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}."
         raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
 
@@ -58,7 +58,7 @@ class Llms:
             prices=prices_of(model),
             context_window=context_window_of(model),
             max_output=model.max_output or max_output_of(model),
-            intake=intake_of(model),
+            intake=media_limits_of(model),
         )
 
     async def aclose(self) -> None:
@@ -66,7 +66,7 @@ class Llms:
         await self._vendors.aclose()
 
 
-async def _unknown() -> AsyncGenerator[LlmDelta, None]:
+async def _unknown_provider() -> AsyncGenerator[LlmDelta, None]:
     yield Failed(
         kind=FailureKind.BAD_REQUEST,
         message=f"{_UNKNOWN}; choose another model, for example {OFFLINE}.",

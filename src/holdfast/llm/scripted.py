@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Model
-from holdfast.llm.text_chunks import counted, pieces, words
+from holdfast.llm.text_chunks import count_usage, split_pieces, split_words
 from holdfast.parsing import regex as parsing_regex
 from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
 from holdfast.ports import (
@@ -103,7 +103,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def rule_for(self, text: str) -> ScriptedStep | None:
         """Return the step of the first rule that fits the text."""
         for rule in self.match:
-            if _fits(rule, text):
+            if _matches(rule, text):
                 return self.steps[rule.step - 1] if isinstance(rule.step, int) else rule.step
         return None
 
@@ -115,7 +115,7 @@ _PREPARED: Final = msgspec.json.Decoder(Script)
 def read_script(name: str) -> Script:
     """Read the script of that file name; a fault is `Invalid`, naming file and place."""
     try:
-        raw = _parsed(name, _content(name))
+        raw = _parse(name, _content(name))
         if isinstance(raw, list):
             raw = {"steps": raw}
         script = msgspec.convert(raw, Script)
@@ -124,13 +124,13 @@ def read_script(name: str) -> Script:
         problem, _, path = str(error).partition(" - at ")
         # Its own sentence would repeat the value instead of naming the choices.
         told = _KINDS if problem.startswith("Invalid enum value") else problem
-        raise fault(name, _place(path.strip("`")), told) from None
-    except _MisfitError as error:
-        raise fault(name, _place(error.path), error.problem) from None
+        raise script_error(name, _place(path.strip("`")), told) from None
+    except _RuleError as error:
+        raise script_error(name, _place(error.path), error.problem) from None
     return script
 
 
-def fault(name: str, place: str, problem: str) -> Invalid:
+def script_error(name: str, place: str, problem: str) -> Invalid:
     """Return the refusal of a script."""
     where = f"{name}, {place}" if place else name
     return Invalid(
@@ -140,7 +140,7 @@ def fault(name: str, place: str, problem: str) -> Invalid:
     )
 
 
-class _MisfitError(ValueError):
+class _RuleError(ValueError):
     """A rule of scripts that types cannot express is broken at a path."""
 
     def __init__(self, path: str, problem: str) -> None:
@@ -154,64 +154,66 @@ def _content(name: str) -> str:
     try:
         # Asked before opening, because opening a pipe would wait for its writer.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise fault(name, "", "it is not a file")
+            raise script_error(name, "", "it is not a file")
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise fault(name, "", f"it cannot be read ({error.strerror})") from None
+        raise script_error(name, "", f"it cannot be read ({error.strerror})") from None
     if len(content) > LARGEST:
-        raise fault(name, "", "it is larger than 2 MiB")
+        raise script_error(name, "", "it is larger than 2 MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise fault(name, f"byte {error.start + 1}", "it is not UTF-8") from None
+        raise script_error(name, f"byte {error.start + 1}", "it is not UTF-8") from None
 
 
-def _parsed(name: str, content: str) -> Any:
+def _parse(name: str, content: str) -> Any:
     try:
         if not name.lower().endswith(".json"):
             return read_yaml(content)
-        value = json.loads(content, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        value = json.loads(
+            content, object_pairs_hook=_reject_duplicates, parse_constant=_refuse_constant
+        )
         _require_shallow(value, levels=DEEPEST)
         return value
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise fault(name, place, "this is not valid JSON") from None
+        raise script_error(name, place, "this is not valid JSON") from None
     except YamlError as error:
         place = f"line {error.line}, column {error.column}" if error.line else ""
-        raise fault(name, place, error.problem) from None
+        raise script_error(name, place, error.problem) from None
     except RecursionError:
         # The standard library counts no levels, it runs out of them.
-        raise fault(name, "", _TOO_DEEP) from None
-    except _MisfitError:
+        raise script_error(name, "", _TOO_DEEP) from None
+    except _RuleError:
         raise
     except ValueError:
-        raise fault(name, "", "a number is too long") from None
+        raise script_error(name, "", "a number is too long") from None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # The standard library would let the last one win without a word.
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _MisfitError("", "a key stands twice in one object")
+        raise _RuleError("", "a key stands twice in one object")
     return found
 
 
 def _refuse_constant(_: str) -> Any:
-    raise _MisfitError("", "NaN and Infinity are not JSON")
+    raise _RuleError("", "NaN and Infinity are not JSON")
 
 
 def _require_shallow(value: Any, *, levels: int) -> None:
     if isinstance(value, dict | list):
         if not levels:
-            raise _MisfitError("", _TOO_DEEP)
+            raise _RuleError("", _TOO_DEEP)
         for inner in value.values() if isinstance(value, dict) else value:
             _require_shallow(inner, levels=levels - 1)
 
 
 def _check(script: Script) -> None:
     if not script.steps and not script.match:
-        raise _MisfitError("$", "it has neither steps nor match rules")
+        raise _RuleError("$", "it has neither steps nor match rules")
     for number, step in enumerate(script.steps):
         _check_step(step, f"$.steps[{number}]")
     for number, rule in enumerate(script.match):
@@ -222,23 +224,23 @@ def _check_step(step: ScriptedStep, path: str) -> None:
     try:
         msgspec.json.encode(step)
     except UnicodeEncodeError:
-        raise _MisfitError(path, "a text contains a lone surrogate") from None
+        raise _RuleError(path, "a text contains a lone surrogate") from None
 
 
 def _check_rule(rule: ScriptedRule, path: str, *, steps: int) -> None:
     if (rule.contains is None) is (rule.regex is None):
-        raise _MisfitError(path, "a rule has either contains or regex")
+        raise _RuleError(path, "a rule has either contains or regex")
     if isinstance(rule.step, ScriptedStep):
         _check_step(rule.step, f"{path}.step")
     elif rule.step > steps:
-        raise _MisfitError(f"{path}.step", f"there are only {steps} steps")
+        raise _RuleError(f"{path}.step", f"there are only {steps} steps")
     try:
         _pattern(rule.regex or "")
     except parsing_regex.PatternError as error:
-        raise _MisfitError(f"{path}.regex", str(error)) from None
+        raise _RuleError(f"{path}.regex", str(error)) from None
 
 
-def _fits(rule: ScriptedRule, text: str) -> bool:
+def _matches(rule: ScriptedRule, text: str) -> bool:
     if rule.contains is not None:
         return rule.contains in text
     return _pattern(rule.regex or "").is_in(text)
@@ -247,7 +249,7 @@ def _fits(rule: ScriptedRule, text: str) -> bool:
 # Some, because a rule is tried at every request, and compiling it takes longer than trying it.
 @lru_cache(maxsize=64)
 def _pattern(regex: str) -> parsing_regex.Pattern:
-    return parsing_regex.compile(regex)
+    return parsing_regex.compile_pattern(regex)
 
 
 _KINDS: Final = f"a kind of failure is one of {', '.join(FailureKind)}"
@@ -268,7 +270,7 @@ _KEPT_MOST: Final = 64
 _Stamp = tuple[int, int, int]
 
 
-class Scripted:
+class ScriptedModel:
     """Plays scripts; a file is read again only when it has changed."""
 
     def __init__(self) -> None:
@@ -286,7 +288,7 @@ class Scripted:
             if script is None:
                 # A large file takes seconds to parse, and other sessions must not wait for it.
                 script = await asyncio.to_thread(self._load, name)
-            step = _chosen(script, request)
+            step = _choose_step(script, request)
         except Invalid as error:
             yield Failed(kind=FailureKind.BAD_REQUEST, message=error.message)
             return
@@ -297,11 +299,11 @@ class Scripted:
 
     def _recall(self, name: str) -> Script | None:
         stamp, script = self._kept.get(name, (None, None))
-        return script if stamp is not None and stamp == _stamp(name) else None
+        return script if stamp is not None and stamp == _file_stamp(name) else None
 
     def _load(self, name: str) -> Script:
         # Taken before reading: a file that changes meanwhile is read again next time.
-        stamp = _stamp(name)
+        stamp = _file_stamp(name)
         script = read_script(name)
         # All at once: whoever plays more scripts than this plays each of them once.
         if len(self._kept) >= _KEPT_MOST:
@@ -310,7 +312,7 @@ class Scripted:
         return script
 
 
-def _stamp(name: str) -> _Stamp | None:
+def _file_stamp(name: str) -> _Stamp | None:
     try:
         seen = os.stat(name)
     except OSError:
@@ -318,7 +320,7 @@ def _stamp(name: str) -> _Stamp | None:
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
-def _chosen(script: Script, request: LlmRequest) -> ScriptedStep:
+def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
     # Rules answer what the user said; after a tool result the conversation has moved on.
     newest = request.messages[-1] if request.messages else None
     if newest is not None and newest.role == "user" and (step := script.rule_for(newest.text)):
@@ -326,15 +328,15 @@ def _chosen(script: Script, request: LlmRequest) -> ScriptedStep:
     if step := script.step_for(request.ordinal):
         return step
     problem = f"it has no step left for request {request.ordinal} of the session"
-    raise fault(request.model.name, f"step {request.ordinal}", problem)
+    raise script_error(request.model.name, f"step {request.ordinal}", problem)
 
 
 def _deltas(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
-    for word in words(step.reasoning):
+    for word in split_words(step.reasoning):
         yield ReasoningDelta(text=word)
     if step.reasoning:
         yield ReasoningEnded()
-    for piece in pieces(step.text, step.chunks) if step.chunks else words(step.text):
+    for piece in split_pieces(step.text, step.chunks) if step.chunks else split_words(step.text):
         yield TextDelta(text=piece)
     yield from _calls(step, request)
     yield _end(step, request)
@@ -372,7 +374,7 @@ def _usage(step: ScriptedStep, request: LlmRequest) -> Usage:
     if step.usage is not None:
         return msgspec.convert(step.usage, Usage, from_attributes=True)
     arguments = [_argument_text(call.arguments) for call in step.tool_calls]
-    return counted(request, output=" ".join([step.text, *arguments]), reasoning=step.reasoning)
+    return count_usage(request, output=" ".join([step.text, *arguments]), reasoning=step.reasoning)
 
 
 def _argument_text(arguments: dict[str, object] | str) -> str:

@@ -29,12 +29,12 @@ from holdfast.domain.ids import ModelId, is_slug
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import is_encodable
-from holdfast.parsing.file_schemas import AgentForm, form_of
+from holdfast.parsing.file_schemas import AgentFileForm, validate_agent
 from holdfast.parsing.files import Fault, FileError, FormError, read_text
 from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
 
 ENDING: Final = ".agent.yaml"
-_FAULTS_TOLD: Final = 10
+_FAULTS_SHOWN: Final = 10
 
 
 class FileModel(Struct, frozen=True, kw_only=True):
@@ -112,17 +112,17 @@ def parse_agent(text: str, *, where: str, scrubber: Scrubber | None = None) -> A
         raw = read_yaml(text)
     except YamlError as error:
         raise _syntax(where, error) from None
-    return agent_of(raw, where=where, scrubber=scrubber)
+    return build_agent(raw, where=where, scrubber=scrubber)
 
 
-def agent_of(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
+def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
     """Return the agent that a value describes, also one out of a list in another file."""
     texts = list(_texts(raw, "", ""))
     managed = scrubber or Scrubber()
     leaks = [path for path, name, text in texts if managed.holds(text) or is_credential(text, name)]
     if leaks:
         # Cleaned, because a key on the way there may be the secret itself.
-        told = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_TOLD])]
+        told = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
         raise Invalid(
             Code.SECRET_IN_FILE,
             f"{where} holds what looks like a secret at {', '.join(told)}; keep it in the keychain "
@@ -133,9 +133,9 @@ def agent_of(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Agent
     try:
         if unclean:
             raise FormError([Fault(path, "a character has no place in a text") for path in unclean])
-        form = form_of(raw)
+        form = validate_agent(raw)
     except FormError as error:
-        raise _invalid(where, error.faults[:_FAULTS_TOLD]) from None
+        raise _invalid(where, error.faults[:_FAULTS_SHOWN]) from None
     if has_secret_reference(form.system_prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
@@ -150,7 +150,7 @@ def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> s
     return write_yaml(file_form(agent, refs, default=default))
 
 
-def _described(form: AgentForm) -> AgentFile:
+def _described(form: AgentFileForm) -> AgentFile:
     values = msgspec.to_builtins(form)
     first = FileModel(ref=f"{form.provider}:{form.model}")
     others = [

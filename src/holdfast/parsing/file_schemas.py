@@ -8,12 +8,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from holdfast.domain.agents import ReasoningEffort, Recovery
-from holdfast.parsing.files import Fault, FormError, fault_of, repeated
+from holdfast.parsing.files import Fault, FormError, duplicate_faults, translate_fault
 
 PROMPT_LARGEST: Final = 256 << 10
 Filled = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,255}\Z")]
-Provider = Annotated[str, Meta(pattern=r"\A[^:\s]+\Z")]
+ProviderName = Annotated[str, Meta(pattern=r"\A[^:\s]+\Z")]
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NonEmptyNames = Annotated[tuple[Filled, ...], Meta(min_length=1)]
 
@@ -22,7 +22,7 @@ class FallbackForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Who is asked next, and how often."""
 
     model: Filled
-    provider: Provider
+    provider: ProviderName
     max_attempts: Positive
 
 
@@ -77,14 +77,14 @@ class ServerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tools_allowlist: NonEmptyNames | UnsetType = UNSET
 
 
-class AgentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AgentFileForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole file."""
 
     id: Name
     name: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
     description: Annotated[str, Meta(max_length=10 << 10)] | UnsetType = UNSET
     model: Filled
-    provider: Provider
+    provider: ProviderName
     system_prompt: Filled
     temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType = UNSET
     max_tokens: Positive | UnsetType = UNSET
@@ -99,10 +99,11 @@ class AgentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_schema: dict[str, Any] | UnsetType = UNSET
 
 
-_FIELDS: Final = {spec.name: spec for spec in msgspec.structs.fields(AgentForm)}
+_FIELDS: Final = {spec.name: spec for spec in msgspec.structs.fields(AgentFileForm)}
 # msgspec learns a type at its first use, and two threads must not be the first at once.
 _PREPARED: Final = tuple(
-    msgspec.json.Decoder(kind) for kind in (AgentForm, NamedServer, ServerProgram, ServerAddress)
+    msgspec.json.Decoder(kind)
+    for kind in (AgentFileForm, NamedServer, ServerProgram, ServerAddress)
 )
 _SCHEMES: Final = {
     "http": {"http", "https"},
@@ -111,7 +112,7 @@ _SCHEMES: Final = {
 }
 
 
-def form_of(raw: Any) -> AgentForm:
+def validate_agent(raw: Any) -> AgentFileForm:
     """Return the checked form of what was read; raises `FormError`."""
     if not isinstance(raw, dict):
         raise FormError([Fault("", "an agent is a mapping of keys to values")])
@@ -124,18 +125,18 @@ def form_of(raw: Any) -> AgentForm:
             try:
                 values[name] = msgspec.convert(raw[name], spec.type)
             except msgspec.ValidationError as error:
-                faults.append(fault_of(name, error))
+                faults.append(translate_fault(name, error))
     faults += _broken_rules(values)
     if faults:
         raise FormError(faults)
-    return AgentForm(**values)
+    return AgentFileForm(**values)
 
 
 def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield what types cannot express."""
     if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
         yield Fault("system_prompt", "it may have 256 KiB at most")
-    yield from repeated("tools", values.get("tools", ()))
+    yield from duplicate_faults("tools", values.get("tools", ()))
     memory = values.get("memory")
     if memory is not None and (memory.type == "window") is (memory.window_size is UNSET):
         yield Fault("memory.window_size", "it belongs to the type window, and only to that")
@@ -143,7 +144,7 @@ def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     for number, server in enumerate(servers):
         yield from _broken_server(f"mcp_servers[{number}]", server)
     names = [str(server.get("ref", server.get("id", ""))) for server in servers]
-    yield from repeated("mcp_servers", names)
+    yield from duplicate_faults("mcp_servers", names)
 
 
 def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
@@ -152,7 +153,7 @@ def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
     try:
         server = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        yield fault_of(path, error)
+        yield translate_fault(path, error)
         return
     if isinstance(server, ServerProgram):
         for name, value in server.env.items():
@@ -173,7 +174,7 @@ def _is_plain_address(server: ServerAddress) -> bool:
 
 KEBAB: Final = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 Kebab = Annotated[str, Meta(pattern=rf"\A{KEBAB}\Z", max_length=255)]
-Source = Annotated[str, Meta(pattern=rf"\A{KEBAB}(?::[A-Za-z0-9_-]+)?\Z", max_length=255)]
+EdgeSource = Annotated[str, Meta(pattern=rf"\A{KEBAB}(?::[A-Za-z0-9_-]+)?\Z", max_length=255)]
 TextList = tuple[Filled, ...]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
@@ -215,7 +216,7 @@ class McpCallForm(
 Trigger = ManualForm | WebhookForm | ScheduleForm | FileChangeForm | McpCallForm
 
 
-class InputForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkflowInput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What whoever starts it says; the rules of `validation` depend on the type."""
 
     name: Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")]
@@ -245,7 +246,7 @@ class NoRules(Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing can be said about a yes or a no."""
 
 
-class ContextForm(Struct, frozen=True, forbid_unknown_fields=True):
+class WorkflowContext(Struct, frozen=True, forbid_unknown_fields=True):
     """A value with a name."""
 
     key: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
@@ -260,7 +261,7 @@ class ToolsForm(Struct, frozen=True, forbid_unknown_fields=True):
     allowedDomains: TextList | UnsetType = UNSET  # noqa: N815
 
 
-class BudgetForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkflowBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it may cost."""
 
     max_cost_microcents: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)]
@@ -270,7 +271,7 @@ class BudgetForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class EdgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A way from a node, or from one of its handles, to another."""
 
-    source: Source = field(name="from")
+    source: EdgeSource = field(name="from")
     to: Kebab
     label: str | UnsetType = UNSET
     condition: str | UnsetType = UNSET
@@ -290,7 +291,7 @@ class WorkflowForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     context: list[Any] | UnsetType = UNSET
     agents: list[Any] | UnsetType = UNSET
     tools: ToolsForm | UnsetType = UNSET
-    budget: BudgetForm | UnsetType = UNSET
+    budget: WorkflowBudget | UnsetType = UNSET
     timeout_ms: Positive | UnsetType = UNSET
     max_parallel: Positive | UnsetType = UNSET
     nodes: Annotated[list[Any], Meta(min_length=1)]
@@ -307,9 +308,9 @@ class DocumentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 # msgspec learns a type at its first use, and two threads must not be the first at once.
 DECODERS: Final = tuple(
     msgspec.json.Decoder(kind)
-    for kind in (DocumentForm, WorkflowForm, InputForm, ContextForm, EdgeForm, NumberRules)
+    for kind in (DocumentForm, WorkflowForm, WorkflowInput, WorkflowContext, EdgeForm, NumberRules)
 )
-Positively = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+PositiveNumber = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Language = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]
 
 
@@ -336,7 +337,7 @@ class AgentNode(_Node, frozen=True, kw_only=True, tag="agent"):
     output_schema: dict[str, Any] | UnsetType = UNSET
     output_modalities: TextList | UnsetType = UNSET
     count: Positive | UnsetType = UNSET
-    duration_seconds: Positively | UnsetType = UNSET
+    duration_seconds: PositiveNumber | UnsetType = UNSET
     timeout_ms: Positive | UnsetType = UNSET
     retry: RetryForm | UnsetType = UNSET
 

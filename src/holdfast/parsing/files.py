@@ -69,7 +69,7 @@ class FormError(ValueError):
         self.faults = faults
 
 
-def repeated(path: str, names: Iterable[str]) -> Iterator[Fault]:
+def duplicate_faults(path: str, names: Iterable[str]) -> Iterator[Fault]:
     """Yield the places of a list at which a name stands again."""
     seen: set[str] = set()
     for number, name in enumerate(names):
@@ -78,7 +78,7 @@ def repeated(path: str, names: Iterable[str]) -> Iterator[Fault]:
         seen.add(name)
 
 
-def fault_of(path: str, error: msgspec.ValidationError) -> Fault:
+def translate_fault(path: str, error: msgspec.ValidationError) -> Fault:
     """Return the fault that the library tells, without the value that it may quote."""
     found = _PLACE.fullmatch(str(error))
     problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")

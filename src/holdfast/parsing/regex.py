@@ -19,14 +19,14 @@ class Pattern:
 
     def is_in(self, content: str | bytes) -> bool:
         """Tell whether a part of the content matches."""
-        return self._compiled.search(_encoded(content)) is not None
+        return self._compiled.search(_encode(content)) is not None
 
     def is_all_of(self, content: str | bytes) -> bool:
         """Tell whether the content matches from its beginning to its end."""
-        return self._compiled.fullmatch(_encoded(content)) is not None
+        return self._compiled.fullmatch(_encode(content)) is not None
 
 
-def compile(pattern: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """Return the pattern, or raise `PatternError` with a sentence for its author."""
     import re2  # type: ignore[import-untyped]
 
@@ -48,5 +48,5 @@ def compile(pattern: str) -> Pattern:
         ) from None
 
 
-def _encoded(content: str | bytes) -> bytes:
+def _encode(content: str | bytes) -> bytes:
     return content if isinstance(content, bytes) else content.encode("utf-8", "replace")

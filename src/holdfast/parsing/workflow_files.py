@@ -16,30 +16,36 @@ from msgspec import UNSET, Struct
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.text import is_encodable
-from holdfast.parsing.agent_files import agent_of
+from holdfast.parsing.agent_files import build_agent
 from holdfast.parsing.file_schemas import (
     AgentNode,
-    ContextForm,
     DocumentForm,
     EdgeForm,
-    InputForm,
     MergeNode,
     NodeForm,
     NoRules,
     NumberRules,
     OutputNode,
     TextRules,
+    WorkflowContext,
     WorkflowForm,
+    WorkflowInput,
 )
-from holdfast.parsing.files import Fault, FileError, fault_of, read_text, repeated
+from holdfast.parsing.files import (
+    Fault,
+    FileError,
+    duplicate_faults,
+    read_text,
+    translate_fault,
+)
 from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
 from holdfast.workflows.model import Workflow, placeholders
 
 _BODY: Final = "workflow"
 _RESERVED: Final = frozenset({"on_error", "data_mapping"})
 _LISTS: Final[Mapping[str, Any]] = {
-    "inputs": InputForm,
-    "context": ContextForm,
+    "inputs": WorkflowInput,
+    "context": WorkflowContext,
     "nodes": NodeForm,
     "edges": EdgeForm,
 }
@@ -47,21 +53,21 @@ _RULES: Final[Mapping[str, type[Struct]]] = {"number": NumberRules, "boolean": N
 _DEFAULTS: Final[Mapping[str, tuple[type, ...]]] = {"number": (int, float), "boolean": (bool,)}
 
 
-def faults_of(raw: Any) -> list[Fault]:
+def find_faults(raw: Any) -> list[Fault]:
     """Return everything that is wrong with a document, but for the agents it brings along."""
     if not isinstance(raw, dict):
         return [Fault("", "a workflow is a mapping of keys to values")]
-    faults = list(_judged("", raw, DocumentForm))
+    faults = list(_check_mapping("", raw, DocumentForm))
     body = raw.get("workflow")
     if not isinstance(body, dict):
         return faults
-    faults += _judged(f"{_BODY}.", body, WorkflowForm)
+    faults += _check_mapping(f"{_BODY}.", body, WorkflowForm)
     for name, kind in _LISTS.items():
-        faults += _items(f"{_BODY}.{name}", body.get(name), kind)
+        faults += _check_items(f"{_BODY}.{name}", body.get(name), kind)
     return faults or list(_broken_rules(body))
 
 
-def _judged(path: str, raw: Mapping[str, Any], kind: type[Struct]) -> Iterator[Fault]:
+def _check_mapping(path: str, raw: Mapping[str, Any], kind: type[Struct]) -> Iterator[Fault]:
     """Judge a mapping key by key, because the library stops at the first that is wrong."""
     fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
     yield from (Fault(f"{path}{key}", "there is no such key") for key in raw if key not in fields)
@@ -72,10 +78,10 @@ def _judged(path: str, raw: Mapping[str, Any], kind: type[Struct]) -> Iterator[F
             try:
                 msgspec.convert(raw[name], field.type)
             except msgspec.ValidationError as error:
-                yield fault_of(f"{path}{name}", error)
+                yield translate_fault(f"{path}{name}", error)
 
 
-def _items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
+def _check_items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
     for number, item in enumerate(items if isinstance(items, list) else ()):
         here = f"{path}[{number}]"
         reserved = sorted(_RESERVED & set(item)) if isinstance(item, dict) else []
@@ -85,7 +91,7 @@ def _items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
         try:
             form = msgspec.convert(item, kind)
         except msgspec.ValidationError as error:
-            yield fault_of(here, error)
+            yield translate_fault(here, error)
         else:
             yield from _broken_item(here, form)
 
@@ -93,10 +99,10 @@ def _items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
 def _broken_item(path: str, form: Any) -> Iterator[Fault]:
     """Yield what the types of one item cannot express."""
     match form:
-        case InputForm():
+        case WorkflowInput():
             yield from _broken_input(path, form)
         case AgentNode() if form.tools is not UNSET:
-            yield from repeated(f"{path}.tools", form.tools)
+            yield from duplicate_faults(f"{path}.tools", form.tools)
         case MergeNode() if form.merge_strategy == "custom" and form.merge_fn is UNSET:
             yield Fault(f"{path}.merge_fn", "it is missing, and custom needs it")
         case OutputNode() if form.save_to is not UNSET and not _stays_inside(form.save_to):
@@ -105,14 +111,16 @@ def _broken_item(path: str, form: Any) -> Iterator[Fault]:
             pass
 
 
-def _broken_input(path: str, form: InputForm) -> Iterator[Fault]:
+def _broken_input(path: str, form: WorkflowInput) -> Iterator[Fault]:
     if form.default is not UNSET and form.type == "secret":
         yield Fault(f"{path}.default", "a secret has none")
-    elif form.default is not UNSET and not _is_of(form.default, form.type):
+    elif form.default is not UNSET and not _has_type(form.default, form.type):
         yield Fault(f"{path}.default", f"it is no {form.type}")
     if form.validation is UNSET:
         return
-    faults = list(_judged(f"{path}.validation.", form.validation, _RULES.get(form.type, TextRules)))
+    faults = list(
+        _check_mapping(f"{path}.validation.", form.validation, _RULES.get(form.type, TextRules))
+    )
     yield from faults
     for least, most in (("min", "max"), ("min_length", "max_length")):
         bounds = [form.validation[key] for key in (least, most) if key in form.validation]
@@ -120,7 +128,7 @@ def _broken_input(path: str, form: InputForm) -> Iterator[Fault]:
             yield Fault(f"{path}.validation.{least}", f"it must not be above {most}")
 
 
-def _is_of(default: Any, type_: str) -> bool:
+def _has_type(default: Any, type_: str) -> bool:
     # A bool is an int to Python, and not to who writes a file.
     kinds = _DEFAULTS.get(type_, (str,))
     if isinstance(default, bool):
@@ -137,7 +145,7 @@ def _stays_inside(path: str) -> bool:
 def _broken_rules(body: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield what only the whole shows; every item has passed by itself."""
     for name, key in (("nodes", "id"), ("inputs", "name"), ("context", "key")):
-        yield from repeated(f"{_BODY}.{name}", [item[key] for item in body.get(name, ())])
+        yield from duplicate_faults(f"{_BODY}.{name}", [item[key] for item in body.get(name, ())])
     parallel = {each["id"]: each["parallel_of"] for each in body["nodes"] if "parallel_of" in each}
     for number, edge in enumerate(body["edges"]):
         source = edge["from"].partition(":")[0]
@@ -159,7 +167,7 @@ def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from texts_in(inner, f"{path}[{number}]")
 
 
-def unreadable(texts: Iterable[tuple[str, str]]) -> list[Fault]:
+def unprintable_places(texts: Iterable[tuple[str, str]]) -> list[Fault]:
     """Return the places of characters that no file of ours can hold."""
     return [
         Fault(path, "a character has no place in a text")
@@ -176,9 +184,9 @@ _Name = tuple[str, str]
 _VAULT: Final[_Name] = ("secrets", "")
 
 
-def secret_places(body: Mapping[str, Any]) -> list[str]:
+def find_secret_leaks(body: Mapping[str, Any]) -> list[str]:
     """Return where a prompt, a message or a tool's text would be given a secret."""
-    tainted = _tainted(body)
+    tainted = _tainted_names(body)
     return [
         path
         for name in _READ
@@ -187,13 +195,13 @@ def secret_places(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _tainted(body: Mapping[str, Any]) -> set[_Name]:
+def _tainted_names(body: Mapping[str, Any]) -> set[_Name]:
     """Return the names that stand for a secret: inputs of that type, and what is made of them."""
     inputs = body.get("inputs", ())
     waiting = [_VAULT, *(_input(each["name"]) for each in inputs if each["type"] == "secret")]
     tainted = set(waiting)
     uses: dict[_Name, list[_Name]] = {}
-    for name, text in _made(body):
+    for name, text in _derived_names(body):
         for source in _names_in(text):
             uses.setdefault(source, []).append(name)
     while waiting:
@@ -204,7 +212,7 @@ def _tainted(body: Mapping[str, Any]) -> set[_Name]:
     return tainted
 
 
-def _made(body: Mapping[str, Any]) -> Iterator[tuple[_Name, str]]:
+def _derived_names(body: Mapping[str, Any]) -> Iterator[tuple[_Name, str]]:
     """Yield the names that may be made of others, with the texts that say of which."""
     for each in body.get("context", ()):
         for _, text in texts_in(each["value"]):
@@ -226,16 +234,16 @@ def _input(name: str) -> _Name:
     return "input", name
 
 
-_FAULTS_TOLD: Final = 10
+_FAULTS_SHOWN: Final = 10
 _PATH_LONGEST: Final = 200
 
 
 def read_workflow(path: Path, scrubber: Scrubber | None = None) -> Workflow:
     """Return the workflow of a file; a file that cannot be read or is not valid is refused."""
-    return parse_workflow(text_of(path), where=str(path), scrubber=scrubber)
+    return parse_workflow(read_workflow_text(path), where=str(path), scrubber=scrubber)
 
 
-def text_of(path: Path) -> str:
+def read_workflow_text(path: Path) -> str:
     """Return the text of a file that may be a workflow."""
     try:
         return read_text(path, largest=LARGEST)
@@ -251,26 +259,26 @@ def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -
         raw = read_yaml(text)
     except YamlError as error:
         raise _not_yaml(where, error) from None
-    return workflow_of(raw, where=where, scrubber=scrubber)
+    return build_workflow(raw, where=where, scrubber=scrubber)
 
 
-def workflow_of(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
+def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
     """Return the workflow that a value describes."""
-    faults = [*unreadable(texts_in(raw)), *faults_of(raw)]
+    faults = [*unprintable_places(texts_in(raw)), *find_faults(raw)]
     brought, leak = _agents(raw, where, scrubber)
     faults += brought
     if faults:
         # Cut, because a key may be as long as the file.
-        told = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_TOLD]]
+        told = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_SHOWN]]
         raise _invalid(where, told)
     if leak is not None:
         raise leak
-    if places := secret_places(raw["workflow"]):
+    if places := find_secret_leaks(raw["workflow"]):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
             f"A secret is never put into a text that a model reads; {where} does so at "
-            f"{', '.join(places[:_FAULTS_TOLD])}.",
-            {"file": where, "fields": places[:_FAULTS_TOLD]},
+            f"{', '.join(places[:_FAULTS_SHOWN])}.",
+            {"file": where, "fields": places[:_FAULTS_SHOWN]},
         )
     return Workflow(raw)
 
@@ -293,7 +301,7 @@ def _agents(raw: Any, where: str, scrubber: Scrubber | None) -> tuple[list[Fault
             faults += _broken_reference(here, agent)
             continue
         try:
-            names.append(agent_of(agent, where=f"{where}, {here}", scrubber=scrubber).slug)
+            names.append(build_agent(agent, where=f"{where}, {here}", scrubber=scrubber).slug)
         except Invalid as error:
             if error.code is Code.AGENT_INVALID:
                 fields = error.details["fields"]
@@ -302,7 +310,7 @@ def _agents(raw: Any, where: str, scrubber: Scrubber | None) -> tuple[list[Fault
                 ]
             else:
                 leak = leak or error
-    return [*faults, *repeated("workflow.agents", names)], leak
+    return [*faults, *duplicate_faults("workflow.agents", names)], leak
 
 
 def _broken_reference(path: str, agent: dict[str, Any]) -> list[Fault]:

@@ -44,7 +44,7 @@ def read_yaml(text: str) -> Any:
     yaml = YAML(typ="safe", pure=True)
     yaml.Scanner = _scanner()
     try:
-        return _document(_bounded(yaml.parse(text)))
+        return _document(_limit_events(yaml.parse(text)))
     except YamlError:
         raise
     except MarkedYAMLError as error:
@@ -75,7 +75,7 @@ def _scanner() -> Any:
     return type("Scanner", (Scanner,), {name: refusing(what) for name, what in refused.items()})
 
 
-def _bounded(events: Iterator[Any]) -> Iterator[Any]:
+def _limit_events(events: Iterator[Any]) -> Iterator[Any]:
     for number, event in enumerate(events):
         if number > VALUES_MOST:
             raise _fault(f"more than {VALUES_MOST:,} keys and values", event)
@@ -193,7 +193,7 @@ def _entry(key: str, value: Any) -> Iterator[str]:
         yield from _after(":", inner)
     elif isinstance(value, dict | list | tuple) and value:
         yield f"{name}:"
-        yield from _indented(inner)
+        yield from _indent(inner)
     else:
         # A block's own lines are indented already, by the line above them.
         yield f"{name}: {inner[0]}"
@@ -202,10 +202,10 @@ def _entry(key: str, value: Any) -> Iterator[str]:
 
 def _after(mark: str, lines: list[str]) -> Iterator[str]:
     yield f"{mark} {lines[0]}"
-    yield from _indented(lines[1:])
+    yield from _indent(lines[1:])
 
 
-def _indented(lines: list[str]) -> Iterator[str]:
+def _indent(lines: list[str]) -> Iterator[str]:
     # An empty line stays empty, because a block keeps its blanks.
     return (f"  {line}" if line else line for line in lines)
 
@@ -222,7 +222,7 @@ def _is_block(text: str) -> bool:
 def _block(text: str) -> Iterator[str]:
     ending = "+" if text.endswith("\n\n") else "" if text.endswith("\n") else "-"
     yield f"|{ending}"
-    yield from _indented(text.removesuffix("\n").split("\n"))
+    yield from _indent(text.removesuffix("\n").split("\n"))
 
 
 def _format_scalar(value: Any) -> str:
@@ -244,7 +244,7 @@ def _format_scalar(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    return text if _is_plain(text) else f'"{"".join(map(_escaped, text))}"'
+    return text if _is_plain(text) else f'"{"".join(map(_escape, text))}"'
 
 
 def _is_plain(text: str) -> bool:
@@ -257,7 +257,7 @@ def _is_plain(text: str) -> bool:
     )
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in _SHORT:
         return _SHORT[character]
     if "\ud800" <= character <= "\udfff":

@@ -20,15 +20,15 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.agent_processes import ProcessIdentity
-from holdfast.process.process_table import boot
-from holdfast.process.streams import reading, writing
+from holdfast.process.process_table import boot_id
+from holdfast.process.streams import open_reader, open_writer
 
 _UMASK: Final = 0o077
 # What another attempt may not meet again.
-_PASSING: Final = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY}
+_TRANSIENT_ERRORS: Final = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY}
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class AgentLimits(Struct, frozen=True, kw_only=True):
     """What a program may take; nothing is bounded unless it is said."""
 
     nice: int = 0
@@ -37,10 +37,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: int | None = None
 
 
-UNLIMITED: Final = Limits()
+UNLIMITED: Final = AgentLimits()
 
 
-class Start(Struct, frozen=True, kw_only=True):
+class AgentStart(Struct, frozen=True, kw_only=True):
     """What is started, where, and with which environment: all of it, nothing of ours is added.
 
     The environment has to hold `HOLDFAST_SESSION_ID`, by which an orphan is known. `wrap` is a
@@ -51,12 +51,12 @@ class Start(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     folder: str
     environment: Mapping[str, str]
-    limits: Limits = UNLIMITED
+    limits: AgentLimits = UNLIMITED
     wrap: tuple[str, ...] = ()
     is_pinned: bool = False
 
 
-class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
+class AgentNotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
     """A program that did not run: the step that failed, and the system's number for why.
 
     The steps: `find`, `keeper`, `session`, `folder`, `limits`, `start`.
@@ -71,10 +71,10 @@ class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wr
     @property
     def can_pass(self) -> bool:
         """Tell whether another attempt may come out differently."""
-        return self.problem in _PASSING
+        return self.problem in _TRANSIENT_ERRORS
 
 
-def find(command: str, environment: Mapping[str, str]) -> str | None:
+def find_command(command: str, environment: Mapping[str, str]) -> str | None:
     """Return the file that a command names, by the environment's `PATH` if it is a bare name.
 
     Nothing is looked for relative to a folder, because the repository is where it would be found.
@@ -87,12 +87,12 @@ def find(command: str, environment: Mapping[str, str]) -> str | None:
     return shutil.which(command, path=absolute) if absolute else None
 
 
-def order_of(start: Start) -> bytes:
+def encode_order(start: AgentStart) -> bytes:
     """Return what the keeper is told; raises `NotStarted` where there is no such program."""
     argv = (*start.wrap, *start.argv)
-    program = find(argv[0], start.environment)
+    program = find_command(argv[0], start.environment)
     if program is None:
-        raise NotStarted("find", errno.ENOENT)
+        raise AgentNotStarted("find", errno.ENOENT)
     given: dict[str, Any] = {
         "program": program,
         "argv": list(argv),
@@ -108,10 +108,10 @@ def order_of(start: Start) -> bytes:
     return marshal.dumps(given)
 
 
-_KEEPER: Final = str(Path(__file__).with_name("agent_supervisor.py"))
+_SUPERVISOR: Final = str(Path(__file__).with_name("agent_supervisor.py"))
 
 
-class Child:
+class AgentChild:
     """A program under its keeper. Whoever launched it has to `quell` and to `close` it.
 
     `exited` is done with the program's wait status, or nothing where that is not known; `gone` when
@@ -125,7 +125,7 @@ class Child:
         self.outputs: list[StreamReader] = []
         self.exited: Future[int | None] = loop.create_future()
         self.gone: Future[None] = loop.create_future()
-        self._keeper: SubprocessTransport | None = None
+        self._supervisor: SubprocessTransport | None = None
         self._control = -1
         self._report = StreamReader()
         self._pipes: list[ReadTransport] = []
@@ -139,21 +139,21 @@ class Child:
         """Leave nobody who came from it."""
         self._order(b"K")
 
-    async def quell(self, patience: float) -> None:
+    async def kill_all(self, patience: float) -> None:
         """Kill who is still there, and wait until nobody is."""
         self.kill()
-        if self._keeper is not None:
+        if self._supervisor is not None:
             await asyncio.wait([self.gone], timeout=patience)
             with suppress(ProcessLookupError):
-                self._keeper.kill()
+                self._supervisor.kill()
             await asyncio.wait([self.gone])
         if self._hearing is not None:
             await asyncio.wait([self._hearing])
 
     def close(self) -> None:
         """Let go of the pipes; nobody is there any more."""
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._supervisor is not None:
+            self._supervisor.close()
         if self.stdin is not None:
             if self.stdin.transport.get_write_buffer_size():
                 self.stdin.transport.abort()
@@ -166,14 +166,14 @@ class Child:
 
     async def start(self, order: bytes, theirs: list[int], *, is_talked_to: bool) -> None:
         """Start the keeper, and wait until the program runs; `theirs` are closed by the caller."""
-        theirs.append(_filed(order))
+        theirs.append(_content_descriptor(order))
         given = [theirs[0], self._controlled(theirs), await self._reported(theirs)]
         output = await self._heard(theirs)
         error = await self._heard(theirs) if is_talked_to else output
-        source = await self._told(theirs) if is_talked_to else _nothing(theirs)
-        self._keeper, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Noticed(self.gone),
-            *(sys.executable, "-I", "-S", _KEEPER, *map(str, given)),
+        source = await self._told(theirs) if is_talked_to else _open_null(theirs)
+        self._supervisor, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _ExitProtocol(self.gone),
+            *(sys.executable, "-I", "-S", _SUPERVISOR, *map(str, given)),
             stdin=source,
             stdout=output,
             stderr=error,
@@ -185,19 +185,19 @@ class Child:
 
     async def born(self) -> None:
         """Wait until the program runs; raises `NotStarted`."""
-        told = (await self._report.readline()).decode().split()
-        if told[:1] == ["born"]:
-            pid, started = int(told[1]), int(told[2])
-            self.birth = ProcessIdentity(pid=pid, group=pid, started=started, boot=boot())
+        reported = (await self._report.readline()).decode().split()
+        if reported[:1] == ["born"]:
+            pid, started = int(reported[1]), int(reported[2])
+            self.birth = ProcessIdentity(pid=pid, group=pid, started=started, boot=boot_id())
             self._hearing = asyncio.get_running_loop().create_task(self._hear())
-        elif told[:1] == ["failed"]:
-            raise NotStarted(told[1], int(told[2]))
+        elif reported[:1] == ["failed"]:
+            raise AgentNotStarted(reported[1], int(reported[2]))
         else:
-            raise NotStarted("keeper", errno.EAGAIN)
+            raise AgentNotStarted("keeper", errno.EAGAIN)
 
     async def _hear(self) -> None:
-        told = (await self._report.readline()).decode().split()
-        self.exited.set_result(int(told[1]) if told else None)
+        reported = (await self._report.readline()).decode().split()
+        self.exited.set_result(int(reported[1]) if reported else None)
 
     def _order(self, word: bytes) -> None:
         # The number may be somebody else's once it is closed.
@@ -213,14 +213,14 @@ class Child:
     async def _reported(self, theirs: list[int]) -> int:
         heard, tells = os.pipe()
         theirs.append(tells)
-        self._report, pipe = await reading(heard)
+        self._report, pipe = await open_reader(heard)
         self._pipes.append(pipe)
         return tells
 
     async def _heard(self, theirs: list[int]) -> int:
         heard, says = os.pipe()
         theirs.append(says)
-        stream, pipe = await reading(heard)
+        stream, pipe = await open_reader(heard)
         self.outputs.append(stream)
         self._pipes.append(pipe)
         return says
@@ -228,17 +228,17 @@ class Child:
     async def _told(self, theirs: list[int]) -> int:
         listens, tells = os.pipe()
         theirs.append(listens)
-        self.stdin = await writing(tells)
+        self.stdin = await open_writer(tells)
         return listens
 
 
-async def launch(start: Start, *, is_talked_to: bool) -> Child:
+async def launch(start: AgentStart, *, is_talked_to: bool) -> AgentChild:
     """Start a program and return when it runs; raises `NotStarted`.
 
     One that is talked to has an input and two outputs; any other has no input and one output.
     """
-    order = order_of(start)
-    child = Child()
+    order = encode_order(start)
+    child = AgentChild()
     theirs: list[int] = []
     try:
         await child.start(order, theirs, is_talked_to=is_talked_to)
@@ -246,10 +246,10 @@ async def launch(start: Start, *, is_talked_to: bool) -> Child:
             os.close(theirs.pop())
         await child.born()
     except BaseException as trouble:
-        await child.quell(0)
+        await child.kill_all(0)
         child.close()
         if isinstance(trouble, OSError):
-            raise NotStarted("keeper", trouble.errno or errno.EAGAIN) from trouble
+            raise AgentNotStarted("keeper", trouble.errno or errno.EAGAIN) from trouble
         raise
     finally:
         for descriptor in theirs:
@@ -257,7 +257,7 @@ async def launch(start: Start, *, is_talked_to: bool) -> Child:
     return child
 
 
-class _Noticed(asyncio.SubprocessProtocol):
+class _ExitProtocol(asyncio.SubprocessProtocol):
     """Tells when the keeper is gone, and with it everybody."""
 
     def __init__(self, gone: Future[None]) -> None:
@@ -268,12 +268,12 @@ class _Noticed(asyncio.SubprocessProtocol):
             self._gone.set_result(None)
 
 
-def _nothing(theirs: list[int]) -> int:
+def _open_null(theirs: list[int]) -> int:
     theirs.append(os.open(os.devnull, os.O_RDONLY))
     return theirs[-1]
 
 
-def _filed(content: bytes) -> int:
+def _content_descriptor(content: bytes) -> int:
     """Return a descriptor that reads the content, which is on no disk where that can be had."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("order", os.MFD_CLOEXEC)

@@ -60,13 +60,13 @@ def main() -> None:
     signal.set_wakeup_fd(ring)
     if LINUX:
         _control_process(_ADOPT, 1)
-    program = _started(order, report)
+    program = _start_program(order, report)
     if program:
         order.clear()
         _Watch(program, control, report).until_all_are_gone(rung)
 
 
-def _started(order: dict[str, Any], report: int) -> int:
+def _start_program(order: dict[str, Any], report: int) -> int:
     """Start the program and tell its number, or tell why it did not run and return 0."""
     heard, failing = os.pipe()
     ours = os.getpid()
@@ -74,15 +74,15 @@ def _started(order: dict[str, Any], report: int) -> int:
     if program == 0:
         _become(order, ours, failing)
     os.close(failing)
-    _let_go()
+    _close_streams()
     # It ends when the program takes over from us in the child.
     trouble = os.read(heard, 100)
     os.close(heard)
     if trouble:
         os.waitpid(program, 0)
-        _tell(report, b"failed " + trouble)
+        _report_line(report, b"failed " + trouble)
         return 0
-    _tell(report, f"born {program} {_start_of(program)}\n".encode())
+    _report_line(report, f"born {program} {_start_of(program)}\n".encode())
     return program
 
 
@@ -132,16 +132,16 @@ class _Watch:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(rung, select.POLLIN)
-        while self._anybody():
+        while self._any_alive():
             for descriptor, _ in poll.poll(self._patience()):
-                told = os.read(descriptor, 64)
-                if descriptor == self._control and not self._obey(told):
+                orders = os.read(descriptor, 64)
+                if descriptor == self._control and not self._obey(orders):
                     poll.unregister(descriptor)
             if self._until is not None and time.monotonic() >= self._until:
                 self._kill()
                 return
 
-    def _anybody(self) -> bool:
+    def _any_alive(self) -> bool:
         """Bury who died, tell of the program's end, and return whether anybody lives."""
         while True:
             try:
@@ -152,7 +152,7 @@ class _Watch:
                 return True
             if pid == self._program:
                 self._is_over = True
-                _tell(self._report, f"exited {status}\n".encode())
+                _report_line(self._report, f"exited {status}\n".encode())
                 if not LINUX:
                     # Nobody is adopted there, so nobody could be found later.
                     _send(-self._program, signal.SIGKILL)
@@ -162,16 +162,16 @@ class _Watch:
             return None
         return max(0.0, self._until - time.monotonic()) * 1000
 
-    def _obey(self, told: bytes) -> bool:
+    def _obey(self, orders: bytes) -> bool:
         """Do as told; `False` when nobody will tell anything more."""
-        if b"K" in told:
+        if b"K" in orders:
             self._until = time.monotonic()
-        elif b"T" in told:
+        elif b"T" in orders:
             self._signal(signal.SIGTERM)
-        if not told and self._until is None:
+        if not orders and self._until is None:
             self._signal(signal.SIGTERM)
             self._until = time.monotonic() + ALONE
-        return bool(told)
+        return bool(orders)
 
     def _signal(self, number: int) -> None:
         """Signal the group, or who is left of it and of those who left it."""
@@ -184,7 +184,7 @@ class _Watch:
 
     def _kill(self) -> None:
         until = time.monotonic() + EARNEST
-        while self._anybody() and time.monotonic() < until:
+        while self._any_alive() and time.monotonic() < until:
             if not self._is_over:
                 _send(-self._program, signal.SIGKILL)
             for pid in _descendants():
@@ -211,7 +211,7 @@ def _others_than(*ours: int) -> list[int]:
     return found
 
 
-def _let_go() -> None:
+def _close_streams() -> None:
     """Hold none of the program's streams, or they would never end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -219,7 +219,7 @@ def _let_go() -> None:
     os.close(nothing)
 
 
-def _tell(report: int, line: bytes) -> None:
+def _report_line(report: int, line: bytes) -> None:
     with suppress(OSError):
         os.write(report, line)
 

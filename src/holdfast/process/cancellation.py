@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_its_end(work: Coroutine[Any, Any, T], *, stop: Callable[[], None] | None = None) -> T:
+async def run_to_end(work: Coroutine[Any, Any, T], *, stop: Callable[[], None] | None = None) -> T:
     """Wait for the work; cancelling tells it to `stop`, and is heard when it is over."""
     task = asyncio.ensure_future(work)
     try:
@@ -26,7 +26,7 @@ async def to_its_end(work: Coroutine[Any, Any, T], *, stop: Callable[[], None] |
         raise
 
 
-async def in_thread(work: Callable[[Event], T]) -> T:
+async def run_in_thread(work: Callable[[Event], T]) -> T:
     """Run the work apart; when cancelled it is told to stop, and is over before this returns."""
     stop = Event()
     running = asyncio.get_running_loop().run_in_executor(None, work, stop)
@@ -34,11 +34,11 @@ async def in_thread(work: Callable[[Event], T]) -> T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
-        await _over(running)
+        await _wait_until_done(running)
         raise
 
 
-async def _over(running: "asyncio.Future[T]") -> None:
+async def _wait_until_done(running: "asyncio.Future[T]") -> None:
     while not running.done():
         try:
             await asyncio.wait([running])

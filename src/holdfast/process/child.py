@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.process.sandbox import Confinement, Means, orders
+from holdfast.process.sandbox import Confinement, Means, sandbox_order
 
 # How long the supervisor has after the request to end; its own grace is 2 s.
-FUSE: Final = 5.0
+KILL_SECONDS: Final = 5.0
 
 # Stands in for the package, whose own beginning would import all of Holdfast.
 _BOOT: Final = """
@@ -34,7 +34,7 @@ main()
 """
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class ChildOrder(Struct, frozen=True, kw_only=True):
     """What to start, where, and within which bounds.
 
     The identities are those that somebody agreed to: the supervisor starts nothing else.
@@ -50,7 +50,7 @@ class Order(Struct, frozen=True, kw_only=True):
     umask: int = 0o077
 
 
-class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
+class ChildNotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
     """A child that did not run, and at which step that was decided."""
 
     def __init__(self, stage: str, problem: int = 0) -> None:
@@ -60,11 +60,11 @@ class NotStarted(Exception):  # noqa: N818 — it says what is, not what went wr
         self.reason = os.strerror(problem).lower()
 
 
-class Child:
+class SupervisedChild:
     """A process under a supervisor, with its streams."""
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, streams: "_Streams", ends: "_Ends"
+        self, transport: asyncio.SubprocessTransport, streams: "_Streams", ends: "_PipeEnds"
     ) -> None:
         process = Process(transport, streams, asyncio.get_running_loop())
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
@@ -79,29 +79,29 @@ class Child:
         """Ask it and all that come from it to end: TERM, and 2 s later KILL."""
         if self._fuse is None:
             self._ends.ask_to_end()
-            self._fuse = asyncio.get_running_loop().call_later(FUSE, self._kill)
+            self._fuse = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
     async def ended(self) -> int:
         """Wait until nobody is left and return the exit code; raises `NotStarted`."""
-        told = [line.split() for line in (await self._ends.report.read()).decode().splitlines()]
+        reported = [line.split() for line in (await self._ends.report.read()).decode().splitlines()]
         self.moved_aside = tuple(
-            os.fsdecode(bytes.fromhex(words[1])) for words in told if words[0] == "aside"
+            os.fsdecode(bytes.fromhex(words[1])) for words in reported if words[0] == "aside"
         )
-        for words in told:
+        for words in reported:
             if words[0] == "refused":
-                raise NotStarted(words[1], int(words[2]))
-        codes = [int(words[1]) for words in told if words[0] == "ended"]
+                raise ChildNotStarted(words[1], int(words[2]))
+        codes = [int(words[1]) for words in reported if words[0] == "ended"]
         if codes:
             return codes[-1]
         if self._fuse is None:
-            raise NotStarted("supervisor")
+            raise ChildNotStarted("supervisor")
         return 128 + 9
 
     async def close(self) -> None:
         """Let go of the process; one that runs still is ended by its supervisor first."""
         self._ends.close()
         # Not closed before it is gone, because closing would wait for it a second time.
-        await asyncio.wait([self._exited], timeout=FUSE)
+        await asyncio.wait([self._exited], timeout=KILL_SECONDS)
         self._kill()
         await self._exited
         if self._fuse is not None:
@@ -113,16 +113,18 @@ class Child:
             self._transport.kill()
 
 
-async def start(order: Order, means: Means, *, stdin: int, stderr: int, limit: int) -> Child:
+async def start_child(
+    order: ChildOrder, means: Means, *, stdin: int, stderr: int, limit: int
+) -> SupervisedChild:
     """Start a child; whether it could be started is known when it has `ended`."""
     loop = asyncio.get_running_loop()
-    with _descriptors(_encoded(order, means)) as (given, control, heard):
+    with _descriptors(_encode_order(order, means)) as (given, control, heard):
         reader = asyncio.StreamReader()
         # From here on closed by the transport.
         pipe, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(heard), "rb", 0)
         )
-        ends = _Ends(os.dup(control), reader, pipe)
+        ends = _PipeEnds(os.dup(control), reader, pipe)
         try:
             transport, streams = await loop.subprocess_exec(
                 lambda: _Streams(limit=limit, loop=loop),
@@ -138,7 +140,7 @@ async def start(order: Order, means: Means, *, stdin: int, stderr: int, limit: i
         except BaseException:
             ends.close()
             raise
-    return Child(transport, streams, ends)
+    return SupervisedChild(transport, streams, ends)
 
 
 class _Streams(SubprocessStreamProtocol):
@@ -157,7 +159,7 @@ class _Streams(SubprocessStreamProtocol):
             self.exited.set_result(None)
 
 
-class _Ends:
+class _PipeEnds:
     """Our ends of the pipes to a supervisor."""
 
     def __init__(
@@ -186,7 +188,7 @@ def _descriptors(content: bytes) -> Iterator[tuple[tuple[int, int, int], int, in
     """Yield the supervisor's ends for order, control and report, and ours of the last two."""
     opened: list[int] = []
     try:
-        opened.append(_filed(content))
+        opened.append(_content_descriptor(content))
         opened += os.pipe()
         opened += os.pipe()
         source, listens, control, heard, report = opened
@@ -196,7 +198,7 @@ def _descriptors(content: bytes) -> Iterator[tuple[tuple[int, int, int], int, in
             os.close(each)
 
 
-def _filed(content: bytes) -> int:
+def _content_descriptor(content: bytes) -> int:
     """Return a descriptor that reads the content, which is on no disk where that can be had."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
@@ -209,7 +211,7 @@ def _filed(content: bytes) -> int:
     return descriptor
 
 
-def _encoded(order: Order, means: Means) -> bytes:
+def _encode_order(order: ChildOrder, means: Means) -> bytes:
     given: dict[str, Any] = {
         "argv": list(order.argv),
         "program": order.program,
@@ -218,6 +220,6 @@ def _encoded(order: Order, means: Means) -> bytes:
         "folder_identity": order.folder_identity,
         "environment": dict(order.environment),
         "umask": order.umask,
-        **orders(order.confinement, means),
+        **sandbox_order(order.confinement, means),
     }
     return marshal.dumps(given)

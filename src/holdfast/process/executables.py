@@ -22,7 +22,7 @@ _HEAD: Final = 256
 _INTERPRETER: Final = 3
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class Executable(Struct, frozen=True, kw_only=True):
     """A file that can be run: as it was spelled, as it really is, and which one that was."""
 
     path: str
@@ -30,15 +30,15 @@ class Program(Struct, frozen=True, kw_only=True):
     identity: tuple[int, int, int, int]
 
 
-def find_program(command: str, *, path: Sequence[str], folder: str) -> Program | None:
+def find_executable(command: str, *, path: Sequence[str], folder: str) -> Executable | None:
     """Return the program of a command: a path as it is spelled, a bare name on the PATH."""
     if "/" in command:
-        return _program(os.path.join(folder, command))
-    candidates = (_program(os.path.join(entry, command)) for entry in path)
+        return _executable(os.path.join(folder, command))
+    candidates = (_executable(os.path.join(entry, command)) for entry in path)
     return next((found for found in candidates if found is not None), None)
 
 
-def _program(path: str) -> Program | None:
+def _executable(path: str) -> Executable | None:
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
@@ -46,7 +46,7 @@ def _program(path: str) -> Program | None:
     except OSError:
         return None
     identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    return Program(path=path, real=os.path.realpath(path), identity=identity)
+    return Executable(path=path, real=os.path.realpath(path), identity=identity)
 
 
 def executables(real: str) -> tuple[str, ...] | None:
@@ -70,7 +70,9 @@ def executables(real: str) -> tuple[str, ...] | None:
     return (real,)
 
 
-def needed_by(program: Program, *, path: Sequence[str], roots: Iterable[str]) -> tuple[str, ...]:
+def readable_for(
+    program: Executable, *, path: Sequence[str], roots: Iterable[str]
+) -> tuple[str, ...]:
     """Return what a program has to read outside of the system's folders and the roots."""
     folders = (*path, os.path.dirname(program.path))
     needed = [*path, *(each for folder in folders for each in _installation(folder))]
@@ -80,7 +82,7 @@ def needed_by(program: Program, *, path: Sequence[str], roots: Iterable[str]) ->
     return tuple(dict.fromkeys(outside))
 
 
-def _files(program: Program, path: Sequence[str], roots: Iterable[str]) -> Iterator[str]:
+def _files(program: Executable, path: Sequence[str], roots: Iterable[str]) -> Iterator[str]:
     """Yield the files that are run: the program, what interprets it, and environments' Pythons."""
     yield program.real
     yield from _interpreters(program.real, path)
@@ -88,7 +90,7 @@ def _files(program: Program, path: Sequence[str], roots: Iterable[str]) -> Itera
         for name in _ENVIRONMENTS:
             real = os.path.realpath(os.path.join(root, name, "bin", "python"))
             # Only what could be one: a link in a workspace may point anywhere.
-            if os.path.basename(real).startswith("python") and _program(real) is not None:
+            if os.path.basename(real).startswith("python") and _executable(real) is not None:
                 yield real
 
 
@@ -101,7 +103,7 @@ def _interpreters(file: str, path: Sequence[str]) -> Iterator[str]:
     if not first.startswith(b"#!"):
         return
     for word in os.fsdecode(first[2:]).split()[:2]:
-        found = find_program(word, path=path, folder="/")
+        found = find_executable(word, path=path, folder="/")
         if found is not None:
             yield found.real
 

@@ -15,29 +15,35 @@ from msgspec.structs import replace
 
 from holdfast.process import landlock as proces_landlock
 from holdfast.process import seccomp as proces_seccomp
-from holdfast.process.cancellation import to_its_end
-from holdfast.process.child import FUSE, Child, NotStarted, Order, start
+from holdfast.process.cancellation import run_to_end
+from holdfast.process.child import (
+    KILL_SECONDS,
+    ChildNotStarted,
+    ChildOrder,
+    SupervisedChild,
+    start_child,
+)
 from holdfast.process.sandbox import (
     Confinement,
     Means,
     Namespaces,
-    Strength,
-    can_count,
-    strength,
+    SandboxStrength,
+    can_limit_processes,
+    describe_strength,
 )
-from holdfast.process.streams import Kept
+from holdfast.process.streams import OutputBuffer
 
 OUTPUT_MOST: Final = 4 << 20
 _DRAIN: Final = 1.0
 _CHUNK: Final = 1 << 18
 
 
-class Finished(Struct, frozen=True, kw_only=True):
+class CommandResult(Struct, frozen=True, kw_only=True):
     """How a command came out; death by signal n is the code 128 + n."""
 
     exit_code: int
-    output: Kept
-    errors: Kept
+    output: OutputBuffer
+    errors: OutputBuffer
     duration_ms: int
     timed_out: bool
     # Protected paths that it had made, moved aside when it ended.
@@ -66,45 +72,47 @@ class Launcher:
         if self._means is None:
             async with self._probing:
                 if self._means is None:
-                    self._means = await _probed()
+                    self._means = await _probe_means()
         return self._means
 
-    async def strength(self) -> Strength:
+    async def strength(self) -> SandboxStrength:
         """Say what holds here and what is weaker."""
-        return strength(await self.means())
+        return describe_strength(await self.means())
 
     async def run(
-        self, order: Order, *, time_limit: float, output_most: int = OUTPUT_MOST
-    ) -> Finished:
+        self, order: ChildOrder, *, time_limit: float, output_most: int = OUTPUT_MOST
+    ) -> CommandResult:
         """Run a command to its end, which the time limit brings about.
 
         When cancelled it is ended first, with all that come from it.
         """
         run = _Run(order, await self.means(), output_most)
-        return await to_its_end(run.whole(time_limit), stop=run.stop)
+        return await run_to_end(run.whole(time_limit), stop=run.stop)
 
-    async def start(self, order: Order, *, limit: int = _CHUNK, is_heard: bool = False) -> Child:
+    async def start(
+        self, order: ChildOrder, *, limit: int = _CHUNK, is_heard: bool = False
+    ) -> SupervisedChild:
         """Start a child that lives on and can be talked to.
 
         `limit` bounds a line of its output. Its complaints go nowhere unless they are to be heard,
         and then somebody has to listen all the time. Whoever started it has to `close` it.
         """
         stderr = PIPE if is_heard else DEVNULL
-        return await start(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
+        return await start_child(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
 
 
-async def _piped(order: Order, means: Means) -> Child:
-    return await start(order, means, stdin=DEVNULL, stderr=PIPE, limit=_CHUNK)
+async def _start_piped(order: ChildOrder, means: Means) -> SupervisedChild:
+    return await start_child(order, means, stdin=DEVNULL, stderr=PIPE, limit=_CHUNK)
 
 
 class _Run:
     """One command from its start to its last byte."""
 
-    def __init__(self, order: Order, means: Means, output_most: int) -> None:
+    def __init__(self, order: ChildOrder, means: Means, output_most: int) -> None:
         self._order = order
         self._means = means
-        self._outputs = (Kept(output_most), Kept(output_most))
-        self._child: Child | None = None
+        self._outputs = (OutputBuffer(output_most), OutputBuffer(output_most))
+        self._child: SupervisedChild | None = None
         self._is_late = False
         self._is_stopped = False
 
@@ -113,10 +121,10 @@ class _Run:
         if self._child is not None:
             self._child.stop()
 
-    async def whole(self, time_limit: float) -> Finished:
+    async def whole(self, time_limit: float) -> CommandResult:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
-        self._child = child = await _piped(self._order, self._means)
+        self._child = child = await _start_piped(self._order, self._means)
         alarm = loop.call_later(time_limit, self._late)
         try:
             if self._is_stopped:
@@ -126,7 +134,7 @@ class _Run:
             alarm.cancel()
             await child.close()
         output, errors = self._outputs
-        return Finished(
+        return CommandResult(
             exit_code=code,
             output=output,
             errors=errors,
@@ -140,7 +148,7 @@ class _Run:
             self._is_late = True
             self.stop()
 
-    async def _heard(self, child: Child) -> int:
+    async def _heard(self, child: SupervisedChild) -> int:
         """Listen until the command has ended, and a moment longer."""
         streams = zip((child.stdout, child.stderr), self._outputs, strict=True)
         listening = [asyncio.ensure_future(kept.fill(stream)) for stream, kept in streams if stream]
@@ -155,29 +163,29 @@ class _Run:
         return code
 
 
-async def _probed() -> Means:
+async def _probe_means() -> Means:
     """Find out by trying: from the most that could be had down to what works."""
     known = Means(landlock=proces_landlock.version(), seccomp=proces_seccomp.is_known())
     if sys.platform != "linux":
         return known
     world = Namespaces.ROOT if os.geteuid() == 0 else Namespaces.USER
     means = replace(known, namespaces=world, mounts=True, network=True)
-    while (refused := await _refusal(means)) is not None:
+    while (refused := await _probe_refusal(means)) is not None:
         means = _without(means, refused)
-    return replace(means, counts=can_count(means))
+    return replace(means, counts=can_limit_processes(means))
 
 
-async def _refusal(means: Means) -> NotStarted | None:
+async def _probe_refusal(means: Means) -> ChildNotStarted | None:
     """Return what this system refuses when all of the means are used and nothing is started."""
-    nothing = Order(argv=(), program="", folder="/", environment={}, confinement=Confinement())
+    nothing = ChildOrder(argv=(), program="", folder="/", environment={}, confinement=Confinement())
     try:
-        await _Run(nothing, means, 0).whole(FUSE)
-    except NotStarted as refused:
+        await _Run(nothing, means, 0).whole(KILL_SECONDS)
+    except ChildNotStarted as refused:
         return refused
     return None
 
 
-def _without(means: Means, refused: NotStarted) -> Means:
+def _without(means: Means, refused: ChildNotStarted) -> Means:
     """Return the means without the one that was refused."""
     match refused.stage:
         case "mounts":

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-MARK = "HOLDFAST_SESSION_ID"
+SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
 # The kernel's flag of a process that is being taken down.
 _EXITING = 0x4
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class ProcessEntry(Struct, frozen=True, kw_only=True):
     """A living process: its group, and when it started, in ticks since boot."""
 
     pid: int
@@ -20,7 +20,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     started: int
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return what tells this boot of the machine from any other."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -29,7 +29,7 @@ def boot() -> str:
         return f"booted-{round((time.time() - time.monotonic()) / 10)}"
 
 
-def seen(pid: int) -> Seen | None:
+def find_process(pid: int) -> ProcessEntry | None:
     """Return a living process by its number; one that only waits to be forgotten is not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -39,7 +39,7 @@ def seen(pid: int) -> Seen | None:
     fields = status.rpartition(")")[2].split()
     if fields[0] in {"Z", "X"}:
         return None
-    return Seen(pid=pid, group=int(fields[2]), started=int(fields[19]))
+    return ProcessEntry(pid=pid, group=int(fields[2]), started=int(fields[19]))
 
 
 def is_leaving(pid: int) -> bool:
@@ -52,22 +52,22 @@ def is_leaving(pid: int) -> bool:
     return fields[0] in {"Z", "X"} or bool(int(fields[6]) & _EXITING)
 
 
-def members(group: int) -> Iterator[Seen]:
+def group_members(group: int) -> Iterator[ProcessEntry]:
     """Yield the living processes of a group; none where the kernel does not tell."""
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
         return
     for number in numbers:
-        process = seen(number)
+        process = find_process(number)
         if process is not None and process.group == group:
             yield process
 
 
-def is_marked(pid: int, mark: str) -> bool:
+def has_mark(pid: int, mark: str) -> bool:
     """Tell whether a process was started with this mark in its environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
-    return f"{MARK}={mark}".encode() in environment.split(b"\0")
+    return f"{SESSION_VARIABLE}={mark}".encode() in environment.split(b"\0")

@@ -100,7 +100,7 @@ _SYSTEM_START: Final = (
 )
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return a name as the laxest file system compares it: case, form, ending and stream apart."""
     if not name.isascii():
         name = "".join(each for each in name if unicodedata.category(each) != "Cf")
@@ -108,16 +108,16 @@ def folded(name: str) -> str:
     return name.lower().partition(":")[0].rstrip(". ")
 
 
-def folded_path(names: Iterable[str]) -> Names:
+def fold_path(names: Iterable[str]) -> Names:
     """Return a path's names folded, without those that name nothing."""
-    return tuple(name for name in map(folded, names) if name)
+    return tuple(name for name in map(fold_name, names) if name)
 
 
-class Floors:
+class ProtectedPaths:
     """The rules, with the folders of this installation that nobody else reads or writes."""
 
     def __init__(self, protected: Iterable[Sequence[str]]) -> None:
-        folders = (folded_path(names) for names in protected)
+        folders = (fold_path(names) for names in protected)
         self._protected = tuple(names for names in folders if names)
 
     def hides(self, path: Names, *, is_folder: bool) -> bool:

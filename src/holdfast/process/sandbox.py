@@ -109,14 +109,14 @@ class Confinement(Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
 
 
-class Strength(Struct, frozen=True, kw_only=True):
+class SandboxStrength(Struct, frozen=True, kw_only=True):
     """What holds for commands here, and what does not, in words for a person."""
 
     active: tuple[str, ...]
     weaker: tuple[str, ...]
 
 
-def orders(confinement: Confinement, means: Means) -> dict[str, Any]:
+def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
     """Return the part of the supervisor's order that confines."""
     has_namespaces = means.namespaces is not Namespaces.NONE
     has_own_network = has_namespaces and means.network and not confinement.has_network
@@ -142,12 +142,12 @@ def orders(confinement: Confinement, means: Means) -> dict[str, Any]:
 def cover_orders(confinement: Confinement, means: Means) -> dict[str, Any]:
     """Return the same for a command that stays among the processes of its user."""
     flags = _NEW_MOUNTS | (_NEW_USER if means.namespaces is Namespaces.USER else 0)
-    return orders(confinement, means) | {"unshare": flags}
+    return sandbox_order(confinement, means) | {"unshare": flags}
 
 
-def strength(means: Means) -> Strength:
+def describe_strength(means: Means) -> SandboxStrength:
     """Say what the means give and what they leave out."""
-    told: list[tuple[bool, str, str]] = [
+    statements: list[tuple[bool, str, str]] = [
         (
             means.namespaces is not Namespaces.NONE,
             "commands run in namespaces of their own; the kernel ends what they leave behind",
@@ -187,13 +187,13 @@ def strength(means: Means) -> Strength:
             "a command can start processes without number until its time is over",
         ),
     ]
-    return Strength(
-        active=tuple(yes for holds, yes, _ in told if holds),
-        weaker=tuple(no for holds, _, no in told if not holds),
+    return SandboxStrength(
+        active=tuple(yes for holds, yes, _ in statements if holds),
+        weaker=tuple(no for holds, _, no in statements if not holds),
     )
 
 
-def can_count(means: Means) -> bool:
+def can_limit_processes(means: Means) -> bool:
     """Tell whether the number of a command's processes can be bounded here."""
     if means.namespaces is Namespaces.NONE:
         return sys.platform == "linux" and os.geteuid() != 0

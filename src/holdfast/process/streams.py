@@ -15,7 +15,7 @@ _READ_SIZE: Final = 1 << 18
 _CONTINUES: Final = range(0x80, 0xC0)
 
 
-class Kept:
+class OutputBuffer:
     """One stream's output within a bound."""
 
     def __init__(self, most: int) -> None:
@@ -52,11 +52,11 @@ class Kept:
         """Return what was kept, and between beginning and end how much is missing."""
         whole = self.whole()
         if whole is not None:
-            return _decoded(whole)
+            return _decode(whole)
         head, tail = _whole_end(self._head), _whole_start(self._tail)
         cut = len(self._head) - len(head) + len(self._tail) - len(tail)
         missing = self.dropped + cut
-        return f"{_decoded(head)}\n[… {missing} bytes left out …]\n{_decoded(tail)}"
+        return f"{_decode(head)}\n[… {missing} bytes left out …]\n{_decode(tail)}"
 
     def _trim(self) -> None:
         excess = len(self._tail) - self._half
@@ -65,7 +65,7 @@ class Kept:
             self._forgotten += excess
 
 
-def _decoded(content: bytes | bytearray) -> str:
+def _decode(content: bytes | bytearray) -> str:
     # NUL ends a text in too many places between here and a screen.
     return content.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
@@ -90,12 +90,12 @@ def _whole_start(content: bytearray) -> bytearray:
 
 _TAIL_READ_SIZE: Final = 1 << 16
 # Colours, titles and other orders to a terminal.
-_ORDERS: Final = re.compile(
+_ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
 )
 
 
-class Ring:
+class TailBuffer:
     """Keeps so many bytes, and forgets the oldest ones first: whole characters."""
 
     def __init__(self, most: int) -> None:
@@ -123,7 +123,7 @@ class Ring:
         self._trim()
         kept = self._kept
         if not is_over:
-            kept = kept[: len(kept) - _begun(kept)]
+            kept = kept[: len(kept) - _partial_character(kept)]
         return kept.decode("utf-8", "replace")
 
     def _trim(self) -> None:
@@ -132,21 +132,21 @@ class Ring:
             self._is_cut = True
 
 
-async def fill(ring: Ring, stream: StreamReader) -> None:
+async def fill_tail(ring: TailBuffer, stream: StreamReader) -> None:
     """Read a stream to its end; what does not fit is read, too, and forgotten."""
     with suppress(OSError):
         while chunk := await stream.read(_TAIL_READ_SIZE):
             ring.add(chunk)
 
 
-def newest(text: str, most: int) -> str:
+def last_bytes(text: str, most: int) -> str:
     """Return so many bytes of the end of a text, and whole characters of it."""
     return _last_characters(bytearray(text.encode()), most).decode()
 
 
-def plain(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Return the text without orders to a terminal."""
-    return _ORDERS.sub("", text)
+    return _ESCAPES.sub("", text)
 
 
 def _last_characters(content: bytearray, most: int) -> bytearray:
@@ -160,7 +160,7 @@ def _last_characters(content: bytearray, most: int) -> bytearray:
     return content[start + lost :]
 
 
-def _begun(content: bytearray) -> int:
+def _partial_character(content: bytearray) -> int:
     """Return how many bytes at the end begin a character and do not end it."""
     for back in range(1, min(3, len(content)) + 1):
         byte = content[-back]
@@ -170,7 +170,7 @@ def _begun(content: bytearray) -> int:
     return 0
 
 
-async def reading(descriptor: int) -> tuple[StreamReader, ReadTransport]:
+async def open_reader(descriptor: int) -> tuple[StreamReader, ReadTransport]:
     """Return a stream that reads a pipe, and what closes it; the descriptor is taken over."""
     reader = StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -179,7 +179,7 @@ async def reading(descriptor: int) -> tuple[StreamReader, ReadTransport]:
     return reader, transport
 
 
-async def writing(descriptor: int) -> StreamWriter:
+async def open_writer(descriptor: int) -> StreamWriter:
     """Return a stream that writes a pipe; the descriptor is taken over.
 
     It is drained when the system has taken all, so that who reads nothing is noticed.

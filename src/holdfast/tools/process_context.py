@@ -11,10 +11,10 @@ from msgspec import Struct
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import ToolWorkspace
 from holdfast.process.environment import child_environment, is_below, restricted_path
-from holdfast.process.executables import Program, needed_by
+from holdfast.process.executables import Executable, readable_for
 from holdfast.process.sandbox import Bounds, Confinement, Guard
-from holdfast.tools.files.scope import scope_of
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.files.scope import build_scope
+from holdfast.tools.tool import ToolFailure
 
 
 class ProcessSettings(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     allows_unprotected: bool = False
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class ProcessContext(Struct, frozen=True, kw_only=True):
     """A workplace as its processes see it; every path is real."""
 
     folder: str
@@ -50,11 +50,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     command_writes: tuple[str, ...]
     bounds: Bounds
 
-    def confinement(self, program: Program) -> Confinement:
+    def confinement(self, program: Executable) -> Confinement:
         """Return how far the program reaches."""
         return Confinement(
             is_jailed=self.is_jailed,
-            readable=needed_by(program, path=self.path, roots=self.roots),
+            readable=readable_for(program, path=self.path, roots=self.roots),
             writable=self.roots,
             hidden=self.hidden,
             has_network=self.has_network,
@@ -68,20 +68,22 @@ class Surroundings(Struct, frozen=True, kw_only=True):
             bounds=self.bounds,
         )
 
-    def _is_git(self, program: Program) -> bool:
+    def _is_git(self, program: Executable) -> bool:
         """Tell whether a program is the system's git, which alone writes a repository's folder."""
         is_ours = any(is_below(program.real, root) for root in self.roots)
         return os.path.basename(program.real) == "git" and not is_ours
 
     def environment_hash(self) -> str:
         """Return what tells this environment from others; where scratch lies is no difference."""
-        told = {name: value for name, value in self.environment.items() if value != self.scratch}
-        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+        variables = {
+            name: value for name, value in self.environment.items() if value != self.scratch
+        }
+        return hashlib.sha256(msgspec.json.encode(variables, order="sorted")).hexdigest()
 
 
-def surroundings_of(place: ToolWorkspace, settings: ProcessSettings) -> Surroundings:
+def process_context_of(place: ToolWorkspace, settings: ProcessSettings) -> ProcessContext:
     """Return what a process would find now; looks at the file system."""
-    scope = scope_of(place, settings.extra_roots)
+    scope = build_scope(place, settings.extra_roots)
     folder = os.path.realpath(place.working_dir)
     identity = _identity(folder)
     scratch = os.path.realpath(place.scratch)
@@ -90,7 +92,7 @@ def surroundings_of(place: ToolWorkspace, settings: ProcessSettings) -> Surround
     is_jailed = scope.is_jailed and "/" not in roots
     known = roots if is_jailed else (folder, scratch)
     path = restricted_path(settings.environment.get("PATH"), without=known)
-    return Surroundings(
+    return ProcessContext(
         folder=folder,
         folder_identity=identity,
         roots=known,
@@ -118,7 +120,7 @@ def _identity(folder: str) -> tuple[int, int]:
     except OSError:
         found = None
     if found is None or not stat.S_ISDIR(found.st_mode):
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.UNAVAILABLE, "The working directory of this session is not there."
         )
     return found.st_dev, found.st_ino

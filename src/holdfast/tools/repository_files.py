@@ -11,18 +11,18 @@ from holdfast.domain.text import visible
 from holdfast.domain.tools import FsTier, ResultCode, ToolClass
 from holdfast.ports import FileProblem, PlannedWrite
 from holdfast.ports.tools import Trouble
-from holdfast.process.cancellation import in_thread
-from holdfast.process.protected_paths import folded_path
-from holdfast.tools.files.access import LARGEST, Doorkeeper, content_of
-from holdfast.tools.files.changes import Change, addition, class_of, diff, resolved_of
-from holdfast.tools.files.errors import outside
+from holdfast.process.cancellation import run_in_thread
+from holdfast.process.protected_paths import fold_path
+from holdfast.tools.files.access import LARGEST, FileAccess, read_whole
+from holdfast.tools.files.changes import FileChange, change_class, diff, diff_of_new, resolved_path
+from holdfast.tools.files.errors import outside_scope
 from holdfast.tools.files.openat import real_path
-from holdfast.tools.files.path_walk import Spot
-from holdfast.tools.files.replace import Before, Draft, before_change, replace
-from holdfast.tools.files.scope import Root, Scope, names_in
+from holdfast.tools.files.path_walk import PathTarget
+from holdfast.tools.files.replace import FileBefore, PendingWrite, read_before, replace
+from holdfast.tools.files.scope import ScopeRoot, ToolScope, split_path
 from holdfast.tools.git.status import GitStatus
 from holdfast.tools.terminal_covers import TerminalCovers
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 
 T = TypeVar("T")
 
@@ -39,11 +39,13 @@ _KINDS: Final[Mapping[ResultCode, Trouble]] = {
 }
 
 
-class HostedFiles:
+class LocalRepositoryFiles:
     """Implements the `RepositoryFiles` port."""
 
-    def __init__(self, keeper: Doorkeeper, status: GitStatus, terminals: TerminalCovers) -> None:
-        self._keeper = keeper
+    def __init__(
+        self, file_access: FileAccess, status: GitStatus, terminals: TerminalCovers
+    ) -> None:
+        self._file_access = file_access
         self._status = status
         self._terminals = terminals
 
@@ -57,16 +59,16 @@ class HostedFiles:
         def work(_: Event) -> str:
             scope = _scope(folder, path)
             with (
-                self._keeper.way_to(scope, path) as spot,
-                self._keeper.file(scope, _below(scope, spot)) as descriptor,
+                self._file_access.resolve_path(scope, path) as path_target,
+                self._file_access.file(scope, _require_below(scope, path_target)) as descriptor,
             ):
-                content = content_of(descriptor, path)
+                content = read_whole(descriptor, path)
             try:
                 return content.decode()
             except UnicodeDecodeError:
                 raise FileProblem("not_text", f"{path} is not UTF-8 text.") from None
 
-        return await _told(work)
+        return await _run_translated(work)
 
     async def plan(self, folder: str, path: str, content: str) -> PlannedWrite:
         """Judge a write."""
@@ -74,11 +76,11 @@ class HostedFiles:
 
         def work(_: Event) -> PlannedWrite:
             scope = _scope(folder, path)
-            with self._keeper.way_to_change(scope, path) as spot:
-                before = self._before(scope, _below(scope, spot), after)
-                change = Change(
-                    resolved=resolved_of(spot),
-                    tool_class=class_of(spot),
+            with self._file_access.resolve_for_change(scope, path) as path_target:
+                before = self._before(scope, _require_below(scope, path_target), after)
+                change = FileChange(
+                    resolved=resolved_path(path_target),
+                    tool_class=change_class(path_target),
                     before=before,
                     content=after,
                 )
@@ -92,7 +94,7 @@ class HostedFiles:
                 memory=aim.memory,
             )
 
-        return await _told(work)
+        return await _run_translated(work)
 
     async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
         """Write a file whole, all of it or nothing."""
@@ -100,16 +102,21 @@ class HostedFiles:
 
         def work(stop: Event) -> None:
             scope = _scope(folder, planned.path)
-            with self._keeper.way_to_change(scope, planned.path) as spot:
-                before = self._before(scope, _below(scope, spot), after)
+            with self._file_access.resolve_for_change(scope, planned.path) as path_target:
+                before = self._before(scope, _require_below(scope, path_target), after)
                 found = _digest(before.content) if before is not None else None
                 if found != planned.before:
                     raise FileProblem("failed", f"{planned.path} has changed; read it again.")
                 # Of the file, so that whoever writes it again finds what an attempt has left.
-                call = _digest(resolved_of(spot).encode())
-                replace(self._keeper, spot, Draft(call=call, before=before, content=after), stop)
+                call = _digest(resolved_path(path_target).encode())
+                replace(
+                    self._file_access,
+                    path_target,
+                    PendingWrite(call=call, before=before, content=after),
+                    stop,
+                )
 
-        await _told(work)
+        await _run_translated(work)
 
     async def change(self, path: str, before: str | None, after: str) -> str:
         """Return a change line by line; without a text before all of it is new."""
@@ -117,10 +124,10 @@ class HostedFiles:
         def work(_: Event) -> str:
             named, new = visible(path).replace("\n", "\\u000a"), after.encode(errors="replace")
             if before is None:
-                return f"{named} (new file)\n{addition(new)}"
+                return f"{named} (new file)\n{diff_of_new(new)}"
             return f"{named} (change)\n{diff(before.encode(errors='replace'), new)}"
 
-        return await _told(work)
+        return await _run_translated(work)
 
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""
@@ -128,13 +135,13 @@ class HostedFiles:
         def work(_: Event) -> str:
             scope = _scope(folder, path)
             with (
-                self._keeper.way_to(scope, path) as spot,
-                self._keeper.folder(_below(scope, spot)) as descriptor,
+                self._file_access.resolve_path(scope, path) as path_target,
+                self._file_access.folder(_require_below(scope, path_target)) as descriptor,
             ):
-                real = self._keeper.real_names(spot, descriptor)
-                return "/" + "/".join(real if real is not None else spot.resolved())
+                real = self._file_access.real_names(path_target, descriptor)
+                return "/" + "/".join(real if real is not None else path_target.resolved())
 
-        return await _told(work)
+        return await _run_translated(work)
 
     async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
         """Return what changing these files is; the most delicate of them counts."""
@@ -143,59 +150,59 @@ class HostedFiles:
             for path in paths:
                 try:
                     scope = _scope(folder, path)
-                    with self._keeper.way_to_change(scope, path) as spot:
-                        if class_of(_below(scope, spot)) is not ToolClass.WRITE:
+                    with self._file_access.resolve_for_change(scope, path) as path_target:
+                        if change_class(_require_below(scope, path_target)) is not ToolClass.WRITE:
                             return ToolClass.SENSITIVE_WRITE
-                except ToolTrouble:
+                except ToolFailure:
                     # Outside, or not to be written at all: nobody should say yes without looking.
                     return ToolClass.SENSITIVE_WRITE
             return ToolClass.WRITE
 
-        return await _told(work)
+        return await _run_translated(work)
 
     async def status(self, folder: str) -> Mapping[str, str] | None:
         """Return what differs from what is committed; nothing if that is not known soon."""
         try:
             async with asyncio.timeout(STATUS_SECONDS):
-                await in_thread(lambda _: _scope(folder, folder))
+                await run_in_thread(lambda _: _scope(folder, folder))
                 found = await self._status.entries(folder)
-        except (TimeoutError, ToolTrouble, OSError):
+        except (TimeoutError, ToolFailure, OSError):
             return None
         return found if len(found) <= STATUS_MOST else None
 
-    def _before(self, scope: Scope, spot: Spot, after: bytes) -> Before | None:
-        if len(spot.missing) > _FOLDERS_MOST:
+    def _before(self, scope: ToolScope, path_target: PathTarget, after: bytes) -> FileBefore | None:
+        if len(path_target.missing) > _FOLDERS_MOST:
             raise FileProblem("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
         if len(after) > LARGEST:
-            raise FileProblem("too_large", f"{spot.path} would be larger than 8 MiB.")
-        return before_change(self._keeper, scope, spot)
+            raise FileProblem("too_large", f"{path_target.path} would be larger than 8 MiB.")
+        return read_before(self._file_access, scope, path_target)
 
 
-def _scope(folder: str, path: str) -> Scope:
+def _scope(folder: str, path: str) -> ToolScope:
     """Return what is in reach of a path: the repository, by the real path it was started with."""
     # Resolved before, and never anew: what leads elsewhere by now is another folder.
     if os.path.realpath(folder) != folder:
-        raise outside(path)
-    names = names_in(folder)
-    return Scope(tier=FsTier.SANDBOXED, base=names, roots=(Root(names=names),), aliases=())
+        raise outside_scope(path)
+    names = split_path(folder)
+    return ToolScope(tier=FsTier.SANDBOXED, base=names, roots=(ScopeRoot(names=names),), aliases=())
 
 
-def _below(scope: Scope, spot: Spot) -> Spot:
+def _require_below(scope: ToolScope, path_target: PathTarget) -> PathTarget:
     """Return the spot if the walk has begun in the repository; asked of what is open now."""
-    real = real_path(spot.root_fd)
+    real = real_path(path_target.root_fd)
     # Folded, because a system that takes every case for the same tells another than was given.
-    if real is not None and folded_path(names_in(real)) != folded_path(scope.base):
-        raise outside(spot.path)
-    return spot
+    if real is not None and fold_path(split_path(real)) != fold_path(scope.base):
+        raise outside_scope(path_target.path)
+    return path_target
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-async def _told(work: Callable[[Event], T]) -> T:
+async def _run_translated(work: Callable[[Event], T]) -> T:
     """Do work apart; what is wrong with a path is told in the words of the port."""
     try:
-        return await in_thread(work)
-    except ToolTrouble as trouble:
+        return await run_in_thread(work)
+    except ToolFailure as trouble:
         raise FileProblem(_KINDS.get(trouble.code, "failed"), trouble.message) from None

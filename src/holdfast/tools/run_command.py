@@ -22,15 +22,15 @@ from msgspec.structs import replace
 from holdfast.domain.text import is_encodable, visible
 from holdfast.domain.tools import Effect, Grant, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.process.child import NotStarted, Order
+from holdfast.process.cancellation import run_in_thread
+from holdfast.process.child import ChildNotStarted, ChildOrder
 from holdfast.process.environment import is_below
-from holdfast.process.executables import Program, find_program
-from holdfast.process.launcher import Finished, Launcher
+from holdfast.process.executables import Executable, find_executable
+from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.process.supervisor.path_survey import ASIDE
 from holdfast.tools.git.listed_command import HardenedCall, hardened, names_git
-from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 Words = tuple[str, ...]
 
@@ -46,12 +46,12 @@ def is_allowed(grants: Sequence[Grant], call: Words) -> bool:
 
 
 def _grant_allows(grant: Grant, call: Words) -> bool:
-    if any(words(entry) == call for entry in grant.commands):
+    if any(split_entry(entry) == call for entry in grant.commands):
         return True
-    return any(_glob_allows(words(entry), call) for entry in grant.command_globs)
+    return any(_glob_allows(split_entry(entry), call) for entry in grant.command_globs)
 
 
-def words(entry: str) -> Words:
+def split_entry(entry: str) -> Words:
     """Return the words of an entry; none where its quotes do not match."""
     try:
         return tuple(shlex.split(entry))
@@ -100,7 +100,7 @@ _UNPROTECTED: Final = (
 _COVERED: Final = ("Read-only file system", "EROFS", "Device or resource busy", "EBUSY")
 # What the plan of a call found, for the act that follows it in the same task: between looking
 # twice something else could have been put there.
-_planned: Final[ContextVar[tuple["CommandArguments", Order]]] = ContextVar("planned command")
+_planned: Final[ContextVar[tuple["CommandArguments", ChildOrder]]] = ContextVar("planned command")
 
 
 class CommandArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,30 +146,30 @@ class _Commands:
         self._settings = settings
         self._launcher = launcher
 
-    async def plan(self, place: ToolWorkspace, arguments: CommandArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: CommandArguments) -> CallPlan:
         if not is_allowed(place.grants, arguments.call):
             raise _not_allowed(arguments.call)
-        around, program = await in_thread(lambda _: self._found(place, arguments))
+        context, program = await run_in_thread(lambda _: self._found(place, arguments))
         run = HardenedCall(argv=arguments.call, environment={})
         if names_git(arguments.call):
-            run = await hardened(arguments.call, program, around, self._launcher)
-        scripts = await in_thread(lambda _: scripts_of(arguments.call, program, around))
-        order = Order(
+            run = await hardened(arguments.call, program, context, self._launcher)
+        scripts = await run_in_thread(lambda _: scripts_of(arguments.call, program, context))
+        order = ChildOrder(
             argv=run.argv,
             program=program.path,
             program_identity=program.identity,
-            folder=around.folder,
-            folder_identity=around.folder_identity,
-            environment={**around.environment, **run.environment},
-            confinement=replace(around.confinement(program), executable=run.executable),
+            folder=context.folder,
+            folder_identity=context.folder_identity,
+            environment={**context.environment, **run.environment},
+            confinement=replace(context.confinement(program), executable=run.executable),
         )
         _planned.set((arguments, order))
         is_protected = (await self._launcher.means()).mounts or self._settings.allows_unprotected
-        question = _question(run.argv, program, around, scripts)
-        return Aim(
+        question = _question(run.argv, program, context, scripts)
+        return CallPlan(
             # It may write what runs later, and nothing here keeps it from doing so.
             tool_class=ToolClass.PROCESS if is_protected else ToolClass.SENSITIVE_WRITE,
-            targets=(*_targets(program, around), *_more_targets(run, scripts)),
+            targets=(*_targets(program, context), *_more_targets(run, scripts)),
             question="\n".join(question if is_protected else [*question, _UNPROTECTED]),
             preview={"command": question[0]},
             memory=f"process:{json.dumps(arguments.call)}",
@@ -180,11 +180,11 @@ class _Commands:
     ) -> dict[str, Any]:
         planned, order = _planned.get((None, None))
         if order is None or planned != arguments:
-            raise ToolTrouble(ResultCode.TARGET_CHANGED, "The call was not planned; ask again.")
+            raise ToolFailure(ResultCode.TARGET_CHANGED, "The call was not planned; ask again.")
         try:
             finished = await self._launcher.run(order, time_limit=arguments.timeout_s)
-        except NotStarted as refused:
-            raise not_started(refused, arguments.command) from None
+        except ChildNotStarted as refused:
+            raise start_failure(refused, arguments.command) from None
         result = {
             "exit_code": finished.exit_code,
             "stdout": finished.stdout,
@@ -197,51 +197,51 @@ class _Commands:
 
     def _found(
         self, place: ToolWorkspace, arguments: CommandArguments
-    ) -> tuple[Surroundings, Program]:
-        around = surroundings_of(place, self._settings)
-        program = find_program(arguments.command, path=around.path, folder=around.folder)
+    ) -> tuple[ProcessContext, Executable]:
+        context = process_context_of(place, self._settings)
+        program = find_executable(arguments.command, path=context.path, folder=context.folder)
         if program is None:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.UNAVAILABLE,
                 f"{visible(arguments.command)} is allowed, but there is no such program here.",
             )
-        return around, program
+        return context, program
 
 
-def shown(call: tuple[str, ...]) -> str:
+def format_call(call: tuple[str, ...]) -> str:
     """Return all words of a call on one line, each in quotes, with nothing that hides."""
     return " ".join(_quoted(visible(word)) for word in call)
 
 
-def not_started(refused: NotStarted, command: str) -> ToolTrouble:
+def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
     """Return what a call is told whose process did not start."""
     if refused.stage.endswith("-changed"):
-        return ToolTrouble(
+        return ToolFailure(
             ResultCode.TARGET_CHANGED,
             "The program or the working directory has changed since it was allowed; ask again.",
         )
     if refused.stage != "start":
-        return ToolTrouble(
+        return ToolFailure(
             ResultCode.UNAVAILABLE, f"The process could not be confined here: {refused}."
         )
     if refused.problem == errno.E2BIG:
-        return ToolTrouble(ResultCode.TOO_LARGE, "The arguments are too long for one command.")
-    return ToolTrouble(
+        return ToolFailure(ResultCode.TOO_LARGE, "The arguments are too long for one command.")
+    return ToolFailure(
         ResultCode.FAILED, f"{visible(command)} cannot be started: {refused.reason}."
     )
 
 
-def _not_allowed(call: tuple[str, ...]) -> ToolTrouble:
+def _not_allowed(call: tuple[str, ...]) -> ToolFailure:
     line = visible(shlex.join(call))
     entry = line if len(line) <= _SHOWN_LONGEST else f"{line[:_SHOWN_LONGEST]}…"
-    return ToolTrouble(
+    return ToolFailure(
         ResultCode.COMMAND_NOT_ALLOWED,
         "This command, word by word, is not on the list. Whoever wants it to run adds it to "
         f"[chat].allowed_commands (or to the agent's allowed commands): {entry}",
     )
 
 
-def _notices(finished: Finished, folder: str) -> Iterator[str]:
+def _notices(finished: CommandResult, folder: str) -> Iterator[str]:
     """Yield what the model has to know about protected paths that the command met."""
     for path in finished.moved_aside:
         name = visible(os.path.relpath(path, folder))
@@ -258,15 +258,15 @@ def _notices(finished: Finished, folder: str) -> Iterator[str]:
         )
 
 
-def _targets(program: Program, around: Surroundings) -> tuple[str, ...]:
+def _targets(program: Executable, context: ProcessContext) -> tuple[str, ...]:
     return (
         f"program={program.real}",
         f"program_identity={program.identity}",
-        f"folder={around.folder}",
-        f"folder_identity={around.folder_identity}",
-        f"environment={around.environment_hash()}",
-        f"network={around.has_network}",
-        f"jail={around.is_jailed}",
+        f"folder={context.folder}",
+        f"folder_identity={context.folder_identity}",
+        f"environment={context.environment_hash()}",
+        f"network={context.has_network}",
+        f"jail={context.is_jailed}",
     )
 
 
@@ -287,10 +287,14 @@ def _more_targets(run: HardenedCall, scripts: tuple[Script, ...]) -> Iterator[st
 
 
 def _question(
-    call: tuple[str, ...], program: Program, around: Surroundings, scripts: tuple[Script, ...]
+    call: tuple[str, ...], program: Executable, context: ProcessContext, scripts: tuple[Script, ...]
 ) -> list[str]:
-    lines = [shown(call), f"program: {visible(program.real)}", f"in: {visible(around.folder)}"]
-    lines += ["with the network"] if around.has_network else []
+    lines = [
+        format_call(call),
+        f"program: {visible(program.real)}",
+        f"in: {visible(context.folder)}",
+    ]
+    lines += ["with the network"] if context.has_network else []
     lines += [f"file: {_on_one_line(script.path)}" for script in scripts]
     foreign = [word for word in call if not word.isascii()]
     # Letters of other alphabets can look like ours; here every one is spelled out.
@@ -353,23 +357,27 @@ _ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def scripts_of(call: tuple[str, ...], program: Program, around: Surroundings) -> tuple[Script, ...]:
+def scripts_of(
+    call: tuple[str, ...], program: Executable, context: ProcessContext
+) -> tuple[Script, ...]:
     """Return the scripts of a call as they are now; reads the files."""
     left = _READ_MOST
     found = []
-    for path in dict.fromkeys(_candidates(call, program, around)):
+    for path in dict.fromkeys(_candidates(call, program, context)):
         script, read = _script(path, left)
         left -= read
         found += [script] if script is not None else []
     return tuple(found)
 
 
-def _candidates(call: tuple[str, ...], program: Program, around: Surroundings) -> Iterator[str]:
-    if any(is_below(program.real, root) for root in around.roots):
+def _candidates(
+    call: tuple[str, ...], program: Executable, context: ProcessContext
+) -> Iterator[str]:
+    if any(is_below(program.real, root) for root in context.roots):
         yield program.real
-    folders = [around.folder]
+    folders = [context.folder]
     for word in _values(call[1:]):
-        path = os.path.join(around.folder, word)
+        path = os.path.join(context.folder, word)
         if os.path.isdir(path):
             folders.append(path)
         yield path
@@ -379,7 +387,7 @@ def _candidates(call: tuple[str, ...], program: Program, around: Surroundings) -
             yield from (os.path.join(folder, each) for each in _ENTRY_POINTS.get(name, ()))
     for option, module in pairwise(call):
         if option == "-m":
-            below = os.path.join(around.folder, *module.split("."))
+            below = os.path.join(context.folder, *module.split("."))
             yield from (f"{below}.py", f"{below}/__main__.py", f"{below}/__init__.py")
 
 

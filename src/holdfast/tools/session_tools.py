@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.tools.files.read import stamped
-from holdfast.tools.tool import Aim, Tool, ToolTrouble, nothing_to_ask
+from holdfast.tools.files.read import format_instant
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure, plan_read_only
 
 _DEPTH_MOST: Final = 32
 _STRING_LONGEST: Final = 65_536
@@ -35,7 +35,7 @@ def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     async def act(
         _: ToolWorkspace, arguments: CheckpointArguments, __: RequestedCall
     ) -> dict[str, Any]:
-        return {"name": arguments.name, "at": stamped(now())}
+        return {"name": arguments.name, "at": format_instant(now())}
 
     return Tool(
         name="checkpoint",
@@ -49,18 +49,18 @@ def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     )
 
 
-async def _plan_checkpoint(place: ToolWorkspace, arguments: CheckpointArguments) -> Aim:
+async def _plan_checkpoint(place: ToolWorkspace, arguments: CheckpointArguments) -> CallPlan:
     if not arguments.name.strip():
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "A checkpoint needs a name.")
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "A checkpoint needs a name.")
     if not _is_plain(arguments.name, 1) or not _is_plain(arguments.state, 1):
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
             f"The state may be {_DEPTH_MOST} levels deep, with texts of at most"
             f" {_STRING_LONGEST} characters and finite numbers.",
         )
     if len(msgspec.json.encode(arguments.state)) > _STATE_LARGEST:
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "The state has more than 1 MiB.")
-    return await nothing_to_ask(place, arguments)
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "The state has more than 1 MiB.")
+    return await plan_read_only(place, arguments)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -88,7 +88,7 @@ class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     end: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
 
 
-def output_tool() -> Tool[ReadOutputArguments]:
+def read_output_tool() -> Tool[ReadOutputArguments]:
     """Return `read_output`."""
     return Tool(
         name="read_output",
@@ -103,10 +103,10 @@ def output_tool() -> Tool[ReadOutputArguments]:
     )
 
 
-async def _plan_read(place: ToolWorkspace, arguments: ReadOutputArguments) -> Aim:
+async def _plan_read(place: ToolWorkspace, arguments: ReadOutputArguments) -> CallPlan:
     if arguments.end is not None and arguments.end < arguments.start:
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
-    return await nothing_to_ask(place, arguments)
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
+    return await plan_read_only(place, arguments)
 
 
 async def _read_part(
@@ -116,12 +116,12 @@ async def _read_part(
     end = most if arguments.end is None else min(arguments.end, most)
     part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)
     if part is None:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.NOT_GRANTED, "This session has put nothing on its shelf under that handle."
         )
-    before = _continued(part.content) if part.start else 0
+    before = _continuation_bytes(part.content) if part.start else 0
     is_last = part.start + len(part.content) >= part.total
-    content = part.content[before:] if is_last else _ended(part.content[before:])
+    content = part.content[before:] if is_last else _drop_partial_character(part.content[before:])
     start = part.start + before
     return {
         "content": content.decode("utf-8", "replace").replace("\0", "\ufffd"),
@@ -131,13 +131,13 @@ async def _read_part(
     }
 
 
-def _continued(content: bytes) -> int:
+def _continuation_bytes(content: bytes) -> int:
     """Return how many bytes at the start belong to a character that begins before."""
     ahead = content[:3]
     return next((at for at, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
 
 
-def _ended(content: bytes) -> bytes:
+def _drop_partial_character(content: bytes) -> bytes:
     """Return the content without a character at the end of which a part is missing."""
     for back in range(1, min(3, len(content)) + 1):
         byte = content[-back]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from holdfast.process.cancellation import in_thread
+from holdfast.process.cancellation import run_in_thread
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Confinement, Guard, cover_orders
 from holdfast.tools.process_context import ProcessSettings
@@ -37,7 +37,7 @@ class TerminalCovers:
         means = await self._launcher.means()
         if not means.mounts:
             return () if self._settings.allows_unprotected else None
-        confinement = await in_thread(lambda _: self._confinement(folder))
+        confinement = await run_in_thread(lambda _: self._confinement(folder))
         order = marshal.dumps(cover_orders(confinement, means)).hex()
         boot = (sys.executable, "-I", "-S", "-c", _BOOT)
         return (*boot, str(Path(__file__).parents[1]), order)

@@ -31,7 +31,7 @@ DENIALS: Final = frozenset(
 )
 
 
-class ToolTrouble(Exception):  # noqa: N818 — it is the tool's answer, and most often no error
+class ToolFailure(Exception):  # noqa: N818 — it is the tool's answer, and most often no error
     """Why a call cannot be done; told to the model, so it names no path outside the workplace."""
 
     def __init__(self, code: ResultCode, message: str) -> None:
@@ -47,14 +47,14 @@ class ToolTrouble(Exception):  # noqa: N818 — it is the tool's answer, and mos
         return ResultStatus.DENIED if self.code in DENIALS else ResultStatus.ERROR
 
 
-class Unanswered(ToolTrouble):
+class UnansweredRequest(ToolFailure):
     """A request that went out and whose answer never came whole: it may have been done.
 
     The code is for calls that can be made again; of any other the outcome is unknown.
     """
 
 
-class Aim(Struct, frozen=True, kw_only=True):
+class CallPlan(Struct, frozen=True, kw_only=True):
     """What a planned call would do.
 
     `targets` are everything outside of the arguments that decides what the act does: resolved
@@ -82,10 +82,10 @@ class Tool(Generic[A]):
     description: str
     arguments: type[A]
     effect: Callable[[A], Effect]
-    plan: Callable[[ToolWorkspace, A], Awaitable[Aim]]
+    plan: Callable[[ToolWorkspace, A], Awaitable[CallPlan]]
     act: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Any]]
     is_available: Callable[[ToolWorkspace], bool] = lambda _: True
-    again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Aim | None]] | None = None
+    again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[CallPlan | None]] | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments as one plain object."""
@@ -95,6 +95,6 @@ class Tool(Generic[A]):
         return {key: value for key, value in schema.items() if key != "title"}
 
 
-async def nothing_to_ask(_: ToolWorkspace, __: Any) -> Aim:
+async def plan_read_only(_: ToolWorkspace, __: Any) -> CallPlan:
     """Plan a call that only looks."""
-    return Aim(tool_class=ToolClass.READ)
+    return CallPlan(tool_class=ToolClass.READ)

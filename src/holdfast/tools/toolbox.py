@@ -26,12 +26,12 @@ from holdfast.ports import (
 )
 from holdfast.services import background_tasks
 from holdfast.tools.mcp.tools import McpTools
-from holdfast.tools.tool import Tool, ToolTrouble, Unanswered
+from holdfast.tools.tool import Tool, ToolFailure, UnansweredRequest
 
 log = logging.getLogger(__name__)
 
 # Seconds; a server that is started takes moments, one that is forgotten takes memory for ever.
-REST_AFTER: Final = 600.0
+IDLE_SECONDS: Final = 600.0
 _SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
 
 
@@ -66,8 +66,8 @@ class LocalToolbox:
         if tool is None:
             return self._remote.effect(name) if self._remote else Effect.UNSAFE
         try:
-            return tool.effect(_strict(tool, arguments))
-        except ToolTrouble:
+            return tool.effect(_parse_arguments(tool, arguments))
+        except ToolFailure:
             return Effect.UNSAFE
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
@@ -93,11 +93,11 @@ class LocalToolbox:
         """Judge a call by everything but its approval; a `Done` refuses it."""
         try:
             return await self._planned(place, asked)
-        except ToolTrouble as trouble:
-            return await self._cleaned(_refused(trouble))
+        except ToolFailure as trouble:
+            return await self._cleaned(_refused_outcome(trouble))
         # Whatever a tool raises is the call's trouble, never the turn's.
         except Exception:  # noqa: BLE001
-            return _failed(asked)
+            return _failed_outcome(asked)
 
     async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Do what was planned, if it is still the same."""
@@ -108,25 +108,25 @@ class LocalToolbox:
                 again = await self._planned(place, asked)
                 was = (planned.digest, planned.tool_class)
                 if (again.digest, again.tool_class) != was:
-                    raise ToolTrouble(
+                    raise ToolFailure(
                         ResultCode.TARGET_CHANGED,
                         "What the call aims at has changed since it was allowed; ask for it again.",
                     )
             tool = await self._tool(place, asked.name)
-            result = await tool.act(place, _strict(tool, asked.arguments), asked)
+            result = await tool.act(place, _parse_arguments(tool, asked.arguments), asked)
             return await self._cleaned(CallOutcome(status=ResultStatus.OK, result=result))
-        except ToolTrouble as trouble:
-            return await self._cleaned(_refused(_honest(trouble, planned.effect)))
+        except ToolFailure as trouble:
+            return await self._cleaned(_refused_outcome(_classify_failure(trouble, planned.effect)))
         # A fault in a tool is this call's result; the log alone gets its words.
         except Exception:  # noqa: BLE001
-            return _failed(asked)
+            return _failed_outcome(asked)
 
     async def leave(self, session: str) -> None:
         """Let go of what lives as long as the session."""
         if self._remote is not None:
             await self._remote.leave(session)
 
-    async def rest(self, *, after: float = REST_AFTER) -> None:
+    async def rest(self, *, after: float = IDLE_SECONDS) -> None:
         """Let go, again and again, of what sessions have not used for a while; never returns."""
         while True:
             await background_tasks.rest(after / 10)
@@ -176,18 +176,18 @@ class LocalToolbox:
         if tool is None and self._remote is not None:
             tool = await self._remote.find(place, name)
         if tool is None:
-            raise ToolTrouble(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
+            raise ToolFailure(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
     async def _planned(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
         tool = await self._tool(place, asked.name)
         if not self._is_granted(place, asked.name):
-            raise ToolTrouble(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
-        arguments = _strict(tool, asked.arguments)
+            raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
+        arguments = _parse_arguments(tool, asked.arguments)
         scrubber = self._scrubber()
         _require_no_secret(asked, scrubber)
         if not tool.is_available(place):
-            raise ToolTrouble(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
         aim = await tool.again(place, arguments, asked) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(place, arguments)
@@ -211,32 +211,32 @@ def _has_servers(place: ToolWorkspace) -> bool:
     return bool(place.servers or place.guests)
 
 
-def _honest(trouble: ToolTrouble, effect: Effect) -> ToolTrouble:
+def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
     """Return the trouble of a call; nobody knows about one that may have been done, and is unsafe.
 
     Whoever is told that it failed would make it again.
     """
-    if not isinstance(trouble, Unanswered) or effect is not Effect.UNSAFE:
+    if not isinstance(trouble, UnansweredRequest) or effect is not Effect.UNSAFE:
         return trouble
-    return ToolTrouble(
+    return ToolFailure(
         ResultCode.UNKNOWN, f"{trouble.message} Whether the call was done is not known."
     )
 
 
-def _strict(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
+def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
     """Return the arguments as the tool's own type; what does not fit is named, never shown."""
     try:
         if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS, "A secret cannot be named in a call's arguments."
             )
         return msgspec.convert(arguments, tool.arguments)
     except UnicodeEncodeError:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS, "The arguments contain a lone surrogate."
         ) from None
     except msgspec.ValidationError as error:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS, f"The arguments do not fit: {error}."
         ) from None
 
@@ -248,19 +248,19 @@ def _require_no_secret(asked: RequestedCall, scrubber: Scrubber) -> None:
     """
     encoded = msgspec.json.encode(asked.arguments)
     if scrubber.clean_json(encoded) is not encoded:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
             "The arguments hold a secret that Holdfast manages, so the call was not made. Leave"
             " the value out; a program that needs it has to be given it by the user.",
         )
 
 
-def _refused(trouble: ToolTrouble) -> CallOutcome:
+def _refused_outcome(trouble: ToolFailure) -> CallOutcome:
     error = ToolError(code=trouble.code, message=trouble.message)
     return CallOutcome(status=trouble.status, error=error)
 
 
-def _failed(asked: RequestedCall) -> CallOutcome:
+def _failed_outcome(asked: RequestedCall) -> CallOutcome:
     log.exception("the tool %s failed", asked.name)
     message = f"{asked.name} failed for a reason of its own; the log of Holdfast tells more."
     return CallOutcome(

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_process import AGENT_BOUNDS, Patience, Program, reap
-from holdfast.acp.rpc.connection import Bounds, Lost
+from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess, StopTimeouts, reap
+from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
-from holdfast.process.agent_child import Limits, NotStarted, Start, find
-from holdfast.process.process_table import boot, is_marked, members, seen
+from holdfast.process.agent_child import AgentLimits, AgentNotStarted, AgentStart, find_command
+from holdfast.process.process_table import boot_id, find_process, group_members, has_mark
 from tests.acp.scripted_agents import PATIENCE, Peer
 
 pytestmark = pytest.mark.anyio
 
-HASTY = Patience(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
+HASTY = StopTimeouts(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
 ENDLESS = "import time\nwhile True: time.sleep(60)"
 # Signals 32 and 33.
 RESERVED = 0b11 << 31
@@ -46,7 +46,7 @@ def peer(tmp_path: Path) -> Peer:
 async def gone(*pids: int) -> bool:
     """Wait until none of them lives."""
     for _ in range(3000):
-        if not any(seen(pid) for pid in pids):
+        if not any(find_process(pid) for pid in pids):
             return True
         await asyncio.sleep(0.01)
     return False
@@ -54,7 +54,7 @@ async def gone(*pids: int) -> bool:
 
 async def test_a_program_is_started_where_and_how_it_was_said(peer: Peer) -> None:
     start = peer.start(mark="session-1", argv=(*peer.argv, "--flag", "two words", "$HOME;'\""))
-    program = await Program.spawn(start, patience=HASTY)
+    program = await AgentProcess.spawn(start, timeouts=HASTY)
     await program.connection.request("initialize", {})
     await program.end()
 
@@ -73,7 +73,7 @@ async def test_its_streams_are_pipes_and_no_signal_is_ignored_or_blocked(tmp_pat
     lines: list[bytes] = []
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; stat -L -c %F /dev/fd/0 /dev/fd/1 /dev/fd/2"
     start = python("", tmp_path, argv=("sh", "-c", show))
-    program = await Program.spawn(start, patience=HASTY, on_line=lines.append)
+    program = await AgentProcess.spawn(start, timeouts=HASTY, on_line=lines.append)
     await program.connection.ended()
     await program.end()
 
@@ -84,17 +84,17 @@ async def test_its_streams_are_pipes_and_no_signal_is_ignored_or_blocked(tmp_pat
     assert lines[2:] == [b"fifo"] * 3
 
 
-def python(source: str, place: Path, **more: Any) -> Start:
+def python(source: str, place: Path, **more: Any) -> AgentStart:
     """Return the start of a piece of Python."""
     environment = {"PATH": os.environ["PATH"], "HOLDFAST_SESSION_ID": f"mark-{place.name}"}
     argv = (sys.executable, "-I", "-S", "-c", source)
-    return Start(**({"argv": argv, "folder": str(place), "environment": environment} | more))
+    return AgentStart(**({"argv": argv, "folder": str(place), "environment": environment} | more))
 
 
 async def test_bounds_are_set_in_the_program_and_only_there(peer: Peer) -> None:
     before = resource.getrlimit(resource.RLIMIT_CPU)
-    limits = Limits(nice=3, address_space=1 << 40, cpu_seconds=1234, processes=4321)
-    program = await Program.spawn(peer.start(limits=limits), patience=HASTY)
+    limits = AgentLimits(nice=3, address_space=1 << 40, cpu_seconds=1234, processes=4321)
+    program = await AgentProcess.spawn(peer.start(limits=limits), timeouts=HASTY)
     peer.wait_for("start")
     await program.end()
 
@@ -110,7 +110,7 @@ async def test_bounds_are_set_in_the_program_and_only_there(peer: Peer) -> None:
 
 async def test_a_command_can_be_wrapped_in_another(peer: Peer) -> None:
     start = peer.start(wrap=("env", "WRAPPED=yes"))
-    program = await Program.spawn(start, patience=HASTY)
+    program = await AgentProcess.spawn(start, timeouts=HASTY)
     peer.wait_for("start")
     await program.end()
 
@@ -137,18 +137,18 @@ async def test_what_cannot_be_run_says_at_which_step(
         (tmp_path / name).chmod(stat.S_IRWXU)
     start = python("", tmp_path, argv=(command.format(folder=tmp_path),))
 
-    with pytest.raises(NotStarted) as refused:
-        await Program.spawn(start)
+    with pytest.raises(AgentNotStarted) as refused:
+        await AgentProcess.spawn(start)
 
     assert (refused.value.stage, errno.errorcode[refused.value.problem]) == (stage, problem)
     assert not refused.value.can_pass
 
 
 async def test_a_folder_or_a_bound_that_is_wrong_says_so(tmp_path: Path) -> None:
-    with pytest.raises(NotStarted, match="folder: No such file"):
-        await Program.spawn(python("", tmp_path, folder=str(tmp_path / "missing")))
-    with pytest.raises(NotStarted, match="limits: Invalid argument"):
-        await Program.spawn(python("", tmp_path, limits=Limits(processes=-7)))
+    with pytest.raises(AgentNotStarted, match="folder: No such file"):
+        await AgentProcess.spawn(python("", tmp_path, folder=str(tmp_path / "missing")))
+    with pytest.raises(AgentNotStarted, match="limits: Invalid argument"):
+        await AgentProcess.spawn(python("", tmp_path, limits=AgentLimits(processes=-7)))
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ async def test_a_keeper_that_does_not_start_says_so(
     start = peer.start()
     monkeypatch.setattr(sys, "executable", python)
 
-    with pytest.raises(NotStarted) as refused:
-        await Program.spawn(start)
+    with pytest.raises(AgentNotStarted) as refused:
+        await AgentProcess.spawn(start)
     found = refused.value
     assert (found.stage, found.problem, found.can_pass) == ("keeper", problem, can_pass)
 
@@ -173,20 +173,20 @@ async def test_too_many_open_files_may_pass(peer: Peer) -> None:
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 4, before[1]))
     try:
-        with pytest.raises(NotStarted) as refused:
-            await Program.spawn(peer.start())
+        with pytest.raises(AgentNotStarted) as refused:
+            await AgentProcess.spawn(peer.start())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
     assert (refused.value.stage, refused.value.can_pass) == ("keeper", True)
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.end()
 
 
 def test_some_refusals_may_pass() -> None:
-    assert NotStarted("start", errno.EAGAIN).can_pass
-    assert NotStarted("start", errno.ENOMEM).can_pass
-    assert not NotStarted("start", errno.EACCES).can_pass
+    assert AgentNotStarted("start", errno.EAGAIN).can_pass
+    assert AgentNotStarted("start", errno.ENOMEM).can_pass
+    assert not AgentNotStarted("start", errno.EACCES).can_pass
 
 
 def test_a_bare_name_is_found_by_its_path_and_never_in_the_folder(
@@ -197,12 +197,12 @@ def test_a_bare_name_is_found_by_its_path_and_never_in_the_folder(
     program.chmod(stat.S_IRWXU)
     monkeypatch.chdir(tmp_path)
 
-    assert find("agent", {"PATH": f"/nowhere:{tmp_path}"}) == str(program)
-    assert find(str(program), {}) == str(program)
-    assert find("sh", {}) == "/bin/sh"
+    assert find_command("agent", {"PATH": f"/nowhere:{tmp_path}"}) == str(program)
+    assert find_command(str(program), {}) == str(program)
+    assert find_command("sh", {}) == "/bin/sh"
     for path in ("", ".", "relative:.", "/nowhere"):
-        assert find("agent", {"PATH": path}) is None
-    assert find("./agent", {"PATH": str(tmp_path)}) is None
+        assert find_command("agent", {"PATH": path}) is None
+    assert find_command("./agent", {"PATH": str(tmp_path)}) is None
 
 
 async def test_complaints_are_kept_without_colours_and_only_the_last(tmp_path: Path) -> None:
@@ -214,12 +214,12 @@ async def test_complaints_are_kept_without_colours_and_only_the_last(tmp_path: P
             {"stderr": "the end"},
         ],
     )
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
     await program.end()
 
     assert program.stderr_tail == "ä" * 2044 + "the end"
-    whole = program._complaints.text()
+    whole = program._stderr.text()
     assert len(whole.encode()) <= 64 << 10
     assert "\x1b[31mred" in whole
 
@@ -229,7 +229,7 @@ async def test_colours_are_taken_out_of_complaints(tmp_path: Path) -> None:
         tmp_path / "place",
         start=[{"stderr": "\x1b[1;31mred\x1b[0m\x1b]0;title\x07, \x1b(Bnul \x00, \x1b[2K\x1b7end"}],
     )
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
     await program.end()
 
@@ -248,13 +248,13 @@ async def test_a_program_is_ended_as_kindly_as_it_lets_us(
     tmp_path: Path, ignored: list[str], expected: ProcessExit
 ) -> None:
     peer = Peer(tmp_path / "place", ignore=ignored)
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
 
     assert await program.end() == expected
     assert await program.end() == expected
     assert program.exited.result() == expected
-    assert seen(program.birth.pid) is None
+    assert find_process(program.birth.pid) is None
     assert ("TERM" in ignored) == any(peer.log("signal"))
     assert [each["event"] for each in peer.log()].count("eof") == 1
 
@@ -269,19 +269,19 @@ async def test_nobody_who_comes_from_it_is_left(
 ) -> None:
     steps: list[Any] = [{"fork": how}, {"reply": {}}]
     peer = Peer(tmp_path / "place", on={"initialize": steps, "leave": [{"exit": 7}]})
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
     (grandchild,) = [each["pid"] for each in peer.log("forked")]
     if has_exited:
         await program.connection.notify("leave", {})
         await asyncio.wait([program.exited])
-        assert seen(grandchild)
+        assert find_process(grandchild)
 
     exited = await program.end()
 
     assert exited.code == (7 if has_exited else 0)
     assert exited.reason == ("exited" if has_exited else "ended")
-    assert (seen(grandchild), seen(program.birth.pid)) == (None, None)
+    assert (find_process(grandchild), find_process(program.birth.pid)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +298,13 @@ async def test_the_end_of_a_program_is_noticed(
 ) -> None:
     steps = [{"text": "begun"}, {"raw": '{"method":"cut o'}, step]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     future = await program.connection.begin("session/prompt", {})
 
     items = [each async for each in program.connection.incoming()]
 
     assert len(items) == 2
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLost):
         future.result()
     assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == expected
     assert await program.end() == expected
@@ -318,13 +318,13 @@ async def test_its_exit_counts_although_somebody_holds_its_output(
 ) -> None:
     steps = [{"fork": {"session": True}}, said, {"exit": 3}]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     future = await program.connection.begin("session/prompt", {})
 
     items = [each async for each in program.connection.incoming()]
 
     assert len(items) == 2
-    with pytest.raises(Lost, match="exited"):
+    with pytest.raises(ConnectionLost, match="exited"):
         future.result()
     assert program.exited.result() == ProcessExit(code=3, reason="exited")
     assert await program.end() == ProcessExit(code=3, reason="exited")
@@ -333,8 +333,8 @@ async def test_its_exit_counts_although_somebody_holds_its_output(
 async def test_last_words_that_nobody_took_yet_are_kept(tmp_path: Path) -> None:
     steps = [{"texts": 5000}, {"reply": {"stopReason": "end_turn"}}, {"exit": 0}]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
-    program = await Program.spawn(
-        peer.start(), patience=Patience(last_words=0.1), bounds=Bounds(queued=8)
+    program = await AgentProcess.spawn(
+        peer.start(), timeouts=StopTimeouts(last_words=0.1), bounds=ConnectionLimits(queued=8)
     )
     future = await program.connection.begin("session/prompt", {})
     count = 0
@@ -351,13 +351,13 @@ async def test_last_words_that_nobody_took_yet_are_kept(tmp_path: Path) -> None:
 
 async def test_who_closes_its_output_and_lives_is_ended(tmp_path: Path) -> None:
     peer = Peer(tmp_path / "place", on={"session/prompt": [{"close": "stdout"}, "hang"]})
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     future = await program.connection.begin("session/prompt", {})
 
     items = [each async for each in program.connection.incoming()]
 
     assert len(items) == 1
-    with pytest.raises(Lost, match="ended"):
+    with pytest.raises(ConnectionLost, match="ended"):
         future.result()
     expected = ProcessExit(code=0, reason="stdout_closed")
     assert await asyncio.wait_for(asyncio.shield(program.exited), PATIENCE) == expected
@@ -365,10 +365,10 @@ async def test_who_closes_its_output_and_lives_is_ended(tmp_path: Path) -> None:
 
 
 async def test_who_reads_nothing_is_ended_as_stuck(tmp_path: Path) -> None:
-    program = await Program.spawn(
-        python(ENDLESS, tmp_path), patience=HASTY, bounds=Bounds(write_seconds=0.1)
+    program = await AgentProcess.spawn(
+        python(ENDLESS, tmp_path), timeouts=HASTY, bounds=ConnectionLimits(write_seconds=0.1)
     )
-    with pytest.raises(Lost, match="stuck"):
+    with pytest.raises(ConnectionLost, match="stuck"):
         await program.connection.begin("session/prompt", "x" * (1 << 20))
     assert program.exited.done() is False
 
@@ -379,22 +379,22 @@ async def test_who_reads_nothing_is_ended_as_stuck(tmp_path: Path) -> None:
 
 async def test_a_banner_is_no_agent(tmp_path: Path) -> None:
     peer = Peer(tmp_path / "place", start=[{"raw": "Welcome!\n", "times": 100}])
-    program = await Program.spawn(peer.start(), patience=HASTY, bounds=AGENT_BOUNDS)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY, bounds=AGENT_LIMITS)
 
-    with pytest.raises(Lost, match="noise"):
+    with pytest.raises(ConnectionLost, match="noise"):
         await program.connection.request("initialize", {})
     await program.end()
 
 
 async def test_the_farewell_is_said_while_it_listens_and_never_in_the_way(peer: Peer) -> None:
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.end(farewell=lambda: program.connection.request("session/close", {}))
     assert len(peer.got("session/close")) == 1
 
-    second = await Program.spawn(peer.start(), patience=HASTY)
+    second = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     assert (await second.end(farewell=lambda: asyncio.sleep(60))).reason == "ended"
 
-    third = await Program.spawn(peer.start(), patience=HASTY)
+    third = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     os.kill(third.birth.pid, signal.SIGKILL)
     await asyncio.wait([third.exited])
     said: list[None] = []
@@ -408,7 +408,7 @@ async def _note(said: list[None]) -> None:
 
 async def test_ending_that_is_cancelled_ends_it_all_the_same(tmp_path: Path) -> None:
     peer = Peer(tmp_path / "place", ignore=["eof", "TERM"])
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
     ending = asyncio.create_task(program.end())
     for _ in range(3):
@@ -417,12 +417,12 @@ async def test_ending_that_is_cancelled_ends_it_all_the_same(tmp_path: Path) -> 
 
     with pytest.raises(asyncio.CancelledError):
         await ending
-    assert seen(program.birth.pid) is None
+    assert find_process(program.birth.pid) is None
     assert program.exited.result() == ProcessExit(signal=9, reason="ended")
 
 
 async def test_who_waits_for_the_exit_and_is_cancelled_does_no_harm(peer: Peer) -> None:
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
 
     async def wait() -> None:
         await program.exited
@@ -438,7 +438,7 @@ async def test_who_waits_for_the_exit_and_is_cancelled_does_no_harm(peer: Peer) 
 
 async def test_starting_that_is_cancelled_leaves_nobody(peer: Peer) -> None:
     for ticks in range(12):
-        starting = asyncio.create_task(Program.spawn(peer.start(), patience=HASTY))
+        starting = asyncio.create_task(AgentProcess.spawn(peer.start(), timeouts=HASTY))
         for _ in range(ticks):
             await asyncio.sleep(0.003)
         starting.cancel()
@@ -454,7 +454,7 @@ async def test_starting_that_is_cancelled_leaves_nobody(peer: Peer) -> None:
 async def test_who_loses_its_keeper_is_gone_with_all_who_come_from_it(tmp_path: Path) -> None:
     steps: list[Any] = [{"fork": {"ignore": ["TERM"]}}, {"reply": {}}]
     peer = Peer(tmp_path / "place", on={"initialize": steps})
-    program = await Program.spawn(peer.start(), patience=HASTY)
+    program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.connection.request("initialize", {})
     (grandchild,) = [each["pid"] for each in peer.log("forked")]
     os.kill(parent_of(program.birth.pid), signal.SIGKILL)
@@ -473,15 +473,15 @@ def parent_of(pid: int) -> int:
 
 HOLDER = """
 import asyncio, sys
-from holdfast.process.agent_child import Start
-from holdfast.acp.client.agent_process import Program
+from holdfast.process.agent_child import AgentStart
+from holdfast.acp.client.agent_process import AgentProcess
 from tests.acp.scripted_agents import Peer
 from pathlib import Path
 
 async def main() -> None:
     peer = Peer(Path(sys.argv[1]), ignore=["eof", "TERM"], on={"initialize": [
         {"fork": {}}, {"fork": {"session": True, "ignore": ["TERM", "HUP"]}}, {"reply": {}}]})
-    program = await Program.spawn(peer.start())
+    program = await AgentProcess.spawn(peer.start())
     await program.connection.request("initialize", {})
     print("ready", flush=True)
     await asyncio.sleep(600)
@@ -506,7 +506,7 @@ def killed_with_its_holder(place: Path) -> list[int]:
         assert holder.stdout.readline() == "ready\n"
         log = Peer(place).log()
         family = [each["pid"] for each in log if each["event"] in ("start", "forked")]
-        assert all(seen(pid) for pid in family)
+        assert all(find_process(pid) for pid in family)
         holder.kill()
     return family
 
@@ -527,9 +527,9 @@ def born(process: subprocess.Popen[bytes]) -> ProcessIdentity:
     """Return by what it would be known."""
     assert process.stdout is not None
     process.stdout.readline()
-    found = seen(process.pid)
+    found = find_process(process.pid)
     assert found is not None
-    return ProcessIdentity(pid=found.pid, group=found.group, started=found.started, boot=boot())
+    return ProcessIdentity(pid=found.pid, group=found.group, started=found.started, boot=boot_id())
 
 
 async def test_an_orphan_is_ended_only_when_everything_agrees(tmp_path: Path) -> None:
@@ -563,23 +563,23 @@ async def test_what_an_orphan_left_in_its_group_is_ended_too(tmp_path: Path) -> 
         assert orphan.stdin is not None
         orphan.stdin.close()
         orphan.wait(PATIENCE)
-        (member,) = members(birth.group)
+        (member,) = group_members(birth.group)
 
         assert not await reap(birth, "session-2")
-        assert seen(member.pid)
+        assert find_process(member.pid)
         assert await reap(birth, "session-1")
         assert await gone(member.pid)
 
 
 async def test_processes_of_others_cannot_be_looked_into(tmp_path: Path) -> None:
-    assert seen(2**22 + 1) is None
-    assert not is_marked(2**22 + 1, "session-1")
+    assert find_process(2**22 + 1) is None
+    assert not has_mark(2**22 + 1, "session-1")
 
 
 @pytest.mark.slow
 async def test_five_deaf_programs_are_gone_within_ten_seconds(tmp_path: Path) -> None:
     peers = [Peer(tmp_path / str(number), ignore=["eof", "TERM"]) for number in range(5)]
-    programs = [await Program.spawn(each.start()) for each in peers]
+    programs = [await AgentProcess.spawn(each.start()) for each in peers]
     for program in programs:
         await program.connection.request("initialize", {})
     began = time.monotonic()
@@ -588,4 +588,4 @@ async def test_five_deaf_programs_are_gone_within_ten_seconds(tmp_path: Path) ->
 
     assert time.monotonic() - began < 10
     assert exits == [ProcessExit(signal=9, reason="ended")] * 5
-    assert [seen(each.birth.pid) for each in programs] == [None] * 5
+    assert [find_process(each.birth.pid) for each in programs] == [None] * 5

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.client.agent_state import STATES, Told, heard, opened, told_from
+from holdfast.acp.client.agent_state import (
+    STATE_UPDATES,
+    AgentState,
+    restore_state,
+    state_after_setup,
+    state_after_update,
+)
 from tests.acp.session_updates import update
 
 COMMANDS = [{"name": "create plan", "description": "d"}, "odd", {"name": "web"}]
 OPTIONS = [{"id": "model", "type": "select", "currentValue": "x"}]
-KEPT = Told(
+KEPT = AgentState(
     commands=({"name": "create plan", "description": "d"}, {"name": "web"}),
     mode="code",
     options=({"id": "model", "type": "select", "currentValue": "x"},),
@@ -24,8 +30,8 @@ KEPT = Told(
 BROKEN = {"name": "x\ud800", "more": {"n": "\x00"}}
 
 
-def hear(told: Told, kind: str, **fields: Any) -> Told:
-    return heard(told, update(kind, **fields)["update"])
+def hear(told: AgentState, kind: str, **fields: Any) -> AgentState:
+    return state_after_update(told, update(kind, **fields)["update"])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,7 @@ def hear(told: Told, kind: str, **fields: Any) -> Told:
 def test_each_update_of_the_state_replaces_what_it_tells(
     kind: str, fields: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    assert hear(Told(), kind, **fields) == Told(**changed)
+    assert hear(AgentState(), kind, **fields) == AgentState(**changed)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_the_answer_that_opens_a_conversation_tells_modes_options_and_models() -
         "models": {"currentModelId": "m", "availableModels": [{"modelId": "m"}]},
     }
 
-    assert opened(Told(title="Hello"), result) == Told(
+    assert state_after_setup(AgentState(title="Hello"), result) == AgentState(
         mode="code",
         modes=({"id": "code", "name": "Code"},),
         options=KEPT.options,
@@ -92,19 +98,19 @@ def test_the_answer_that_opens_a_conversation_tells_modes_options_and_models() -
         models=({"modelId": "m"},),
         title="Hello",
     )
-    assert opened(KEPT, None) == KEPT
-    assert opened(KEPT, {"modes": {"currentModeId": 5.5}}) == KEPT
+    assert state_after_setup(KEPT, None) == KEPT
+    assert state_after_setup(KEPT, {"modes": {"currentModeId": 5.5}}) == KEPT
 
 
 def test_what_was_kept_comes_back() -> None:
-    assert told_from(KEPT.kept()) == KEPT
-    assert Told().kept() == {}
-    assert told_from({**KEPT.kept(), "agent": {"name": "x"}}) == KEPT
-    assert told_from({"used": "many"}) == Told()
+    assert restore_state(KEPT.kept()) == KEPT
+    assert AgentState().kept() == {}
+    assert restore_state({**KEPT.kept(), "agent": {"name": "x"}}) == KEPT
+    assert restore_state({"used": "many"}) == AgentState()
 
 
 @given(
-    kind=st.sampled_from(sorted(STATES)),
+    kind=st.sampled_from(sorted(STATE_UPDATES)),
     fields=st.dictionaries(
         st.sampled_from(["availableCommands", "modeId", "configOptions", "used", "cost", "title"]),
         st.recursive(
@@ -117,12 +123,12 @@ def test_what_was_kept_comes_back() -> None:
 def test_whatever_is_told_can_be_kept(kind: str, fields: dict[str, Any]) -> None:
     told = hear(KEPT, kind, **fields)
 
-    assert told_from(told.kept()) == told
+    assert restore_state(told.kept()) == told
 
 
 def test_lists_are_kept_as_far_as_they_fit() -> None:
     commands = [{"name": str(number), "description": "x" * 60_000} for number in range(10)]
 
-    told = hear(Told(), "available_commands_update", availableCommands=commands)
+    told = hear(AgentState(), "available_commands_update", availableCommands=commands)
 
     assert told.commands == tuple(commands[:4])

@@ -7,17 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.client.content import DEEPEST, Content, Picture, bounded, cut, shown
+from holdfast.acp.client.content import (
+    DEEPEST,
+    MediaBlock,
+    MediaContent,
+    limit_value,
+    read_block,
+    truncate,
+)
 from holdfast.domain.messages import Media, ToolResult, encode_parts, media_handle
 
 DATA = base64.b64encode(b"bytes").decode()
 
 
-def picture(content: bytes, mime_type: str, name: str | None = None) -> Picture:
+def picture(content: bytes, mime_type: str, name: str | None = None) -> MediaBlock:
     media = Media(
         mime_type=mime_type, ref=media_handle(content), name=name, byte_length=len(content)
     )
-    return Picture(media=media, content=Content(content=content, mime_type=mime_type))
+    return MediaBlock(media=media, content=MediaContent(content=content, mime_type=mime_type))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def picture(content: bytes, mime_type: str, name: str | None = None) -> Picture:
     ],
 )
 def test_a_block_shows_words_or_a_medium_or_nothing(block: Any, seen: Any) -> None:
-    assert shown(block) == seen
+    assert read_block(block) == seen
 
 
 def deep(levels: int) -> Any:
@@ -76,12 +83,12 @@ def deep(levels: int) -> Any:
     ],
 )
 def test_a_value_becomes_one_that_a_row_can_hold(value: Any, kept: Any) -> None:
-    assert bounded(value) == kept
+    assert limit_value(value) == kept
 
 
 @pytest.mark.parametrize("levels", [DEEPEST + 1, 900, 5_000])
 def test_what_is_nested_too_deeply_is_cut_off(levels: int) -> None:
-    kept = bounded(deep(levels))
+    kept = limit_value(deep(levels))
 
     for _ in range(DEEPEST + 1):
         kept = kept[0]
@@ -89,9 +96,9 @@ def test_what_is_nested_too_deeply_is_cut_off(levels: int) -> None:
 
 
 def test_a_large_value_becomes_a_text_with_a_mark() -> None:
-    assert bounded({"a": "x" * 200}, 100) == '{"a":"' + "x" * 30 + "\n[… 172 bytes cut]"
-    assert bounded("ä" * 60, 100) == "ä" * 18 + "\n[… 84 bytes cut]"
-    assert cut("ä" * 50, 100) == "ä" * 50
+    assert limit_value({"a": "x" * 200}, 100) == '{"a":"' + "x" * 30 + "\n[… 172 bytes cut]"
+    assert limit_value("ä" * 60, 100) == "ä" * 18 + "\n[… 84 bytes cut]"
+    assert truncate("ä" * 50, 100) == "ä" * 50
 
 
 @given(
@@ -102,7 +109,7 @@ def test_a_large_value_becomes_a_text_with_a_mark() -> None:
     st.integers(min_value=80, max_value=400),
 )
 def test_whatever_comes_fits_and_can_be_stored(value: Any, largest: int) -> None:
-    kept = bounded(value, largest)
+    kept = limit_value(value, largest)
 
     stored = encode_parts((ToolResult(call_id="c", name="n", status="ok", result=kept),))  # type: ignore[arg-type]
     assert b"\\u0000" not in stored.replace(b"\\\\u0000", b"")

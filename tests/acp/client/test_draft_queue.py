@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.acp.client.turn_context import Outbox
+from holdfast.acp.client.turn_context import DraftQueue
 from holdfast.domain.events import TurnStarted
 
 pytestmark = pytest.mark.anyio
@@ -13,7 +13,7 @@ BATCH = (TurnStarted(),)
 
 
 async def test_whoever_hands_something_over_waits_until_it_is_on_disk() -> None:
-    outbox = Outbox()
+    outbox = DraftQueue()
     waiting = asyncio.create_task(outbox.record(BATCH))
     await outbox.filled()
     taken = outbox.taken()
@@ -25,14 +25,14 @@ async def test_whoever_hands_something_over_waits_until_it_is_on_disk() -> None:
 
 
 async def test_nothing_to_write_needs_no_waiting() -> None:
-    outbox = Outbox()
+    outbox = DraftQueue()
     await outbox.record(())
 
     assert outbox.taken() is None
 
 
 async def test_when_the_turn_is_over_nobody_goes_on() -> None:
-    outbox = Outbox()
+    outbox = DraftQueue()
     waiting = [asyncio.create_task(outbox.record(BATCH)) for _ in range(2)]
     await outbox.filled()
     outbox.taken()
@@ -45,7 +45,7 @@ async def test_when_the_turn_is_over_nobody_goes_on() -> None:
 
 
 async def test_one_who_gave_up_is_passed_over() -> None:
-    outbox = Outbox()
+    outbox = DraftQueue()
     waiting = asyncio.create_task(outbox.record(BATCH))
     await outbox.filled()
     outbox.taken()

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_process import Terminals
-from holdfast.acp.rpc.connection import Refused
+from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
-from holdfast.process.agent_child import Start
+from holdfast.process.agent_child import AgentStart
 from tests.acp.client.test_agent_requests import does, prompt
 from tests.acp.harness import aboard
 
@@ -100,10 +100,10 @@ async def test_a_folder_is_entered_as_what_it_is_and_not_by_its_name(tmp_path: P
     real.mkdir()
     link.symlink_to(real)
     marked = {"PATH": "/usr/bin:/bin", "HOLDFAST_SESSION_ID": "x"}
-    start = Start(argv=("pwd",), folder=str(link), environment=marked, is_pinned=True)
+    start = AgentStart(argv=("pwd",), folder=str(link), environment=marked, is_pinned=True)
     terminals = Terminals()
     try:
-        with pytest.raises(Refused, match="symbolic links"):
+        with pytest.raises(RequestRefused, match="symbolic links"):
             await terminals.create(start)
         here = await terminals.create(replace(start, folder=str(real)))
         await terminals.wait(here)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.acp.client.agent_state import introduction_of
+from holdfast.acp.client.agent_state import parse_initialize
 
 NOTHING: dict[str, Any] = {
     "protocolVersion": None,
@@ -23,7 +23,7 @@ def test_what_is_said_of_itself_is_kept() -> None:
         "authMethods": [{"id": "key", "name": "A key", "description": None}],
     }
 
-    assert introduction_of({**said, "_meta": {"mine": 1}}) == said | {
+    assert parse_initialize({**said, "_meta": {"mine": 1}}) == said | {
         "authMethods": ({"id": "key", "name": "A key", "description": None},)
     }
 
@@ -33,11 +33,11 @@ def test_what_is_said_of_itself_is_kept() -> None:
     [None, [], {}, {"agentInfo": "a", "agentCapabilities": [], "authMethods": {"id": "x"}}],
 )
 def test_what_has_another_form_is_not_said(said: Any) -> None:
-    assert introduction_of(said) == NOTHING
+    assert parse_initialize(said) == NOTHING
 
 
 def test_a_long_name_is_cut() -> None:
-    info = introduction_of({"agentInfo": {"name": "x" * 5_000, "version": "1"}})["agentInfo"]
+    info = parse_initialize({"agentInfo": {"name": "x" * 5_000, "version": "1"}})["agentInfo"]
 
     assert info == {"name": "x" * 1_984 + "\n[… 3016 bytes cut]", "version": "1"}
 
@@ -51,7 +51,7 @@ def test_what_is_too_large_leaves_what_counts() -> None:
         "sessionCapabilities": offered,
     }
 
-    found = introduction_of({"agentCapabilities": said})
+    found = parse_initialize({"agentCapabilities": said})
 
     assert found["agentCapabilities"] == {"loadSession": True, "sessionCapabilities": offered}
 
@@ -60,7 +60,7 @@ def test_so_many_fields_and_methods_are_kept_as_fit() -> None:
     many = {str(number): "x" * 300 for number in range(100_000)}
     methods = [{"id": str(number), "name": "x" * 100} for number in range(1_000)]
 
-    found = introduction_of(
+    found = parse_initialize(
         {"agentInfo": many, "agentCapabilities": many, "authMethods": [*methods, 5]}
     )
 
@@ -73,7 +73,7 @@ def test_what_is_nested_too_deeply_is_no_harm() -> None:
     for _ in range(400):
         deep = [deep]
 
-    found = introduction_of({"agentCapabilities": {"loadSession": True, "_meta": deep}})
+    found = parse_initialize({"agentCapabilities": {"loadSession": True, "_meta": deep}})
 
     assert found["agentCapabilities"]["loadSession"] is True
     assert len(msgspec.json.encode(found)) < 1_000

@@ -13,7 +13,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.events import FailureCode
 from holdfast.domain.sessions import SessionRequest, Status
 from holdfast.process import process_table
-from holdfast.process.process_table import boot, members, seen
+from holdfast.process.process_table import boot_id, find_process, group_members
 from tests.acp.harness import END, PATIENCE, aboard, hasty, notices, stands
 from tests.acp.scripted_agents import Peer
 
@@ -41,7 +41,7 @@ async def test_a_turn_that_is_stopped_while_its_program_gets_ready_leaves_nobody
         await ship.house.sessions.interrupt(ship.house.owner, session.id)
         await ship.until(session, stands(ProcessState.EXITED))
         (first,) = (each["pid"] for each in ship.peer.log("start"))
-        is_there = seen(first) is not None
+        is_there = find_process(first) is not None
         rows = await ship.tell(session, "again")
         now = await ship.now(session)
 
@@ -82,9 +82,9 @@ def test_where_the_kernel_tells_nothing_nobody_is_found_and_a_boot_has_its_time(
         raise FileNotFoundError
 
     group = os.getpgrp()
-    assert list(members(group)) != []
+    assert list(group_members(group)) != []
     monkeypatch.setattr(process_table.os, "listdir", missing)
     monkeypatch.setattr(process_table.Path, "read_text", missing)
 
-    assert list(members(group)) == []
-    assert boot().startswith("booted-")
+    assert list(group_members(group)) == []
+    assert boot_id().startswith("booted-")

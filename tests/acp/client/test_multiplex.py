@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.acp.client.multiplex import Strand, Trunk, share_key
-from holdfast.acp.rpc.connection import Answered, Bounds, Item, Lost
-from holdfast.acp.rpc.framing import Junk, Notification, Request, RpcError
-from holdfast.acp.rpc.streams import DEFAULT_BOUNDS
+from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLimits, ConnectionLost, Item
+from holdfast.acp.rpc.framing import JsonRpcError, JsonRpcNotification, JsonRpcRequest, Junk
+from holdfast.acp.rpc.streams import DEFAULT_LIMITS
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Invalid
 from holdfast.domain.tools import Grant
-from holdfast.process.agent_child import Limits, Start
+from holdfast.process.agent_child import AgentLimits, AgentStart
 from tests.acp.raw_peer import Far, connected
 from tests.builders import a_model
 from tests.engine.builders import a_turn, an_agent
@@ -54,7 +54,7 @@ async def taken(strand: Strand) -> Item:
 
 def told(item: Item) -> Any:
     """Return what an item is about."""
-    assert isinstance(item, Request | Notification)
+    assert isinstance(item, JsonRpcRequest | JsonRpcNotification)
     return item.params
 
 
@@ -86,8 +86,8 @@ async def test_an_answer_goes_to_who_asked_and_keeps_its_place() -> None:
         found, more = two.answered(), two.answered()
 
     assert more is None
-    assert [isinstance(each, Answered) for each in came] == [False, True, False]
-    assert isinstance(found, Answered)
+    assert [isinstance(each, AnswerMarker) for each in came] == [False, True, False]
+    assert isinstance(found, AnswerMarker)
     assert (asked.result(), other.result()) == ("one", "two")
 
 
@@ -113,10 +113,10 @@ async def test_each_owes_its_own_answers() -> None:
         async def work() -> str:
             return "done"
 
-        first, second, third = (each for each in requests if isinstance(each, Request))
+        first, second, third = (each for each in requests if isinstance(each, JsonRpcRequest))
         one.handle(first, work())
         await one.answer(second, "said")
-        await one.refuse(third, RpcError(-32603, "no"))
+        await one.refuse(third, JsonRpcError(-32603, "no"))
         answers = [await far.hear() for _ in range(3)]
 
     assert one.owed == 0
@@ -160,7 +160,7 @@ async def test_who_leaves_has_its_questions_answered_and_the_others_stay() -> No
 async def test_one_who_takes_nothing_keeps_the_others_waiting_until_it_leaves() -> None:
     async with parted("a", "b") as (trunk, far):
         one, two = trunk.strands
-        await far.say(*(update("a", number) for number in range(DEFAULT_BOUNDS.queued)))
+        await far.say(*(update("a", number) for number in range(DEFAULT_LIMITS.queued)))
         waiting = asyncio.create_task(taken(two))
         # An array is answered as soon as it is read, so all before it was read by then.
         await far.say(question(1, "a"), update("b"), [])
@@ -174,7 +174,7 @@ async def test_one_who_takes_nothing_keeps_the_others_waiting_until_it_leaves() 
 
 async def test_a_line_too_long_is_told_to_whom_it_names_or_to_all() -> None:
     head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"a","x":"'
-    async with parted("a", "b", bounds=Bounds(line=200)) as (trunk, far):
+    async with parted("a", "b", bounds=ConnectionLimits(line=200)) as (trunk, far):
         one, two = trunk.strands
         await far.say_bytes(head + b"x" * 1_000 + b'"}}\n')
         assert isinstance(await taken(one), Junk)
@@ -191,8 +191,8 @@ async def test_when_the_program_is_gone_all_hear_of_it() -> None:
         await far.hear()
         far.stop_talking()
 
-        assert isinstance(await taken(one), Answered)
-        assert isinstance(asked.exception(), Lost)
+        assert isinstance(await taken(one), AnswerMarker)
+        assert isinstance(asked.exception(), ConnectionLost)
         for strand in (one, two):
             with pytest.raises(StopAsyncIteration):
                 await taken(strand)
@@ -205,7 +205,7 @@ async def test_a_name_is_free_for_who_bears_it_and_for_nobody_else() -> None:
         assert [one.is_free("a"), two.is_free("a"), two.is_free("c")] == [True, False, True]
 
 
-START = Start(
+START = AgentStart(
     argv=("/bin/agent", "--acp"),
     folder="/work",
     environment={"HOLDFAST_SESSION_ID": "one", "KEY": "secret"},
@@ -214,12 +214,12 @@ OTHERS = {
     "words": {"argv": ("/bin/agent",)},
     "folder": {"folder": "/other"},
     "variables": {"environment": {"HOLDFAST_SESSION_ID": "one", "KEY": "other"}},
-    "limits": {"limits": Limits(nice=5)},
+    "limits": {"limits": AgentLimits(nice=5)},
     "fence": {"wrap": ("bwrap", "--")},
 }
 
 
-def key(start: Start = START, owner: str = "me", **changes: Any) -> str:
+def key(start: AgentStart = START, owner: str = "me", **changes: Any) -> str:
     """Return by what those are known who may share a program."""
     capabilities = changes.pop("capabilities", {"terminal": True})
     turn = a_turn(model=a_model(), **changes)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.client.agent_process import Patience, Program
-from holdfast.process.agent_child import Start
-from holdfast.process.process_table import is_marked, seen
+from holdfast.acp.client.agent_process import AgentProcess, StopTimeouts
+from holdfast.process.agent_child import AgentStart
+from holdfast.process.process_table import find_process, has_mark
 
 pytestmark = pytest.mark.anyio
 
 WRAP = ("unshare", "--map-current-user", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-HASTY = Patience(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
+HASTY = StopTimeouts(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
 # Starts somebody who leaves its session, says who it is itself, and stays.
 LEAVING = """
 import os, subprocess, sys, time
@@ -34,7 +34,7 @@ def can_be_had() -> bool:
 def marked(mark: str) -> set[int]:
     """Return who lives of those who were started with a mark."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    return {pid for pid in numbers if is_marked(pid, mark) and seen(pid) is not None}
+    return {pid for pid in numbers if has_mark(pid, mark) and find_process(pid) is not None}
 
 
 async def until(mark: str, count: int) -> None:
@@ -66,13 +66,13 @@ async def test_in_a_namespace_nobody_survives_even_if_the_keeper_is_killed(
 ) -> None:
     mark = f"namespace-{tmp_path.name}"
     said: list[bytes] = []
-    start = Start(
+    start = AgentStart(
         argv=(sys.executable, "-I", "-S", "-c", LEAVING),
         folder=str(tmp_path),
         environment={"PATH": os.environ["PATH"], "HOLDFAST_SESSION_ID": mark},
         wrap=WRAP,
     )
-    program = await Program.spawn(start, patience=HASTY, on_line=said.append)
+    program = await AgentProcess.spawn(start, timeouts=HASTY, on_line=said.append)
     # Where there are none the program does not run: it is refused, and never run without.
     is_there = await asyncio.to_thread(can_be_had)
     if is_there:

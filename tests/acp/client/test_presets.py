@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.acp
-from holdfast.acp.client.presets import PRESETS, SEEDED, fields_of
+from holdfast.acp.client.presets import DEFAULT_PRESET, PRESETS, preset_fields
 from holdfast.app import Holdfast
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.ids import Owner
@@ -25,7 +25,7 @@ async def test_a_preset_makes_an_agent_whose_options_are_all_known(
 ) -> None:
     preset = PRESETS[name]
 
-    made = await quiet.agents.create(quiet.owner, fields_of(name, is_root=True))
+    made = await quiet.agents.create(quiet.owner, preset_fields(name, is_root=True))
 
     options = parse_program_options(made.runtime)  # type: ignore[arg-type]
     assert (made.slug, made.name, made.grant) == (name, preset.title, None)
@@ -40,7 +40,7 @@ async def test_a_preset_makes_an_agent_whose_options_are_all_known(
 
 
 def test_what_a_preset_needs_now_and_then_is_left_out_else() -> None:
-    plain = {name: fields_of(name)["runtime"].options for name in PRESETS}
+    plain = {name: preset_fields(name)["runtime"].options for name in PRESETS}
 
     assert "environment" not in plain["claude"]
     assert "environment" not in plain["gemini"]
@@ -75,11 +75,11 @@ def test_the_page_shows_every_preset_as_it_is() -> None:
 
 @pytest.mark.anyio
 async def test_the_seeded_agent_is_made_at_its_first_use_for_each_owner(quiet: Holdfast) -> None:
-    mine = await quiet.agents.get(quiet.owner, SEEDED)
-    theirs = await quiet.agents.get(STRANGER, SEEDED)
-    await quiet.agents.update(quiet.owner, SEEDED, {"name": "Mine"})
-    again = await quiet.agents.get(quiet.owner, SEEDED)
+    mine = await quiet.agents.get(quiet.owner, DEFAULT_PRESET)
+    theirs = await quiet.agents.get(STRANGER, DEFAULT_PRESET)
+    await quiet.agents.update(quiet.owner, DEFAULT_PRESET, {"name": "Mine"})
+    again = await quiet.agents.get(quiet.owner, DEFAULT_PRESET)
 
-    assert (mine.slug, theirs.slug) == (SEEDED, SEEDED)
+    assert (mine.slug, theirs.slug) == (DEFAULT_PRESET, DEFAULT_PRESET)
     assert mine.id != theirs.id
     assert (again.id, again.name) == (mine.id, "Mine")

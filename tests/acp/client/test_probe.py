@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.agent_command import Yard
-from holdfast.acp.client.presets import PRESETS, detect, version_of
-from holdfast.acp.client.probe import Introduction, KeptSession, introduced, kept_sessions
+from holdfast.acp.client.agent_command import StartSettings
+from holdfast.acp.client.presets import PRESETS, detect, detect_version
+from holdfast.acp.client.probe import (
+    AgentIntroduction,
+    StoredAgentSession,
+    list_agent_sessions,
+    probe_agent,
+)
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Secret
@@ -35,7 +40,7 @@ async def _no_secret(_: str) -> Secret | None:
     return None
 
 
-YARD = Yard(environment=dict(os.environ), secret=_no_secret)
+YARD = StartSettings(environment=dict(os.environ), secret=_no_secret)
 
 
 def runtime_of(folder: Path, **script: Any) -> tuple[Peer, AcpRuntime]:
@@ -55,7 +60,7 @@ def _living(peer: Peer) -> list[int]:
 async def test_a_program_says_who_it_is_and_is_ended(tmp_path: Path) -> None:
     peer, runtime = runtime_of(tmp_path, on=GREETING)
 
-    assert await introduced(YARD, runtime) == Introduction(
+    assert await probe_agent(YARD, runtime) == AgentIntroduction(
         name="peer",
         version="1.2",
         protocol=1,
@@ -74,7 +79,7 @@ async def test_a_deep_look_opens_a_session_nowhere_and_tells_its_modes(tmp_path:
     }
     peer, runtime = runtime_of(tmp_path, session=opened)
 
-    assert (await introduced(YARD, runtime, is_deep=True)).modes == ("ask", "plan", "act")
+    assert (await probe_agent(YARD, runtime, is_deep=True)).modes == ("ask", "plan", "act")
     folder = peer.got("session/new")[0]["params"]["cwd"]
     assert (folder[0], _is_there(folder), _living(peer)) == ("/", False, [])
 
@@ -90,12 +95,12 @@ async def test_the_sessions_that_a_program_keeps_come_page_by_page(tmp_path: Pat
     pages = [[{"reply": first}], [{"reply": {"sessions": [{"sessionId": "b"}]}}]]
     peer, runtime = runtime_of(tmp_path, on={**GREETING, "session/list": pages})
 
-    found = await kept_sessions(YARD, runtime, str(tmp_path))
-    await kept_sessions(YARD, runtime, str(tmp_path), is_everywhere=True)
+    found = await list_agent_sessions(YARD, runtime, str(tmp_path))
+    await list_agent_sessions(YARD, runtime, str(tmp_path), is_everywhere=True)
 
     assert found == [
-        KeptSession(id="a", title="First", folder="/srv", updated_at="2026-01-02"),
-        KeptSession(id="b", title=None, folder=None, updated_at=None),
+        StoredAgentSession(id="a", title="First", folder="/srv", updated_at="2026-01-02"),
+        StoredAgentSession(id="b", title=None, folder=None, updated_at=None),
     ]
     assert [each["params"] for each in peer.got("session/list")] == [
         {"cwd": str(tmp_path)},
@@ -112,7 +117,7 @@ async def test_a_list_without_an_end_is_left(
     page = {"sessions": [{"sessionId": "a"}], "nextCursor": "again"}
     _, runtime = runtime_of(tmp_path, on={**GREETING, "session/list": [{"reply": page}]})
 
-    assert len(await kept_sessions(YARD, runtime, str(tmp_path))) == 3
+    assert len(await list_agent_sessions(YARD, runtime, str(tmp_path))) == 3
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
@@ -136,7 +141,7 @@ async def test_what_cannot_be_learned_is_told_with_the_reason(
     peer, runtime = runtime_of(tmp_path, on=on)
 
     with pytest.raises(Unavailable) as refused:
-        await kept_sessions(YARD, runtime, str(tmp_path))
+        await list_agent_sessions(YARD, runtime, str(tmp_path))
 
     assert (refused.value.code, _living(peer)) == (Code.AGENT_UNAVAILABLE, [])
     assert words in refused.value.message
@@ -148,7 +153,7 @@ async def test_a_file_that_the_system_does_not_run_is_told(tmp_path: Path) -> No
     program.chmod(0o755)
 
     with pytest.raises(Unavailable) as refused:
-        await introduced(YARD, AcpRuntime(command=str(program)))
+        await probe_agent(YARD, AcpRuntime(command=str(program)))
 
     assert "cannot be started" in refused.value.message
 
@@ -165,7 +170,7 @@ def install(folder: Path, name: str, script: str) -> Path:
 async def test_programs_are_found_with_their_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.client.presets.ASKED_SECONDS", 1.0)
+    monkeypatch.setattr("holdfast.acp.client.presets.VERSION_SECONDS", 1.0)
     places, package = tmp_path / "bin", tmp_path / "lib" / "gemini-cli"
     script = install(package / "bundle", "gemini.js", f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (package / "bundle" / "package.json").write_text("not even json")
@@ -196,4 +201,4 @@ async def test_programs_are_found_with_their_versions(
 async def test_a_program_that_cannot_be_read_has_no_version(tmp_path: Path) -> None:
     # Found on the way, and gone when it is looked at.
     missing = str(tmp_path / "gone")
-    assert await version_of(missing, PRESETS["goose"], {}) is None
+    assert await detect_version(missing, PRESETS["goose"], {}) is None

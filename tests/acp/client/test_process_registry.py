@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.process_registry import Fleet
-from holdfast.acp.rpc.connection import Lost
+from holdfast.acp.client.process_registry import ProcessRegistry
+from holdfast.acp.rpc.connection import ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.ids import SessionId, SessionKey
 from tests.builders import an_id
@@ -31,42 +31,44 @@ class Quay:
 
 async def test_an_empty_place_has_nobody_to_talk_to_and_nothing_to_end() -> None:
     quay = Quay()
-    fleet = Fleet()
-    slip = fleet.slip(quay)  # type: ignore[arg-type]
+    fleet = ProcessRegistry()
+    slot = fleet.slot(quay)  # type: ignore[arg-type]
 
-    with pytest.raises(Lost):
-        slip.present()
-    assert (slip.folder, slip.told_title()) == ("", None)
-    assert slip.process_record(ProcessState.EXITED) == ProcessRecord(state=ProcessState.EXITED)
-    assert await slip.fall() == ProcessExit()
-    slip.rest()
-    await slip.wake()
+    with pytest.raises(ConnectionLost):
+        slot.present()
+    assert (slot.folder, slot.new_title()) == ("", None)
+    assert slot.process_record(ProcessState.EXITED) == ProcessRecord(state=ProcessState.EXITED)
+    assert await slot.fall() == ProcessExit()
+    slot.rest()
+    await slot.wake()
     assert (fleet.held(), quay.kept) == (frozenset(), [])
 
 
 async def test_a_place_that_has_ended_is_another_one_afterwards() -> None:
-    fleet = Fleet()
-    slip = fleet.slip(Quay())  # type: ignore[arg-type]
+    fleet = ProcessRegistry()
+    slot = fleet.slot(Quay())  # type: ignore[arg-type]
 
     await fleet.end(SessionKey(7))
-    assert fleet.has(slip)
+    assert fleet.has(slot)
     await fleet.end(SessionKey(1), ProcessEnding.DELETED)
 
-    assert not fleet.has(slip)
-    assert fleet.slip(Quay()) is not slip  # type: ignore[arg-type]
+    assert not fleet.has(slot)
+    assert fleet.slot(Quay()) is not slot  # type: ignore[arg-type]
 
 
 async def test_of_a_program_without_a_birth_nothing_is_left() -> None:
     async with asyncio.timeout(PATIENCE):
-        await Fleet().reap(ProcessRecord(state=ProcessState.STARTING), SessionId(an_id(1)))
+        await ProcessRegistry().reap(
+            ProcessRecord(state=ProcessState.STARTING), SessionId(an_id(1))
+        )
 
 
 async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:
     async def hush() -> None:
         raise AssertionError("there is nobody to be told")
 
-    slip = Fleet().slip(Quay())  # type: ignore[arg-type]
-    slip.abandon(asyncio.get_running_loop().create_future(), hush, 1.0)
+    slot = ProcessRegistry().slot(Quay())  # type: ignore[arg-type]
+    slot.abandon(asyncio.get_running_loop().create_future(), hush, 1.0)
 
     async with asyncio.timeout(PATIENCE):
-        await slip.wake()
+        await slot.wake()

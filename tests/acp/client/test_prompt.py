@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.prompt import Prompt, Taken, messages_of, prompt_of, taken_of
+from holdfast.acp.client.prompt import (
+    PromptCapabilities,
+    PromptContent,
+    build_prompt,
+    read_prompt_capabilities,
+    turn_messages,
+)
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.messages import (
     Media,
@@ -45,9 +51,9 @@ async def put(media: Media, content: bytes) -> str:
     return f"/desk/{len(content)} {media.name}"
 
 
-async def prompt(*parts: Part, taken: Taken = Taken()) -> Prompt:  # noqa: B008
+async def prompt(*parts: Part, taken: PromptCapabilities = PromptCapabilities()) -> PromptContent:  # noqa: B008
     row = a_message(parts=parts)
-    return await prompt_of([row], taken, shelf=Contents(), put=put)
+    return await build_prompt([row], taken, shelf=Contents(), put=put)
 
 
 def encoded(content: bytes) -> str:
@@ -57,17 +63,17 @@ def encoded(content: bytes) -> str:
 async def test_every_message_is_one_block_of_words_in_its_order() -> None:
     rows = [a_message("one"), a_message(parts=(Text(text="t"), Text(text="wo")))]
 
-    assert await prompt_of(rows, Taken(), shelf=None, put=put) == Prompt(
+    assert await build_prompt(rows, PromptCapabilities(), shelf=None, put=put) == PromptContent(
         blocks=({"type": "text", "text": "one"}, {"type": "text", "text": "two"})
     )
 
 
 async def test_media_that_are_taken_stand_where_they_stood() -> None:
-    taken = Taken(image=True, audio=True, embedded=True)
+    taken = PromptCapabilities(image=True, audio=True, embedded=True)
 
     said = await prompt(Text(text="a"), IMAGE, Text(text="b"), AUDIO, NOTES, taken=taken)
 
-    assert said == Prompt(
+    assert said == PromptContent(
         blocks=(
             {"type": "text", "text": "a"},
             {"type": "image", "mimeType": "image/png", "data": encoded(PIXEL)},
@@ -86,7 +92,7 @@ async def test_media_that_are_taken_stand_where_they_stood() -> None:
 
 
 async def test_what_is_taken_only_with_its_context_is_embedded() -> None:
-    said = await prompt(IMAGE, AUDIO, taken=Taken(embedded=True))
+    said = await prompt(IMAGE, AUDIO, taken=PromptCapabilities(embedded=True))
 
     assert [block["resource"] for block in said.blocks] == [
         {"uri": "attachment:///a%20b.png", "mimeType": "image/png", "blob": encoded(PIXEL)},
@@ -105,7 +111,7 @@ async def test_what_is_not_taken_becomes_a_link_to_a_file_and_one_notice() -> No
         "The agent does not take these by themselves and was given links to files: "
         "a b.png, audio/mpeg."
     )
-    assert said == Prompt(
+    assert said == PromptContent(
         blocks=(
             {
                 "type": "resource_link",
@@ -135,18 +141,23 @@ async def test_what_is_not_taken_becomes_a_link_to_a_file_and_one_notice() -> No
 @pytest.mark.parametrize(
     ("offered", "taken"),
     [
-        (None, Taken()),
-        ({"promptCapabilities": None}, Taken()),
-        ({"promptCapabilities": {"image": None, "audio": False}}, Taken()),
+        (None, PromptCapabilities()),
+        ({"promptCapabilities": None}, PromptCapabilities()),
+        ({"promptCapabilities": {"image": None, "audio": False}}, PromptCapabilities()),
         (
             {"promptCapabilities": {"image": True, "embeddedContext": {}}},
-            Taken(image=True, embedded=True),
+            PromptCapabilities(image=True, embedded=True),
         ),
-        ({"promptCapabilities": {"audio": {"wav": True}, "image": "yes"}}, Taken(audio=True)),
+        (
+            {"promptCapabilities": {"audio": {"wav": True}, "image": "yes"}},
+            PromptCapabilities(audio=True),
+        ),
     ],
 )
-async def test_absent_and_null_mean_no_and_an_object_means_yes(offered: Any, taken: Taken) -> None:
-    assert taken_of({"agentCapabilities": offered}) == taken
+async def test_absent_and_null_mean_no_and_an_object_means_yes(
+    offered: Any, taken: PromptCapabilities
+) -> None:
+    assert read_prompt_capabilities({"agentCapabilities": offered}) == taken
 
 
 async def test_a_prompt_holds_what_was_said_in_its_turn_and_nothing_else() -> None:
@@ -157,4 +168,4 @@ async def test_a_prompt_holds_what_was_said_in_its_turn_and_nothing_else() -> No
         a_message("later", turn=3),
     ]
 
-    assert [row.text for row in messages_of(rows, 2)] == ["new"]
+    assert [row.text for row in turn_messages(rows, 2)] == ["new"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.raw_log import LINE_MOST, WAITING_MOST, RawLines
+from holdfast.acp.client.raw_log import LINE_MOST, WAITING_MOST, RawLog
 from holdfast.config import Acp
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.ids import SessionKey
@@ -129,7 +129,7 @@ async def test_a_damaged_desk_costs_the_turn_nothing_either(
 
 async def test_lines_are_written_together_and_in_their_order() -> None:
     desk = Desk()
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     lines = [str(number).encode() * 1_000 for number in range(900)]
     for line in lines:
         raw.add(line)
@@ -141,7 +141,7 @@ async def test_lines_are_written_together_and_in_their_order() -> None:
 
 async def test_what_comes_in_a_flood_is_all_written_in_its_own_time() -> None:
     desk = Desk()
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     lines = [str(number).encode() * 1_000 for number in range(900)]
     for line in lines:
         raw.add(line)
@@ -156,7 +156,7 @@ async def test_what_comes_in_a_flood_is_all_written_in_its_own_time() -> None:
 
 async def test_whoever_ends_a_turn_does_not_have_to_wait_for_more_lines() -> None:
     desk = Desk()
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     raw.hasten()
     raw.add(b"one")
     raw.hasten()
@@ -173,7 +173,7 @@ async def test_a_slow_desk_holds_nobody_up_and_gets_what_fits(
     caplog.set_level("INFO")
     desk = Desk()
     desk.is_open.clear()
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     line = b"x" * LINE_MOST
     for _ in range(WAITING_MOST // LINE_MOST + 5):
         raw.add(line)
@@ -188,7 +188,7 @@ async def test_a_slow_desk_holds_nobody_up_and_gets_what_fits(
 async def test_a_desk_that_never_opens_is_left_after_a_moment() -> None:
     desk = Desk()
     desk.is_open.clear()
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     raw.add(b"one")
 
     async with asyncio.timeout(5):
@@ -202,7 +202,7 @@ async def test_a_failure_is_told_once_and_the_next_lines_are_tried_again(
 ) -> None:
     broken = Unavailable(Code.STORAGE_FULL, "The disk is full.")
     desk = Desk(broken, broken)
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     for line in (b"one", b"two", b"three"):
         raw.add(line)
         raw.hasten()
@@ -216,7 +216,7 @@ async def test_a_failure_is_told_once_and_the_next_lines_are_tried_again(
 
 async def test_where_there_is_no_desk_nothing_is_tried_again() -> None:
     desk = Desk(False)
-    raw = RawLines(desk.take, KEY)
+    raw = RawLog(desk.take, KEY)
     raw.add(b"one")
     raw.hasten()
     await desk.took.wait()

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.rpc.framing import HEAD, Junk, Notification, Reply, Request, RpcError, parse
-from holdfast.acp.rpc.redaction import Censor
+from holdfast.acp.rpc.framing import (
+    HEAD,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcReply,
+    JsonRpcRequest,
+    Junk,
+    parse_line,
+)
+from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import SessionRequest
@@ -156,8 +164,8 @@ async def test_no_part_of_a_secret_is_logged_of_a_line_that_is_no_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shown: list[bytes] = []
-    censor = a_censor()
-    async with connected(censor=censor, on_line=shown.append) as (connection, far):
+    redactor = a_censor()
+    async with connected(redactor=redactor, on_line=shown.append) as (connection, far):
         await far.say_bytes(f"{before(HEAD)}\n".encode())
         await far.say({"method": "after"})
         await anext(connection.incoming())
@@ -170,11 +178,11 @@ async def test_no_part_of_a_secret_is_logged_of_a_line_that_is_no_message(
 
 
 async def test_no_part_of_a_secret_is_shown_of_a_line_that_is_too_long() -> None:
-    from holdfast.acp.rpc.connection import Bounds
+    from holdfast.acp.rpc.connection import ConnectionLimits
 
     shown: list[bytes] = []
-    bounds = Bounds(line=1_000)
-    async with connected(censor=a_censor(), bounds=bounds, on_line=shown.append) as end:
+    bounds = ConnectionLimits(line=1_000)
+    async with connected(redactor=a_censor(), bounds=bounds, on_line=shown.append) as end:
         connection, far = end
         await far.say_bytes((before(HEAD) + "z" * 1_000 + "\n").encode())
         junk = await anext(connection.incoming())
@@ -189,9 +197,9 @@ def cleaned_head() -> bytes:
     return (before(HEAD).replace(SECRET, MARKED) + "z" * 1_000).encode()[:HEAD]
 
 
-def a_censor(*literal: str) -> Censor:
+def a_censor(*literal: str) -> LineRedactor:
     scrubber = Scrubber([("PEER_API_KEY", Secret(SECRET))])
-    return Censor(lambda: scrubber, frozenset(literal))
+    return LineRedactor(lambda: scrubber, frozenset(literal))
 
 
 Line = dict[str, Any]
@@ -202,14 +210,17 @@ Line = dict[str, Any]
     [
         (
             {"method": "m", "params": {"a": [f"x{SECRET}y", 1, None, "z"]}},
-            Notification(method="m", params={"a": [f"x{MARKED}y", 1, None, "z"]}),
+            JsonRpcNotification(method="m", params={"a": [f"x{MARKED}y", 1, None, "z"]}),
         ),
-        ({"id": 1, "result": [SECRET]}, Reply(id=1, result=[MARKED])),
+        ({"id": 1, "result": [SECRET]}, JsonRpcReply(id=1, result=[MARKED])),
         (
             {"id": 1, "error": {"code": -1, "message": SECRET, "data": {SECRET: 1}}},
-            Reply(id=1, error=RpcError(-1, MARKED, {MARKED: 1})),
+            JsonRpcReply(id=1, error=JsonRpcError(-1, MARKED, {MARKED: 1})),
         ),
-        ({"id": 1, "error": {"code": -1, "message": "no"}}, Reply(id=1, error=RpcError(-1, "no"))),
+        (
+            {"id": 1, "error": {"code": -1, "message": "no"}},
+            JsonRpcReply(id=1, error=JsonRpcError(-1, "no")),
+        ),
     ],
 )
 @pytest.mark.parametrize("half", ["", "\ud800"])
@@ -222,17 +233,17 @@ def test_secrets_are_masked_also_beside_half_a_character(
 
 
 def unsized(found: Any) -> Any:
-    if isinstance(found, Notification):
-        return Notification(method=found.method, params=found.params)
+    if isinstance(found, JsonRpcNotification):
+        return JsonRpcNotification(method=found.method, params=found.params)
     return found
 
 
 def test_what_we_act_on_is_read_as_it_came() -> None:
     line = json.dumps({"id": 1, "method": "write", "params": SECRET}).encode()
-    reads: list[Callable[[bytes], Any]] = [a_censor("write").read, a_censor().read, parse]
+    reads: list[Callable[[bytes], Any]] = [a_censor("write").read, a_censor().read, parse_line]
 
     found = [read(line) for read in reads]
 
-    assert all(isinstance(each, Request) for each in found)
+    assert all(isinstance(each, JsonRpcRequest) for each in found)
     assert [each.params for each in found] == [SECRET, MARKED, SECRET]
     assert a_censor().read(b"[") == Junk(kind="not_json", head=b"[", size=1)

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Config, open_holdfast
 from holdfast.acp.client.multiplex import LEFT, SharedProgram
-from holdfast.acp.client.process_registry import Fleet
-from holdfast.acp.rpc.redaction import CARELESS
-from holdfast.acp.rpc.streams import DEFAULT_BOUNDS
+from holdfast.acp.client.process_registry import ProcessRegistry
+from holdfast.acp.rpc.redaction import NO_REDACTION
+from holdfast.acp.rpc.streams import DEFAULT_LIMITS
 from holdfast.app import Environment
 from holdfast.domain.agent_processes import ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
@@ -504,7 +504,7 @@ async def test_what_a_former_run_left_is_found_by_any_of_its_sessions(tmp_path: 
         assert process_record is not None
         (start,) = ship.peer.log("start")
         # As another process of ours would do it, which has started none of these.
-        await Fleet().reap(process_record, two.id)
+        await ProcessRegistry().reap(process_record, two.id)
         gone = await ship.until(two, stands(ProcessState.EXITED))
 
     assert gone.program is not None
@@ -513,8 +513,8 @@ async def test_what_a_former_run_left_is_found_by_any_of_its_sessions(tmp_path: 
 
 
 async def test_one_that_others_sit_in_is_not_cleared_away(tmp_path: Path) -> None:
-    peer, fleet = Peer(tmp_path / "peer"), Fleet()
-    shared = await SharedProgram.spawn(peer.start(), "shared-1", DEFAULT_BOUNDS, CARELESS)
+    peer, fleet = Peer(tmp_path / "peer"), ProcessRegistry()
+    shared = await SharedProgram.spawn(peer.start(), "shared-1", DEFAULT_LIMITS, NO_REDACTION)
     seats = [shared.seat(None) for _ in range(2)]
     fleet.shares.add("key", shared)
     process_record = ProcessRecord(state=ProcessState.READY, birth=shared.program.birth)

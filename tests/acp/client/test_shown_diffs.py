@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.content import Edit, edits_of
-from holdfast.acp.client.turn_context import _agree
+from holdfast.acp.client.content import FileEdit, read_edits
+from holdfast.acp.client.turn_context import _matches_edits
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.tools import ToolClass
 from tests.acp.client.test_agent_requests import does
@@ -203,9 +203,9 @@ AGREE = [
 def test_a_text_is_what_the_changes_make_of_the_one_before(
     edits: tuple[tuple[str, str | None, str], ...], before: str, content: str, is_shown: bool
 ) -> None:
-    shown = [Edit(path=path, old=old, new=new) for path, old, new in edits]
+    shown = [FileEdit(path=path, old=old, new=new) for path, old, new in edits]
 
-    assert _agree(shown, "/a", before, content) is is_shown
+    assert _matches_edits(shown, "/a", before, content) is is_shown
 
 
 def test_what_is_no_change_shows_none() -> None:
@@ -217,7 +217,7 @@ def test_what_is_no_change_shows_none() -> None:
         None,
     ]
 
-    assert edits_of(odd) == (Edit(path="/a", new="x"),)
+    assert read_edits(odd) == (FileEdit(path="/a", new="x"),)
 
 
 def test_a_long_title_beside_an_input_hides_nothing() -> None:

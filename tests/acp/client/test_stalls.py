@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.tool_calls import FoldedCall
+from holdfast.acp.client.tool_calls import TrackedCall
 from holdfast.domain.events import FailureCode
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import ToolCall
@@ -71,7 +71,7 @@ async def test_small_news_of_a_call_with_large_arguments_cost_little(tmp_path: P
 
 
 def test_arguments_are_bounded_once() -> None:
-    call = FoldedCall(CallId("t"))
+    call = TrackedCall(CallId("t"))
     given = {"text": "x"}
     call.fold({"rawInput": given})
     call.fold({"status": "in_progress"})

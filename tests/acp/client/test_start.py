@@ -152,7 +152,7 @@ async def test_nothing_that_is_not_offered_is_called(
 async def test_a_start_that_may_pass_is_tried_twice_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.client.launcher.RETRIES", (0.01, 0.02))
+    monkeypatch.setattr("holdfast.acp.client.launcher.RETRY_DELAYS", (0.01, 0.02))
     runs = [{"start": [{"signal": "KILL"}]}, {"start": [{"signal": "SEGV"}]}, {"start": []}]
     async with aboard(tmp_path, runs=runs) as ship:
         session = await ship.open()

@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.agent_process import AT_ONCE, OUTPUT_MOST, Output, Patience, Terminals
-from holdfast.acp.rpc.connection import Refused
+from holdfast.acp.client.agent_process import (
+    TERMINAL_OUTPUT_MOST,
+    TERMINALS_MOST,
+    StopTimeouts,
+    TerminalOutput,
+    Terminals,
+)
+from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND
 from holdfast.domain.agent_processes import ProcessExit
-from holdfast.process.agent_child import Start
-from holdfast.process.process_table import seen
-from holdfast.process.streams import Ring
+from holdfast.process.agent_child import AgentStart
+from holdfast.process.process_table import find_process
+from holdfast.process.streams import TailBuffer
 
 pytestmark = pytest.mark.anyio
 
@@ -31,11 +37,11 @@ async def terminals() -> AsyncIterator[Terminals]:
     await opened.aclose()
 
 
-def python(source: str, folder: Path, **more: Any) -> Start:
+def python(source: str, folder: Path, **more: Any) -> AgentStart:
     """Return the start of a piece of Python."""
     environment = {"PATH": os.environ["PATH"], "HOLDFAST_SESSION_ID": "s", "GIVEN": "yes"}
     argv = (sys.executable, "-I", "-S", "-c", source)
-    return Start(**({"argv": argv, "folder": str(folder), "environment": environment} | more))
+    return AgentStart(**({"argv": argv, "folder": str(folder), "environment": environment} | more))
 
 
 async def shown(terminals: Terminals, id: str, text: str) -> str:
@@ -60,7 +66,7 @@ async def test_a_command_shows_what_it_prints_on_both_outputs(
 
     assert await terminals.wait(id) == ProcessExit(code=3, reason="exited")
     assert await terminals.wait(id) == ProcessExit(code=3, reason="exited")
-    assert terminals.output(id) == Output(
+    assert terminals.output(id) == TerminalOutput(
         text=f"{tmp_path} yes ''\ncomplaint\ufffd\n",
         truncated=False,
         exit=ProcessExit(code=3, reason="exited"),
@@ -88,7 +94,7 @@ async def test_the_beginning_is_dropped_between_two_characters(
     id = await terminals.create(python(source, tmp_path), output_most=most)
     await terminals.wait(id)
 
-    assert terminals.output(id) == Output(
+    assert terminals.output(id) == TerminalOutput(
         text=expected, truncated=True, exit=ProcessExit(code=0, reason="exited")
     )
 
@@ -105,7 +111,7 @@ async def test_nobody_can_ask_for_more_than_a_mebibyte(
         await terminals.wait(id)
 
     outputs = [terminals.output(id) for id in ids]
-    assert [len(each.text) for each in outputs] == [OUTPUT_MOST, OUTPUT_MOST]
+    assert [len(each.text) for each in outputs] == [TERMINAL_OUTPUT_MOST, TERMINAL_OUTPUT_MOST]
     assert [each.truncated for each in outputs] == [True, True]
 
 
@@ -120,9 +126,9 @@ async def test_a_killed_command_can_still_be_looked_at(
     await terminals.kill(id)
 
     expected = ProcessExit(signal=signal.SIGTERM, reason="ended")
-    assert terminals.output(id) == Output(text=text, truncated=False, exit=expected)
+    assert terminals.output(id) == TerminalOutput(text=text, truncated=False, exit=expected)
     assert await terminals.wait(id) == expected
-    assert seen(int(text)) is None
+    assert find_process(int(text)) is None
 
 
 async def test_a_released_terminal_is_ended_and_forgotten(
@@ -132,19 +138,19 @@ async def test_a_released_terminal_is_ended_and_forgotten(
     pid = int(await shown(terminals, id, "\n"))
     await terminals.release(id)
 
-    assert seen(pid) is None
+    assert find_process(pid) is None
     for use in (terminals.wait, terminals.kill, terminals.release):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await use(id)
         assert refused.value.error.code == NOT_FOUND
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         terminals.output(id)
 
 
 async def test_who_ignores_being_asked_is_killed_with_all_who_come_from_it(
     tmp_path: Path,
 ) -> None:
-    terminals = Terminals(patience=Patience(terminating=0.2, last_words=0.1))
+    terminals = Terminals(timeouts=StopTimeouts(terminating=0.2, last_words=0.1))
     source = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -157,17 +163,17 @@ async def test_who_ignores_being_asked_is_killed_with_all_who_come_from_it(
     pids = [int(each) for each in (await shown(terminals, id, "both")).split()[:2]]
     await terminals.release(id)
 
-    assert [seen(pid) for pid in pids] == [None, None]
+    assert [find_process(pid) for pid in pids] == [None, None]
 
 
 async def test_the_17th_is_refused_until_one_is_released(
     terminals: Terminals, tmp_path: Path
 ) -> None:
     start = python("", tmp_path, argv=("sleep", "600"))
-    ids = await asyncio.gather(*(terminals.create(start) for _ in range(AT_ONCE)))
-    assert len(set(ids)) == AT_ONCE
+    ids = await asyncio.gather(*(terminals.create(start) for _ in range(TERMINALS_MOST)))
+    assert len(set(ids)) == TERMINALS_MOST
 
-    with pytest.raises(Refused, match="at most 16 terminals at once"):
+    with pytest.raises(RequestRefused, match="at most 16 terminals at once"):
         await terminals.create(start)
     await terminals.release(ids[3])
     assert await terminals.create(start) not in ids
@@ -176,8 +182,8 @@ async def test_the_17th_is_refused_until_one_is_released(
 async def test_a_command_that_cannot_run_is_refused_and_takes_no_place(
     terminals: Terminals, tmp_path: Path
 ) -> None:
-    for _ in range(AT_ONCE + 1):
-        with pytest.raises(Refused, match="cannot be run: no such file") as refused:
+    for _ in range(TERMINALS_MOST + 1):
+        with pytest.raises(RequestRefused, match="cannot be run: no such file") as refused:
             await terminals.create(python("", tmp_path, argv=("no-such-program",)))
         assert refused.value.error.code == INTERNAL_ERROR
 
@@ -190,10 +196,10 @@ async def test_closing_ends_all_and_what_is_just_starting_too(tmp_path: Path) ->
     await asyncio.sleep(0)
     await terminals.aclose()
 
-    with pytest.raises(Refused, match="the session is ending"):
+    with pytest.raises(RequestRefused, match="the session is ending"):
         await creating
-    assert seen(pid) is None
-    with pytest.raises(Refused):
+    assert find_process(pid) is None
+    with pytest.raises(RequestRefused):
         terminals.output(id)
 
 
@@ -207,11 +213,11 @@ async def test_who_gives_up_waiting_for_the_end_does_not_stop_it(
     killing.cancel()
 
     assert await terminals.wait(id) == ProcessExit(signal=signal.SIGTERM, reason="ended")
-    assert seen(pid) is None
+    assert find_process(pid) is None
 
 
 def test_half_a_character_is_not_shown_before_the_rest_came() -> None:
-    ring = Ring(100)
+    ring = TailBuffer(100)
     ring.add(b"a\xf0\x9f\x98")
 
     assert ring.text(is_over=False) == "a"
@@ -220,5 +226,5 @@ def test_half_a_character_is_not_shown_before_the_rest_came() -> None:
     assert ring.text(is_over=False) == "a\N{GRINNING FACE}"
     ring.add(b"\x80\x80\x80\x80")
     assert ring.text(is_over=False) == "a\N{GRINNING FACE}" + "\ufffd" * 4
-    assert Ring(5).text(is_over=False) == ""
+    assert TailBuffer(5).text(is_over=False) == ""
     assert not ring.is_cut

@@ -1,6 +1,6 @@
 """The record that a program is given when it has forgotten the conversation."""
 
-from holdfast.acp.client.prompt import HEADING, LONGEST, RESULT_LONGEST, transcript
+from holdfast.acp.client.prompt import HEADING, RESULT_LONGEST, TRANSCRIPT_LONGEST, transcript
 from holdfast.domain.messages import (
     Media,
     Message,
@@ -112,7 +112,7 @@ def test_the_newest_turns_are_kept_and_the_others_are_counted() -> None:
     told = transcript(history, turn=6)
 
     assert told is not None
-    assert len(told) <= LONGEST
+    assert len(told) <= TRANSCRIPT_LONGEST
     assert told.split("\n\n") == [
         HEADING,
         "[… 2 earlier turns are left out …]",
@@ -123,13 +123,13 @@ def test_the_newest_turns_are_kept_and_the_others_are_counted() -> None:
 
 def test_of_one_turn_that_is_too_long_the_end_is_kept() -> None:
     history = a_transcript(
-        *turn(1, asked("first")), *turn(2, asked("x" * LONGEST), answered("the end"))
+        *turn(1, asked("first")), *turn(2, asked("x" * TRANSCRIPT_LONGEST), answered("the end"))
     )
 
     told = transcript(history, turn=3)
 
     assert told is not None
-    assert len(told) <= LONGEST
+    assert len(told) <= TRANSCRIPT_LONGEST
     assert told.startswith(
         f"{HEADING}\n\n[… 1 earlier turns are left out …]\n\n"
         "[… the beginning of this turn is left out …]\nxxx"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.content import RESULT_LARGEST, Content
-from holdfast.acp.client.output_steps import LONGEST, Ground
+from holdfast.acp.client.content import RESULT_LARGEST, MediaContent
+from holdfast.acp.client.output_steps import TEXT_LARGEST, TurnFacts
 from holdfast.acp.client.stop_reasons import is_unknown_session
-from holdfast.acp.client.translator import BYTES_MOST, ENOUGH, UPDATES_MOST, ground_of
-from holdfast.acp.rpc.framing import RpcError
+from holdfast.acp.client.translator import BYTES_MOST, ENOUGH, UPDATES_MOST, turn_facts
+from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, PlanChanged
@@ -502,16 +502,16 @@ def test_a_character_that_was_cut_in_two_is_whole_again() -> None:
 
 
 def test_no_row_is_longer_than_four_mebibytes() -> None:
-    drafts = heard(say("x" * 10), say("y" * (2 * LONGEST + 1)))
+    drafts = heard(say("x" * 10), say("y" * (2 * TEXT_LARGEST + 1)))
 
     rows = [draft for draft in drafts if isinstance(draft, MessageDraft)]
-    assert [len(each.parts[0].text) for each in rows] == [10, LONGEST, LONGEST, 1]  # type: ignore[union-attr]
+    assert [len(each.parts[0].text) for each in rows] == [10, TEXT_LARGEST, TEXT_LARGEST, 1]  # type: ignore[union-attr]
 
 
 def test_the_bytes_of_media_are_handed_out_once_with_the_batch_that_names_them() -> None:
     translator = a_translator()
     translator.update(update("agent_message_chunk", content=IMAGE), now=1.0)
-    kept = Content(content=PIXEL, mime_type="image/png")
+    kept = MediaContent(content=PIXEL, mime_type="image/png")
 
     assert translator.contents() == [kept]
     assert translator.contents() == []
@@ -569,7 +569,7 @@ def test_each_stop_reason_ends_the_turn(
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "agent_state"),
     [
         ({"stopReason": "tired"}, "reason 'tired', which is not known here"),
         ({"stopReason": ["end_turn"]}, "no reason"),
@@ -578,10 +578,10 @@ def test_each_stop_reason_ends_the_turn(
         ("end_turn", "no reason"),
     ],
 )
-def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) -> None:
+def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: str) -> None:
     assert a_translator().ended(reply) == (
         cost(),
-        notice(f"The agent ended its turn with {told}."),
+        notice(f"The agent ended its turn with {agent_state}."),
         STOP,
     )
 
@@ -590,7 +590,7 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) ->
     ("error", "is_cancelled", "failure"),
     [
         (
-            RpcError(-32000, "log in"),
+            JsonRpcError(-32000, "log in"),
             False,
             (
                 FailureCode.AGENT_AUTH_REQUIRED,
@@ -598,12 +598,12 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) ->
             ),
         ),
         (
-            RpcError(-32603, ""),
+            JsonRpcError(-32603, ""),
             False,
             (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: no words)."),
         ),
         (
-            RpcError(-32603, "Internal error", "no provider"),
+            JsonRpcError(-32603, "Internal error", "no provider"),
             False,
             (
                 FailureCode.AGENT_ERROR,
@@ -611,7 +611,7 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) ->
             ),
         ),
         (
-            RpcError(-32603, "Internal error", {"n": 1, "details": "out of luck"}),
+            JsonRpcError(-32603, "Internal error", {"n": 1, "details": "out of luck"}),
             False,
             (
                 FailureCode.AGENT_ERROR,
@@ -619,16 +619,16 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, told: str) ->
             ),
         ),
         (
-            RpcError(-32603, "out of luck", {"message": "out of luck", "reason": 7}),
+            JsonRpcError(-32603, "out of luck", {"message": "out of luck", "reason": 7}),
             False,
             (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: out of luck)."),
         ),
-        (RpcError(-32603, "stopped"), True, None),
-        (RpcError(-32800, "cancelled"), False, None),
+        (JsonRpcError(-32603, "stopped"), True, None),
+        (JsonRpcError(-32800, "cancelled"), False, None),
     ],
 )
 def test_an_error_ends_the_turn_as_what_it_is(
-    error: RpcError, is_cancelled: bool, failure: tuple[FailureCode, str] | None
+    error: JsonRpcError, is_cancelled: bool, failure: tuple[FailureCode, str] | None
 ) -> None:
     outcome = (
         Outcome(stop_reason=StopReason.ABORTED)
@@ -682,7 +682,7 @@ def test_after_the_end_nothing_is_said_but_the_state_goes_on() -> None:
     assert translator.ended(END_TURN) == ()
     assert translator.flush(now=9.0) == []
     assert translator.deadline is None
-    assert (translator.told.used, translator.told.size) == (7, 9)
+    assert (translator.agent_state.used, translator.agent_state.size) == (7, 9)
     assert translator.counts == {"late": 4}
 
 
@@ -907,7 +907,7 @@ def test_money_is_the_difference_between_two_sums() -> None:
     translator.update(
         update("usage_update", used=2, cost={"amount": 0.26, "currency": "USD"}), now=0.0
     )
-    second = a_translator(translator.told)
+    second = a_translator(translator.agent_state)
     second.update(update("usage_update", used=3, cost={"amount": 0.75, "currency": "USD"}), now=0.0)
 
     assert first == (cost(Usage(input=1), microcents=25_000_000, priced=True), STOP)
@@ -952,7 +952,7 @@ def test_what_has_to_be_known_of_a_turn_is_in_its_history() -> None:
     )
     turn = a_turn(*history, model=a_model(), turn=7, step=3)
 
-    assert ground_of(turn, session="S", model_id=MODEL, model="acp:x") == Ground(
+    assert turn_facts(turn, session="S", model_id=MODEL, model="acp:x") == TurnFacts(
         session="S",
         turn=7,
         step=3,
@@ -977,7 +977,7 @@ def test_what_has_to_be_known_of_a_turn_is_in_its_history() -> None:
 def test_a_program_that_has_lost_the_conversation_says_so_in_many_ways(
     code: int, is_first_prompt: bool, is_unknown: bool
 ) -> None:
-    error = RpcError(code, "no")
+    error = JsonRpcError(code, "no")
 
     assert is_unknown_session(error, is_first_prompt=is_first_prompt) is is_unknown
 

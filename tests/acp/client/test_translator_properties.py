@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.acp.client.translator import Batch, Translator
-from holdfast.acp.rpc.framing import RpcError
+from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import (
     Channel,
@@ -99,7 +99,7 @@ ACTS = st.tuples(
 )
 ENDS = st.one_of(
     st.tuples(st.just("ended"), JSON | st.fixed_dictionaries({"stopReason": TEXT, "usage": JSON})),
-    st.tuples(st.just("refused"), st.builds(RpcError, st.integers(), TEXT)),
+    st.tuples(st.just("refused"), st.builds(JsonRpcError, st.integers(), TEXT)),
     st.tuples(
         st.just("died"),
         st.builds(Failure, code=st.sampled_from(FailureCode), message=st.just("gone")),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.unreported_changes import Worktree
+from holdfast.acp.client.unreported_changes import WorktreeWatch
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
@@ -42,7 +42,7 @@ async def silent(changed: list[str], *drafts: Draft) -> list[str]:
     async def look() -> dict[str, str]:
         return looks.pop(0)
 
-    tree = Worktree(ROOT, look)
+    tree = WorktreeWatch(ROOT, look)
     await tree.begin()
     tree.note(drafts)
     rows = await tree.notices()
@@ -112,7 +112,7 @@ async def test_the_notice_has_a_code_of_its_own() -> None:
         return dict.fromkeys(seen, "?")
 
     seen: list[str] = []
-    tree = Worktree(ROOT, look)
+    tree = WorktreeWatch(ROOT, look)
     await tree.begin()
     seen.append("a.py")
 

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from holdfast.acp.client.usage import (
-    cost_of,
     is_odd_cost,
     microcents_between,
-    quota_of,
-    usage_of,
+    read_cost,
+    read_quota,
+    read_usage,
 )
 from holdfast.domain.costs import Usage
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("agent_state", "usage"),
     [
         (None, None),
         ({}, None),
@@ -45,17 +45,17 @@ from holdfast.domain.costs import Usage
         ),
     ],
 )
-def test_tokens_are_read_by_class(told: Any, usage: Usage | None) -> None:
-    assert usage_of(told) == usage
+def test_tokens_are_read_by_class(agent_state: Any, usage: Usage | None) -> None:
+    assert read_usage(agent_state) == usage
 
 
 def test_a_quota_may_tell_them_at_either_level() -> None:
     tokens = {"input_tokens": 1, "output_tokens": 2}
     usage = Usage(input=1, output=2)
 
-    assert quota_of({"_meta": {"quota": {"token_count": tokens}}}) == usage
-    assert quota_of({"_meta": {"quota": tokens}}) == usage
-    assert quota_of({"_meta": ["quota"]}) is None
+    assert read_quota({"_meta": {"quota": {"token_count": tokens}}}) == usage
+    assert read_quota({"_meta": {"quota": tokens}}) == usage
+    assert read_quota({"_meta": ["quota"]}) is None
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_a_cost_that_nobody_can_have_spent_is_none(
 ) -> None:
     update = {"cost": {"amount": amount, "currency": "USD"}}
 
-    assert (cost_of(update), is_odd_cost(update)) == (cost, is_odd)
+    assert (read_cost(update), is_odd_cost(update)) == (cost, is_odd)

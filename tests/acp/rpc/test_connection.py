@@ -8,23 +8,30 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.acp.rpc import connection as connections
-from holdfast.acp.rpc.connection import Answered, Bounds, Connection, Item, Lost, Refused
+from holdfast.acp.rpc.connection import (
+    AcpConnection,
+    AnswerMarker,
+    ConnectionLimits,
+    ConnectionLost,
+    Item,
+    RequestRefused,
+)
 from holdfast.acp.rpc.framing import (
     CANCELLED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
     Junk,
-    Notification,
-    Request,
-    RpcError,
 )
 from tests.acp.raw_peer import Far, connected
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-End = tuple[Connection, Far]
+End = tuple[AcpConnection, Far]
 
 
 @pytest.fixture
@@ -34,26 +41,26 @@ async def end() -> AsyncIterator[End]:
         yield both
 
 
-async def take(connection: Connection, count: int) -> list[Item]:
+async def take(connection: AcpConnection, count: int) -> list[Item]:
     """Return the next items."""
     incoming = connection.incoming()
     return [unsized(await anext(incoming)) for _ in range(count)]
 
 
-async def take_all(connection: Connection) -> list[Item]:
+async def take_all(connection: AcpConnection) -> list[Item]:
     """Return everything until the other side is gone."""
     return [unsized(each) async for each in connection.incoming()]
 
 
 def unsized(item: Item) -> Item:
     """Return what was said, whatever the length of its line."""
-    return replace(item, size=0) if isinstance(item, Notification) else item
+    return replace(item, size=0) if isinstance(item, JsonRpcNotification) else item
 
 
-async def taken_request(connection: Connection) -> Request:
+async def taken_request(connection: AcpConnection) -> JsonRpcRequest:
     """Return the next item, which is a request."""
     (item,) = await take(connection, 1)
-    assert isinstance(item, Request)
+    assert isinstance(item, JsonRpcRequest)
     return item
 
 
@@ -81,9 +88,9 @@ async def test_an_error_is_raised_for_who_asked(end: End) -> None:
     await far.hear()
     await far.say({"id": 1, "error": {"code": -32000, "message": "sign in", "data": [1]}})
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await asking
-    assert refused.value.error == RpcError(-32000, "sign in", [1])
+    assert refused.value.error == JsonRpcError(-32000, "sign in", [1])
 
 
 async def test_an_answer_that_comes_too_late_is_dropped(end: End) -> None:
@@ -118,7 +125,7 @@ async def test_a_request_is_answered_with_the_id_it_came_with(end: End, id: Any)
     await far.say({"id": id, "method": "theirs"}, {"id": id, "method": "theirs"})
     first, second = await taken_request(connection), await taken_request(connection)
 
-    await connection.refuse(second, RpcError(-32601, "no"))
+    await connection.refuse(second, JsonRpcError(-32601, "no"))
     await connection.answer(first, {})
 
     error = {"code": -32601, "message": "no"}
@@ -150,7 +157,7 @@ async def test_an_error_without_an_id_is_the_answer_to_the_only_question(
     await far.hear()
     await far.say({**id, "error": {"code": -32700, "message": "cannot read"}})
 
-    with pytest.raises(Refused, match="-32700 cannot read"):
+    with pytest.raises(RequestRefused, match="-32700 cannot read"):
         await asking
 
 
@@ -176,9 +183,9 @@ async def test_however_the_bytes_are_cut_the_messages_are_the_same(end: End) -> 
         await asyncio.sleep(0)
 
     assert await take(connection, 3) == [
-        Notification(method="a"),
-        Notification(method="b"),
-        Notification(method="c", params="x" * 1000),
+        JsonRpcNotification(method="a"),
+        JsonRpcNotification(method="b"),
+        JsonRpcNotification(method="c", params="x" * 1000),
     ]
 
 
@@ -187,7 +194,7 @@ async def test_what_is_no_message_is_skipped_and_an_array_is_refused(end: End) -
     await far.say_bytes(b'Hello!\n"text"\n7\n\xff\xfe\n{"method":"\xff"}\n[{"method":"x"}]\n')
     await far.say({"method": "after"})
 
-    assert await take(connection, 1) == [Notification(method="after")]
+    assert await take(connection, 1) == [JsonRpcNotification(method="after")]
     error = {"code": INVALID_REQUEST, "message": "batches are not spoken here"}
     assert await far.hear() == {"jsonrpc": "2.0", "id": None, "error": error}
 
@@ -199,9 +206,9 @@ async def test_a_line_that_is_too_long_is_told_of_and_the_connection_lives(end: 
     first, junk, after = await take(connection, 3)
     await saying
 
-    assert first == Notification(method="big", params="x" * (20 << 20))
+    assert first == JsonRpcNotification(method="big", params="x" * (20 << 20))
     assert junk == Junk(kind="too_long", head=b"y" * 200, size=40 << 20)
-    assert after == Notification(method="after")
+    assert after == JsonRpcNotification(method="after")
 
 
 async def test_a_begun_request_is_answered_after_all_that_came_before(end: End) -> None:
@@ -213,7 +220,9 @@ async def test_a_begun_request_is_answered_after_all_that_came_before(end: End) 
 
     found: list[Any] = []
     async for item in connection.incoming():
-        found.append((item.params if isinstance(item, Notification) else "answer", future.done()))
+        found.append(
+            (item.params if isinstance(item, JsonRpcNotification) else "answer", future.done())
+        )
         if len(found) == 4:
             break
     assert found == [(1, False), (2, False), ("answer", True), (3, True)]
@@ -234,7 +243,7 @@ async def test_an_answer_that_is_next_can_be_taken_without_waiting(end: End) -> 
     assert (len(heard), too_early, behind) == (2, None, None)
     assert answered is not None
     assert (answered.future is future, future.result()) == (True, "done")
-    assert await take(connection, 1) == [Notification(method="u")]
+    assert await take(connection, 1) == [JsonRpcNotification(method="u")]
 
 
 async def test_an_error_to_a_begun_request_keeps_its_place_too(end: End) -> None:
@@ -244,10 +253,10 @@ async def test_an_error_to_a_begun_request_keeps_its_place_too(end: End) -> None
 
     update, answered = await take(connection, 2)
 
-    assert update == Notification(method="u")
-    assert isinstance(answered, Answered)
+    assert update == JsonRpcNotification(method="u")
+    assert isinstance(answered, AnswerMarker)
     assert answered.future is future
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         future.result()
 
 
@@ -259,12 +268,12 @@ async def test_who_gave_up_waiting_does_no_harm(end: End) -> None:
 
     answered, update = await take(connection, 2)
 
-    assert isinstance(answered, Answered)
-    assert update == Notification(method="u")
+    assert isinstance(answered, AnswerMarker)
+    assert update == JsonRpcNotification(method="u")
 
 
 async def test_5000_messages_of_all_kinds_keep_their_order_with_a_slow_reader() -> None:
-    async with connected(bounds=Bounds(queued=16)) as (connection, far):
+    async with connected(bounds=ConnectionLimits(queued=16)) as (connection, far):
         future = await connection.begin("prompt", {})
 
         async def talk() -> None:
@@ -276,11 +285,11 @@ async def test_5000_messages_of_all_kinds_keep_their_order_with_a_slow_reader() 
         talking = asyncio.create_task(talk())
         order = []
         async for item in connection.incoming():
-            if isinstance(item, Answered):
+            if isinstance(item, AnswerMarker):
                 break
-            assert isinstance(item, Request | Notification)
+            assert isinstance(item, JsonRpcRequest | JsonRpcNotification)
             order.append(item.params)
-            if isinstance(item, Request):
+            if isinstance(item, JsonRpcRequest):
                 connection.handle(item, asyncio.sleep(0.001, {}))
             if len(order) % 100 == 0:
                 await asyncio.sleep(0.001)
@@ -290,8 +299,8 @@ async def test_5000_messages_of_all_kinds_keep_their_order_with_a_slow_reader() 
         assert future.result() == 5000
 
 
-@pytest.mark.parametrize("bounds", [Bounds(queued=4), Bounds(queued_bytes=73)])
-async def test_nothing_is_read_while_nobody_takes(bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [ConnectionLimits(queued=4), ConnectionLimits(queued_bytes=73)])
+async def test_nothing_is_read_while_nobody_takes(bounds: ConnectionLimits) -> None:
     lines: list[bytes] = []
     async with connected(bounds=bounds, on_line=lines.append) as (connection, far):
         line = {"method": "u", "p": 1}
@@ -305,17 +314,17 @@ async def test_nothing_is_read_while_nobody_takes(bounds: Bounds) -> None:
 
 
 async def test_a_side_that_reads_nothing_is_given_up() -> None:
-    async with connected(bounds=Bounds(write_seconds=0.05)) as (connection, _):
+    async with connected(bounds=ConnectionLimits(write_seconds=0.05)) as (connection, _):
         future = await connection.begin("prompt", {})
-        with pytest.raises(Lost) as lost:
+        with pytest.raises(ConnectionLost) as lost:
             await connection.notify("big", "x" * (1 << 20))
 
         assert (lost.value.reason, connection.lost) == ("stuck", "stuck")
         (answered,) = await take_all(connection)
-        assert isinstance(answered, Answered)
-        with pytest.raises(Lost, match="stuck"):
+        assert isinstance(answered, AnswerMarker)
+        with pytest.raises(ConnectionLost, match="stuck"):
             future.result()
-        with pytest.raises(Lost, match="stuck"):
+        with pytest.raises(ConnectionLost, match="stuck"):
             await connection.notify("more", {})
 
 
@@ -323,12 +332,12 @@ async def test_who_stopped_listening_can_still_be_heard(end: End) -> None:
     connection, far = end
     far.stop_listening()
     await spin()
-    with pytest.raises(Lost, match="ended"):
+    with pytest.raises(ConnectionLost, match="ended"):
         await connection.notify("u", {})
     await far.say({"method": "last"})
 
-    assert await take(connection, 1) == [Notification(method="last")]
-    with pytest.raises(Lost, match="ended"):
+    assert await take(connection, 1) == [JsonRpcNotification(method="last")]
+    with pytest.raises(ConnectionLost, match="ended"):
         await connection.begin("prompt", {})
 
 
@@ -341,15 +350,15 @@ async def test_the_end_of_the_other_side_is_told_to_all_who_wait(end: End) -> No
     await far.say_bytes(b'{"method":"last"}\n{"method":"cut o')
     far.stop_talking()
 
-    with pytest.raises(Lost, match="ended"):
+    with pytest.raises(ConnectionLost, match="ended"):
         await asking
     assert await connection.ended() == "ended"
     first, last, answered = await take_all(connection)
-    assert (first, last) == (Notification(method="u"), Notification(method="last"))
-    assert isinstance(answered, Answered)
-    with pytest.raises(Lost, match="ended"):
+    assert (first, last) == (JsonRpcNotification(method="u"), JsonRpcNotification(method="last"))
+    assert isinstance(answered, AnswerMarker)
+    with pytest.raises(ConnectionLost, match="ended"):
         future.result()
-    with pytest.raises(Lost, match="ended"):
+    with pytest.raises(ConnectionLost, match="ended"):
         await connection.request("again", {})
     assert await take_all(connection) == []
 
@@ -359,11 +368,14 @@ async def test_a_last_message_without_an_end_of_line_is_taken(end: End) -> None:
     await far.say_bytes(b'{"method":"a"}\n{"method":"b"}')
     far.stop_talking()
 
-    assert await take_all(connection) == [Notification(method="a"), Notification(method="b")]
+    assert await take_all(connection) == [
+        JsonRpcNotification(method="a"),
+        JsonRpcNotification(method="b"),
+    ]
 
 
 async def test_an_answer_that_waits_for_room_is_not_lost_with_the_other_side() -> None:
-    async with connected(bounds=Bounds(queued=1)) as (connection, far):
+    async with connected(bounds=ConnectionLimits(queued=1)) as (connection, far):
         future = await connection.begin("prompt", {})
         await far.say({"method": "u"}, {"id": 1, "result": "done"})
         await spin()
@@ -371,9 +383,9 @@ async def test_an_answer_that_waits_for_room_is_not_lost_with_the_other_side() -
 
         update, answered = await take_all(connection)
 
-        assert update == Notification(method="u")
-        assert isinstance(answered, Answered)
-        with pytest.raises(Lost, match="exited"):
+        assert update == JsonRpcNotification(method="u")
+        assert isinstance(answered, AnswerMarker)
+        with pytest.raises(ConnectionLost, match="exited"):
             future.result()
 
 
@@ -400,7 +412,7 @@ async def fails() -> None:
 
 async def refuses() -> None:
     """Refuse politely."""
-    raise Refused(RpcError(INVALID_PARAMS, "not this", {"why": 1}))
+    raise RequestRefused(JsonRpcError(INVALID_PARAMS, "not this", {"why": 1}))
 
 
 @pytest.mark.parametrize(
@@ -491,30 +503,36 @@ async def test_work_for_a_side_that_is_gone_is_stopped(end: End) -> None:
     "noise", [b"banner\n" * 100, b"x" * (1 << 20) + b"\n", b"[]\n" * 100, b'"a"\n' * 100]
 )
 async def test_too_much_noise_before_the_first_message_is_no_agent(noise: bytes) -> None:
-    bounds = Bounds(noise_lines=100, noise_bytes=1 << 20)
+    bounds = ConnectionLimits(noise_lines=100, noise_bytes=1 << 20)
     async with connected(bounds=bounds) as (connection, far):
         asking = asyncio.create_task(connection.request("initialize", {}))
         await far.hear()
         saying = asyncio.create_task(far.say_bytes(noise))
 
-        with pytest.raises(Lost, match="noise"):
+        with pytest.raises(ConnectionLost, match="noise"):
             await asking
         assert await connection.ended() == "noise"
         saying.cancel()
 
 
 async def test_noise_after_the_first_message_is_only_noise() -> None:
-    bounds = Bounds(noise_lines=100, noise_bytes=1 << 20)
+    bounds = ConnectionLimits(noise_lines=100, noise_bytes=1 << 20)
     async with connected(bounds=bounds) as (connection, far):
         await far.say_bytes(b"banner\n" * 99 + b'{"method":"a"}\n' + b"banner\n" * 200)
         await far.say({"method": "b"})
 
-        assert await take(connection, 2) == [Notification(method="a"), Notification(method="b")]
+        assert await take(connection, 2) == [
+            JsonRpcNotification(method="a"),
+            JsonRpcNotification(method="b"),
+        ]
 
 
 async def test_each_line_is_shown_as_it_came() -> None:
     lines: list[bytes] = []
-    async with connected(bounds=Bounds(line=20), on_line=lines.append) as (connection, far):
+    async with connected(bounds=ConnectionLimits(line=20), on_line=lines.append) as (
+        connection,
+        far,
+    ):
         before = connection.heard_at
         await far.say_bytes(b'{"method":"a"}\r\nbanner\n' + b"x" * 30 + b'\n{"method":"b"}\n')
         await take(connection, 3)
@@ -530,9 +548,9 @@ async def test_our_own_closing_tells_all_who_wait_and_is_done_once(end: End) -> 
     await connection.aclose()
     await connection.aclose()
 
-    with pytest.raises(Lost, match="closed"):
+    with pytest.raises(ConnectionLost, match="closed"):
         await asking
-    with pytest.raises(Lost, match="closed"):
+    with pytest.raises(ConnectionLost, match="closed"):
         await connection.notify("u", {})
     assert await far.rest() == b""
 
@@ -543,8 +561,8 @@ async def test_hanging_up_ends_what_we_say_and_not_what_we_hear(end: End) -> Non
 
     assert await far.rest() == b""
     await far.say({"method": "last words"})
-    assert await take(connection, 1) == [Notification(method="last words")]
-    with pytest.raises(Lost, match="closed"):
+    assert await take(connection, 1) == [JsonRpcNotification(method="last words")]
+    with pytest.raises(ConnectionLost, match="closed"):
         await connection.notify("u", {})
 
 
@@ -559,7 +577,7 @@ async def test_last_words_are_waited_for_and_not_longer(end: End) -> None:
 
 
 async def test_the_time_for_last_words_stands_still_while_nobody_takes_them() -> None:
-    async with connected(bounds=Bounds(queued=1)) as (connection, far):
+    async with connected(bounds=ConnectionLimits(queued=1)) as (connection, far):
         await far.say({"method": "a"}, {"method": "b"}, {"method": "c"})
         listening = asyncio.create_task(connection.listen(0.05))
         await asyncio.wait([listening], timeout=0.3)
@@ -581,7 +599,7 @@ async def test_the_time_for_last_words_stands_still_while_they_come() -> None:
 
 
 async def test_who_never_stops_talking_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_LAST_WORDS", 1)
+    monkeypatch.setattr(connections, "_DRAIN_BYTES", 1)
     async with connected() as (connection, far):
 
         async def talk() -> None:
@@ -597,7 +615,7 @@ async def test_who_never_stops_talking_is_not_heard_out(monkeypatch: pytest.Monk
 
 
 async def test_a_question_that_was_not_sent_is_not_waited_for() -> None:
-    async with connected(bounds=Bounds(write_seconds=60)) as (connection, far):
+    async with connected(bounds=ConnectionLimits(write_seconds=60)) as (connection, far):
         asking = asyncio.create_task(connection.begin("big", "x" * (1 << 20)))
         await spin()
         asking.cancel()
@@ -609,7 +627,7 @@ async def test_a_question_that_was_not_sent_is_not_waited_for() -> None:
         # It is the only one that waits, or this would be nobody's answer.
         await far.say({"error": {"code": 1, "message": "cannot read"}})
 
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             await other
 
 
@@ -635,4 +653,6 @@ async def test_a_message_tells_the_length_of_its_line(end: End) -> None:
     incoming = connection.incoming()
     items = [await anext(incoming) for _ in range(2)]
 
-    assert [each.size for each in items if isinstance(each, Notification | Request)] == [14, 23]
+    assert [
+        each.size for each in items if isinstance(each, JsonRpcNotification | JsonRpcRequest)
+    ] == [14, 23]

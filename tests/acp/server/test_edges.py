@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.rpc.connection import Lost
-from holdfast.acp.server.client_session import Asking
-from holdfast.acp.server.notifications import cursor_of
-from holdfast.acp.server.updates import Telling
+from holdfast.acp.rpc.connection import ConnectionLost
+from holdfast.acp.server.client_session import ClientApprovals
+from holdfast.acp.server.notifications import replay_cursor
+from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.app import Holdfast
 from holdfast.cli.remote.attachments import RemoteGuests
 from holdfast.cli.remote.house import remote_house
@@ -193,7 +193,7 @@ async def broken(fault: Exception) -> AsyncIterator[Event | Gap]:
 async def test_a_turn_that_does_not_stop_in_time_is_left_to_others(
     home: Path, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.acp.server.agent.PARTING", 0.05)
+    monkeypatch.setattr("holdfast.acp.server.agent.PARTING_SECONDS", 0.05)
 
     async with house_for(home, desk, default_model=script(tmp_path, SLOW)) as house:
         stuck = Wrapped(house.sessions, interrupt=lambda *_, **__: asyncio.Event().wait())
@@ -239,16 +239,16 @@ async def test_a_question_is_put_once_and_not_at_all_where_it_has_its_answer(
         class Deaf:
             async def begin(self, method: str, _: Any) -> Any:
                 sent.append(method)
-                raise Lost("ended")
+                raise ConnectionLost("ended")
 
-        asking = Asking(house, Deaf(), SessionId(session), lambda _: None)  # type: ignore[arg-type]
+        asking = ClientApprovals(house, Deaf(), SessionId(session), lambda _: None)  # type: ignore[arg-type]
         for _ in range(2):
-            await asking.ask(answered_one.id, Telling("/"))
+            await asking.ask(answered_one.id, UpdateTranslator("/"))
         assert sent == []
         waiting = Wrapped(house, approvals=Wrapped(house.approvals, get=found(answered_one)))
-        asking = Asking(waiting, Deaf(), SessionId(session), lambda _: None)  # type: ignore[arg-type]
+        asking = ClientApprovals(waiting, Deaf(), SessionId(session), lambda _: None)  # type: ignore[arg-type]
         for _ in range(2):
-            await asking.ask(answered_one.id, Telling("/"))
+            await asking.ask(answered_one.id, UpdateTranslator("/"))
         assert sent == ["session/request_permission"]
 
 
@@ -302,9 +302,9 @@ async def test_news_of_a_running_session_begin_before_the_text_that_streams(
             return Page(items=tuple(news[after : after + limit]))
 
     running = replace(session, status=Status.RUNNING, last_event=len(news))
-    assert await cursor_of(Wrapped(holdfast, events=Log()), running) == cursor
+    assert await replay_cursor(Wrapped(holdfast, events=Log()), running) == cursor
     idle = replace(running, status=Status.IDLE)
-    assert await cursor_of(Wrapped(holdfast, events=Log()), idle) == len(news)
+    assert await replay_cursor(Wrapped(holdfast, events=Log()), idle) == len(news)
 
 
 async def test_a_picture_that_cannot_be_read_is_named(home: Path, desk: Path) -> None:

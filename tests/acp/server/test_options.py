@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.server.capabilities import options
+from holdfast.acp.server.capabilities import session_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.ids import SessionId
@@ -102,7 +102,7 @@ async def test_a_program_behind_ours_chooses_its_model_itself(home: Path, desk: 
         repo = await house.repos.add(house.owner, str(desk))
         session = await house.open(agent.slug, SessionRequest(repo_id=repo.id))
 
-        assert [each["id"] for each in options(session, (), house.config)] == ["mode"]
+        assert [each["id"] for each in session_options(session, (), house.config)] == ["mode"]
 
 
 def program(book: Book, **more: Any) -> Frame:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.server.client_session import answer_of, offered
-from holdfast.acp.server.updates import Telling
+from holdfast.acp.server.client_session import offered_choices, read_answer
+from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.domain.approvals import (
     Approval,
     ApprovalAnswer,
@@ -147,7 +147,7 @@ def test_a_question_about_money_has_no_call_and_is_closed_all_the_same() -> None
     asked = Approval(
         session_id=SessionId("s"), question=a_question(), asked_at=SettableClock().now()
     )
-    telling = Telling("/desk")
+    telling = UpdateTranslator("/desk")
 
     def answered(decision: str) -> list[dict[str, Any]]:
         return telling.of(
@@ -181,8 +181,8 @@ def a_question(**more: Any) -> Question:
 
 
 def test_what_cannot_be_allowed_for_the_session_is_not_offered_so() -> None:
-    assert offered(a_question()) == [OPTIONS[0], OPTIONS[2]]
-    assert answer_of(a_question(), selected("allow_always")["result"]).state == "denied"
+    assert offered_choices(a_question()) == [OPTIONS[0], OPTIONS[2]]
+    assert read_answer(a_question(), selected("allow_always")["result"]).state == "denied"
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,12 @@ def test_the_options_of_an_agent_behind_ours_pass_through(
     )
     question = a_question(choices=choices, memory="all")
 
-    assert [each["optionId"] for each in offered(question)] == ["once", "ever", "no"]
-    assert answer_of(question, selected(option)["result"]) == answer
+    assert [each["optionId"] for each in offered_choices(question)] == ["once", "ever", "no"]
+    assert read_answer(question, selected(option)["result"]) == answer
 
 
 def test_always_without_a_memory_of_ours_is_a_yes_for_once() -> None:
     choices = (ApprovalChoice(id="ever", name="Always", kind="allow_always"),)
-    answer = answer_of(a_question(choices=choices), selected("ever")["result"])
+    answer = read_answer(a_question(choices=choices), selected("ever")["result"])
 
     assert answer == ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="ever")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.rpc.connection import Refused
-from holdfast.acp.rpc.framing import RpcError
-from holdfast.acp.server.client_session import Prompt
+from holdfast.acp.rpc.connection import RequestRefused
+from holdfast.acp.rpc.framing import JsonRpcError
+from holdfast.acp.server.client_session import PendingPrompt
 from holdfast.domain.events import MessageAppended, StepStarted, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import StopReason
@@ -220,13 +220,13 @@ async def test_where_pictures_cannot_be_kept_none_is_taken(home: Path, desk: Pat
     ],
 )
 async def test_the_answer_says_how_the_turn_stopped(word: str, stop: str) -> None:
-    result = Prompt("").result(TurnEnded(stop_reason=StopReason(word)))
+    result = PendingPrompt("").result(TurnEnded(stop_reason=StopReason(word)))
 
     assert {"result": result} == ended(stop, word)
 
 
 async def test_a_turn_that_fails_after_a_cancel_is_cancelled() -> None:
-    prompt = Prompt("")
+    prompt = PendingPrompt("")
     prompt.is_cancelled = True
 
     result = prompt.result(TurnEnded(stop_reason=StopReason.ERROR))
@@ -235,11 +235,11 @@ async def test_a_turn_that_fails_after_a_cancel_is_cancelled() -> None:
 
 
 async def test_a_failure_without_words_is_told_all_the_same() -> None:
-    with pytest.raises(Refused) as refused:
-        Prompt("").result(TurnEnded(stop_reason=StopReason.ERROR))
+    with pytest.raises(RequestRefused) as refused:
+        PendingPrompt("").result(TurnEnded(stop_reason=StopReason.ERROR))
 
     data = {"code": "internal", "message": "The turn has failed."}
-    assert refused.value.error == RpcError(-32603, "The turn has failed.", data)
+    assert refused.value.error == JsonRpcError(-32603, "The turn has failed.", data)
 
 
 async def test_a_turn_that_is_one_too_many_says_so(home: Path, desk: Path) -> None:

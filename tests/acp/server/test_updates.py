@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.acp.server.updates import (
     COMPACTED,
-    Telling,
-    call_form,
-    kind_of,
+    UpdateTranslator,
+    call_title,
     result_form,
-    title_of,
+    tool_call_form,
+    tool_kind,
 )
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import (
@@ -246,7 +246,7 @@ def test_the_words_of_an_agent_behind_ours_pass_through() -> None:
         kind="search",
         locations=(Location(path="/desk/a.py", line=3), Location(path="b.py")),
     )
-    assert call_form(call, "/desk") == {
+    assert tool_call_form(call, "/desk") == {
         "title": "Look around",
         "kind": "search",
         "rawInput": {"a": 1},
@@ -255,7 +255,7 @@ def test_the_words_of_an_agent_behind_ours_pass_through() -> None:
 
 
 def test_a_call_that_no_row_told_of_is_shown_by_its_news() -> None:
-    telling = Telling("/desk")
+    telling = UpdateTranslator("/desk")
     started = ToolStarted(call_id=CallId("c"), name="execute", arguments={})
 
     assert telling.of(started) == [
@@ -329,8 +329,8 @@ def test_a_result_is_shown_with_its_words(
 def test_a_call_has_a_kind_and_a_title(
     name: str, arguments: dict[str, Any], kind: str, title: str
 ) -> None:
-    assert (kind_of(name), title_of(name, arguments)) == (kind, title)
+    assert (tool_kind(name), call_title(name, arguments)) == (kind, title)
 
 
 def test_most_news_are_no_update() -> None:
-    assert Telling("/").of(TurnStarted()) == []
+    assert UpdateTranslator("/").of(TurnStarted()) == []

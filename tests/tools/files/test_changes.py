@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.tools.files.changes import addition, diff
+from holdfast.tools.files.changes import diff, diff_of_new
 
 LINES = some.lists(some.sampled_from(["a\n", "b\n", "c\n", "\n", "-- x \n", "++ y \n"]))
 
@@ -73,5 +73,5 @@ def test_a_large_change_is_shown_whole_instead_of_compared() -> None:
 
 
 def test_new_text_is_marked_line_by_line() -> None:
-    assert addition(b"a\n\nb") == "+a\n+\n+b\n\\ No newline at end of file"
-    assert addition(b"") == ""
+    assert diff_of_new(b"a\n\nb") == "+a\n+\n+b\n\\ No newline at end of file"
+    assert diff_of_new(b"") == ""

@@ -9,12 +9,12 @@ from holdfast.domain.tools import FsTier
 from holdfast.ports import FileProblem
 from holdfast.process.launcher import Launcher
 from holdfast.tools.files import hard_links as file_hard_links
-from holdfast.tools.files.access import Doorkeeper
-from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.access import FileAccess
+from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.tools import FileSettings, file_tools
 from holdfast.tools.git.status import GitStatus
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.repository_files import HostedFiles
+from holdfast.tools.repository_files import LocalRepositoryFiles
 from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.file_fixture import Workshop, result, told
@@ -106,9 +106,11 @@ async def test_with_too_many_files_to_know_a_file_with_several_names_is_refused(
 async def test_an_agent_beside_us_does_not_read_it_either(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     name = linked(shop, shop.inside / ".env", "node_modules/notes.txt")
-    keeper = Doorkeeper(FileSettings(protected=(str(shop.home),)), ask_kernel())
+    keeper = FileAccess(FileSettings(protected=(str(shop.home),)), probe_kernel())
     processes, launcher = ProcessSettings(environment={}), Launcher()
-    files = HostedFiles(keeper, GitStatus(processes, launcher), TerminalCovers(processes, launcher))
+    files = LocalRepositoryFiles(
+        keeper, GitStatus(processes, launcher), TerminalCovers(processes, launcher)
+    )
     folder = str(shop.inside)
 
     with pytest.raises(FileProblem) as refused:

@@ -177,9 +177,9 @@ async def test_a_folder_that_cannot_be_opened_is_passed_over(
             raise PermissionError(13, "no")
         return kernel.open_folder(root, names, flags)
 
-    from holdfast.tools.files.openat import ask_kernel
+    from holdfast.tools.files.openat import probe_kernel
 
-    kernel = ask_kernel()
+    kernel = probe_kernel()
     shop = Workshop(tmp_path, kernel=kernel._replace(open_folder=opened))
 
     assert await paths(shop, depth=2) == ["a", "c", "c/d.txt"]

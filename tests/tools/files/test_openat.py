@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools.files import openat as kernels
-from holdfast.tools.files.openat import PATH_ONLY, Kernel, ask_kernel, real_path
+from holdfast.tools.files.openat import PATH_ONLY, KernelSupport, probe_kernel, real_path
 from holdfast.tools.files.tools import file_weaknesses
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
-def test_directories_below_are_opened(folder: int, kernel: Kernel, names: list[str]) -> None:
+def test_directories_below_are_opened(folder: int, kernel: KernelSupport, names: list[str]) -> None:
     opened = kernel.open_folder(folder, names, PATH_ONLY)
 
     try:
@@ -38,7 +38,7 @@ def test_directories_below_are_opened(folder: int, kernel: Kernel, names: list[s
 
 @pytest.mark.parametrize("names", [["link"], ["link", "b"], ["a", "out"], ["a", "file"], ["no"]])
 def test_links_files_and_nothing_are_not_opened(
-    folder: int, kernel: Kernel, names: list[str]
+    folder: int, kernel: KernelSupport, names: list[str]
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
 
@@ -50,11 +50,11 @@ def test_links_files_and_nothing_are_not_opened(
 
 def test_the_kernel_refuses_to_leave_a_directory(folder: int) -> None:
     with pytest.raises(OSError, match="Invalid cross-device link"):
-        ask_kernel().open_folder(folder, [".."], PATH_ONLY)
+        probe_kernel().open_folder(folder, [".."], PATH_ONLY)
 
 
 def test_the_kernels_own_files_are_told_from_others(folder: int) -> None:
-    speaks = ask_kernel().speaks
+    speaks = probe_kernel().speaks
     process = os.open("/proc/self", os.O_RDONLY)
 
     assert (speaks(process), speaks(folder)) == (True, False)
@@ -64,7 +64,7 @@ def test_the_kernels_own_files_are_told_from_others(folder: int) -> None:
 
 
 def test_nothing_is_weaker_on_a_recent_linux() -> None:
-    assert file_weaknesses() == ask_kernel().weaknesses == ()
+    assert file_weaknesses() == probe_kernel().weaknesses == ()
 
 
 def test_a_kernel_without_the_call_is_walked_name_by_name(
@@ -72,7 +72,7 @@ def test_a_kernel_without_the_call_is_walked_name_by_name(
 ) -> None:
     monkeypatch.setattr(kernels, "_OPENAT2", 4095)
 
-    asked = ask_kernel()
+    asked = probe_kernel()
 
     assert asked.open_folder is kernels.walk_beneath
     assert asked.weaknesses == ("File scope is walked name by name: the kernel has no openat2.",)
@@ -81,7 +81,7 @@ def test_a_kernel_without_the_call_is_walked_name_by_name(
 def test_another_system_is_walked_name_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "freebsd")
 
-    asked = ask_kernel()
+    asked = probe_kernel()
 
     assert asked.open_folder is kernels.walk_beneath
     assert asked.speaks(0) is False
@@ -93,7 +93,7 @@ def test_where_nothing_names_what_is_open_it_is_said(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "readlink", unmounted)
 
-    assert ask_kernel().weaknesses == (
+    assert probe_kernel().weaknesses == (
         "Real paths cannot be read: protected files are told by name only.",
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import PlannedCall
-from holdfast.process.protected_paths import folded, is_private_key
+from holdfast.process.protected_paths import fold_name, is_private_key
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -279,4 +279,4 @@ def test_only_the_head_of_a_file_tells_a_key() -> None:
     ],
 )
 def test_names_are_compared_as_the_laxest_file_system_would(name: str, compared: str) -> None:
-    assert folded(name) == compared
+    assert fold_name(name) == compared

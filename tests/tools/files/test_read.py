@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
 from holdfast.ports import CallOutcome, PlannedCall
-from holdfast.tools.files.openat import ask_kernel
+from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.read import modified_at
 from tests.tools.file_fixture import Workshop, result, told
 
@@ -164,7 +164,7 @@ async def test_a_name_that_is_too_long_is_no_argument(shop: Workshop) -> None:
 
 async def test_what_the_system_forbids_is_said_without_its_words(shop: Workshop) -> None:
     shop.put("a/b.txt")
-    kernel = ask_kernel()
+    kernel = probe_kernel()
 
     def forbidding(root: int, names: Any, flags: int) -> int:
         raise OSError(5, "secret words of the system")

@@ -7,7 +7,7 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import PlannedCall
-from holdfast.process.protected_paths import RunLater, folded_path, run_later
+from holdfast.process.protected_paths import RunLater, fold_path, run_later
 from holdfast.services.approval_policy import RULES, ApprovalRule
 from tests.tools.file_fixture import Workshop, result
 from tests.tools.files.run_later_paths import ASKING, KINDS, ORDINARY
@@ -39,7 +39,7 @@ def test_there_are_at_least_as_many_kinds_as_were_found() -> None:
     ("kind", "path"), [(kind, path) for kind, paths in KINDS.items() for path in paths]
 )
 def test_every_path_has_its_class(kind: RunLater, path: str) -> None:
-    found = run_later(folded_path(path.split("/")))
+    found = run_later(fold_path(path.split("/")))
 
     assert found is not None
     # A file may be of two classes; then it is of the first.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.tools.files.openat import Kernel
+from holdfast.tools.files.openat import KernelSupport
 from tests.marks import demands
 from tests.tools.file_fixture import CANARY, Workshop, result, told
 
@@ -67,7 +67,7 @@ async def test_relative_paths_are_read_from_the_working_directory(shop: Workshop
     ],
 )
 async def test_what_lies_outside_is_refused_and_not_told_apart(
-    tmp_path: Path, kernel: Kernel, path: str
+    tmp_path: Path, kernel: KernelSupport, path: str
 ) -> None:
     shop = Workshop(tmp_path, kernel=kernel)
     shop.put("a/b/c.txt")
@@ -95,7 +95,9 @@ async def test_an_empty_path_is_no_argument(shop: Workshop) -> None:
     assert told(await shop.plan("read_file", path="")) == ("error", "invalid_arguments")
 
 
-async def test_reading_follows_links_that_stay_inside(tmp_path: Path, kernel: Kernel) -> None:
+async def test_reading_follows_links_that_stay_inside(
+    tmp_path: Path, kernel: KernelSupport
+) -> None:
     shop = Workshop(tmp_path, kernel=kernel)
     shop.put("deep/er/b.txt", "b\n")
     links = {
@@ -118,7 +120,9 @@ async def test_reading_follows_links_that_stay_inside(tmp_path: Path, kernel: Ke
     assert [each["path"] for each in listed["entries"]] == ["folder/er"]
 
 
-async def test_reading_follows_no_link_that_leads_out(tmp_path: Path, kernel: Kernel) -> None:
+async def test_reading_follows_no_link_that_leads_out(
+    tmp_path: Path, kernel: KernelSupport
+) -> None:
     shop = Workshop(tmp_path, kernel=kernel)
     shop.put("a/b.txt")
     links = {
@@ -152,7 +156,7 @@ async def test_links_that_lead_nowhere_are_not_there(shop: Workshop) -> None:
         assert told(await shop.call("read_file", path=path)) == ("error", "not_found"), path
 
 
-async def test_nothing_is_written_through_a_link(tmp_path: Path, kernel: Kernel) -> None:
+async def test_nothing_is_written_through_a_link(tmp_path: Path, kernel: KernelSupport) -> None:
     shop = Workshop(tmp_path, kernel=kernel)
     target = shop.put("real/a.txt", "a\n")
     (shop.inside / "file").symlink_to("real/a.txt")
@@ -303,7 +307,7 @@ async def test_hard_links_say_nothing_where_there_is_no_outside(tmp_path: Path) 
 
 
 async def test_a_directory_that_was_moved_out_while_open_is_outside(
-    tmp_path: Path, kernel: Kernel
+    tmp_path: Path, kernel: KernelSupport
 ) -> None:
     moved = False
 

@@ -12,9 +12,9 @@ import pytest
 from holdfast.process.launcher import Launcher
 from holdfast.tools.git import status as git_status
 from holdfast.tools.git.repository import Repository
-from holdfast.tools.git.status import GitStatus, imprint
+from holdfast.tools.git.status import GitStatus, fingerprint
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def imprint_of(tree: Path, ignored: frozenset[str] = frozenset()) -> bytes | None:
     """Return the imprint of a repository."""
     found = Repository(top=str(tree), git_dir=f"{tree}/.git", common_dir=f"{tree}/.git")
-    return imprint(found, ignored, Event())
+    return fingerprint(found, ignored, Event())
 
 
 class CountingLauncher(Launcher):
@@ -123,7 +123,7 @@ def test_whoever_is_told_to_stop_stops(tree: Path) -> None:
     stop = Event()
     stop.set()
     found = Repository(top=str(tree), git_dir=f"{tree}/.git", common_dir=f"{tree}/.git")
-    assert imprint(found, frozenset(), stop) is None
+    assert fingerprint(found, frozenset(), stop) is None
 
 
 async def test_git_is_asked_once_as_long_as_nothing_happens(tree: Path) -> None:
@@ -184,5 +184,5 @@ async def test_only_some_repositories_are_remembered(
 async def test_what_is_no_repository_is_told(tmp_path: Path) -> None:
     status = GitStatus(ProcessSettings(environment=os.environ), Launcher())
 
-    with pytest.raises(ToolTrouble):
+    with pytest.raises(ToolFailure):
         await status.entries(str(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.errors import Invalid
 from holdfast.tools.mcp.client import McpSettings
-from holdfast.tools.mcp.declarations import StdioServer, read_guest
+from holdfast.tools.mcp.declarations import StdioServer, read_client_server
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.http_hosts import a_place
@@ -67,9 +67,9 @@ async def test_what_is_no_declaration_is_told(tmp_path: Path) -> None:
 def test_a_program_of_a_person_has_the_network_and_stays_confined() -> None:
     entry = {"id": "a", "transport": "stdio", "command": sys.executable}
 
-    server = read_guest(entry)
+    server = read_client_server(entry)
 
     assert isinstance(server, StdioServer)
     assert (server.network, server.confined) == (True, True)
     with pytest.raises(Invalid, match="look at command"):
-        read_guest(entry | {"command": ""})
+        read_client_server(entry | {"command": ""})

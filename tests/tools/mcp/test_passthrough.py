@@ -12,7 +12,7 @@ from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant
 from holdfast.ports import ClientMcpServer, ClientMcpServers
 from holdfast.tools.mcp.client import McpSettings
-from holdfast.tools.mcp.tools import HandedServers
+from holdfast.tools.mcp.tools import PassthroughServers
 from holdfast.tools.process_context import ProcessSettings
 from tests.tools.mcp_servers import with_servers
 
@@ -41,7 +41,7 @@ async def handed(folder: Path, *entries: dict[str, Any], **more: Any) -> ClientM
     settings = McpSettings(
         configured=configured, secret=_secret, processes=ProcessSettings(environment=ours)
     )
-    return await HandedServers(settings).of(with_servers(folder, *entries, **more))
+    return await PassthroughServers(settings).of(with_servers(folder, *entries, **more))
 
 
 def opened(companion: ClientMcpServer) -> dict[str, str]:

@@ -18,11 +18,11 @@ from holdfast.domain.tools import FsTier, Grant, ResultCode
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means
 from holdfast.tools.mcp.client import McpSettings
-from holdfast.tools.mcp.connection import COMPLAINTS_MOST
-from holdfast.tools.mcp.declarations import StdioServer, order_for
+from holdfast.tools.mcp.connection import STDERR_MOST
+from holdfast.tools.mcp.declarations import StdioServer, build_order
 from holdfast.tools.mcp.tools import McpTools
-from holdfast.tools.process_context import ProcessSettings, surroundings_of
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.process_context import ProcessSettings, process_context_of
+from holdfast.tools.tool import ToolFailure
 from tests.tools.http_hosts import code_of
 from tests.tools.mcp_servers import Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.process_fixture import PYTHON, known_means
@@ -176,7 +176,7 @@ def test_the_network_is_granted_or_configured(
     server = StdioServer(id="s", command=PYTHON, **more)
     place = with_servers(world.work, grants=(Grant(domains=domains),))
 
-    reach = order_for(server, place, world.processes).confinement
+    reach = build_order(server, place, world.processes).confinement
 
     assert (reach.has_network, reach.is_jailed) == (network, is_jailed)
     assert reach.hidden == (str(world.home),)
@@ -212,10 +212,10 @@ async def test_protected_paths_hold_for_a_server(world: World) -> None:
     )
     server = StdioServer(id="s", command=PYTHON, args=("-I", "-c", script), cwd="workspace")
     loose = msgspec.structs.replace(server, confined=False)
-    order = order_for(server, place, world.processes)
+    order = build_order(server, place, world.processes)
     finished = await Launcher(known_means()).run(order, time_limit=60)
 
-    assert order_for(loose, place, world.processes).confinement.guard is None
+    assert build_order(loose, place, world.processes).confinement.guard is None
     assert not (world.work / ".envrc").exists()
     if known_means().mounts:
         assert finished.stderr == "refused\n"
@@ -224,7 +224,7 @@ async def test_protected_paths_hold_for_a_server(world: World) -> None:
 async def _last_words(world: World, script: str, *, network: bool) -> str:
     """Run a script as a server and return what it complained about."""
     server = StdioServer(id="s", command=PYTHON, args=("-I", "-c", script), network=network)
-    order = order_for(server, with_servers(world.work, grants=(Grant(),)), world.processes)
+    order = build_order(server, with_servers(world.work, grants=(Grant(),)), world.processes)
     return (await Launcher(known_means()).run(order, time_limit=20)).stderr.strip()
 
 
@@ -236,7 +236,7 @@ def test_a_server_is_told_what_commands_are_told_and_what_is_named(
     server = StdioServer(id="s", command=PYTHON, env_names=names, confined=is_confined)
     place = msgspec.structs.replace(with_servers(world.work), scratch=str(world.scratch))
 
-    known = order_for(server, place, world.processes).environment
+    known = build_order(server, place, world.processes).environment
 
     usual = {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"}
     assert set(known) - usual == {"CI"}
@@ -255,7 +255,7 @@ async def test_a_server_has_a_home_of_its_own_that_nobody_else_in_the_session_re
     one, other = (
         StdioServer(id=id_, command=PYTHON, args=("-I", "-c", LEAVING)) for id_ in ("one", "..")
     )
-    first, second = (order_for(server, place, world.processes) for server in (one, other))
+    first, second = (build_order(server, place, world.processes) for server in (one, other))
     homes = [Path(f"{world.scratch}.servers/of-{id_}") for id_ in ("one", "..")]
 
     said = [
@@ -268,7 +268,7 @@ async def test_a_server_has_a_home_of_its_own_that_nobody_else_in_the_session_re
     assert {home.stat().st_mode & 0o777 for home in homes} == {0o700}
     reached = [set(order.confinement.writable) for order in (first, second)]
     assert [str(home) in reach for home in homes for reach in reached] == [True, False, False, True]
-    commands = surroundings_of(place, world.processes)
+    commands = process_context_of(place, world.processes)
     assert not [root for root in commands.roots if str(homes[0]).startswith(f"{root}/")]
 
 
@@ -286,14 +286,14 @@ def test_a_server_without_a_home_is_not_started(world: World) -> None:
     )
     Path(f"{world.scratch}.servers").write_text("in the way")
 
-    with pytest.raises(ToolTrouble, match="its folder cannot be made"):
-        order_for(StdioServer(id="s", command=PYTHON), place, world.processes)
+    with pytest.raises(ToolFailure, match="its folder cannot be made"):
+        build_order(StdioServer(id="s", command=PYTHON), place, world.processes)
 
 
 def test_a_full_tier_is_no_jail_for_servers_either(world: World) -> None:
     place = with_servers(world.work, grants=(Grant(fs=FsTier.FULL),))
 
-    order = order_for(StdioServer(id="s", command=PYTHON), place, world.processes)
+    order = build_order(StdioServer(id="s", command=PYTHON), place, world.processes)
 
     assert not order.confinement.is_jailed
 
@@ -305,8 +305,8 @@ def test_a_program_of_the_working_folder_is_not_found_by_its_name(world: World) 
     path = f"{world.work}:{os.environ['PATH']}"
     processes = msgspec.structs.replace(world.processes, environment={"PATH": path})
 
-    with pytest.raises(ToolTrouble) as refused:
-        order_for(StdioServer(id="s", command="serve"), with_servers(world.work), processes)
+    with pytest.raises(ToolFailure) as refused:
+        build_order(StdioServer(id="s", command="serve"), with_servers(world.work), processes)
 
     assert (refused.value.code, refused.value.message) == (
         ResultCode.UNAVAILABLE,
@@ -328,7 +328,7 @@ async def test_a_server_runs_nothing_out_of_the_folder_that_a_session_works_in(
     said = {}
     for cwd in (None, "workspace"):
         server = StdioServer(id="s", command=PYTHON, args=args, confined=is_confined, cwd=cwd)
-        order = order_for(server, with_servers(world.work, grants=(Grant(),)), world.processes)
+        order = build_order(server, with_servers(world.work, grants=(Grant(),)), world.processes)
         ended = await Launcher(known_means()).run(order, time_limit=20)
         said[cwd] = "planted" in ended.stderr
 
@@ -343,8 +343,8 @@ def test_a_command_is_not_looked_for_in_the_folder_of_a_session_either(world: Wo
 
     server = StdioServer(id="s", command="./serve")
 
-    with pytest.raises(ToolTrouble):
-        order_for(server, with_servers(world.work), world.processes)
+    with pytest.raises(ToolFailure):
+        build_order(server, with_servers(world.work), world.processes)
 
 
 async def test_a_program_that_is_none_is_told(world: World) -> None:
@@ -378,7 +378,7 @@ async def test_what_a_server_complains_about_is_bounded_and_never_in_its_way(
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"an MCP server ({PYTHON}) complained: first xxx")
     assert said.endswith("xxx last\\u001b")
-    assert len(said) < COMPLAINTS_MOST + 200
+    assert len(said) < STDERR_MOST + 200
 
 
 @WAYS

@@ -20,7 +20,7 @@ from holdfast.ports import CallOutcome, LlmTool, PlannedCall
 from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.tools.web.ssrf import blocked_because
+from holdfast.tools.web.ssrf import blocked_reason
 from tests.marks import demands
 from tests.tools.http_hosts import HOST, asked, chain, code_of, says, serving, settings
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
@@ -649,7 +649,7 @@ async def test_a_server_on_the_web_obeys_the_same_rules(
     async def resolve(_: str, __: int) -> Sequence[str]:
         return (address,)
 
-    tools = McpTools(McpSettings(web=settings(resolve=resolve, judge=blocked_because)))
+    tools = McpTools(McpSettings(web=settings(resolve=resolve, judge=blocked_reason)))
     entry = {"id": "web", "transport": "http", "url": url}
     place = with_servers(tmp_path, entry, grants=(Grant(domains=domains),))
 

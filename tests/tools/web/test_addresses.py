@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tools.web.ssrf import blocked_because, is_loopback
+from holdfast.tools.web.ssrf import blocked_reason, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from holdfast.tools.web.ssrf import blocked_because, is_loopback
     ],
 )
 def test_what_all_the_world_can_reach_is_allowed(address: str) -> None:
-    assert blocked_because(address) is None
+    assert blocked_reason(address) is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_all_the_world_can_reach_is_allowed(address: str) -> None:
     ],
 )
 def test_everything_else_is_blocked(address: str, why: str) -> None:
-    assert blocked_because(address) == why
+    assert blocked_reason(address) == why
 
 
 def test_nothing_that_the_standard_library_calls_private_is_allowed() -> None:
@@ -112,7 +112,7 @@ def test_nothing_that_the_standard_library_calls_private_is_allowed() -> None:
     allowed = [
         address
         for address in (*four, *six)
-        if not address.is_global and blocked_because(str(address)) is None
+        if not address.is_global and blocked_reason(str(address)) is None
     ]
 
     assert allowed == []

@@ -20,7 +20,7 @@ from holdfast.ports import CallOutcome, PlannedCall
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.http_request import web_tools
-from holdfast.tools.web.ssrf import blocked_because
+from holdfast.tools.web.ssrf import blocked_reason
 from tests.marks import demands
 from tests.tools.http_hosts import (
     HOST,
@@ -248,7 +248,7 @@ async def test_one_blocked_address_blocks_the_request_and_nothing_is_sent() -> N
 
     async with serving(says()) as host:
         done = await requested(
-            settings(resolve=resolve, judge=blocked_because),
+            settings(resolve=resolve, judge=blocked_reason),
             granting(f"{HOST}:{host.port}"),
             url=f"https://{HOST}:{host.port}/",
         )

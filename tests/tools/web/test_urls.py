@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.tools import Grant
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 from holdfast.tools.web.ssrf import (
     Url,
     allowed_domains,
@@ -17,7 +17,7 @@ from holdfast.tools.web.ssrf import (
 
 
 def code(text: str) -> str:
-    with pytest.raises(ToolTrouble) as refused:
+    with pytest.raises(ToolFailure) as refused:
         read_url(text)
     return str(refused.value.code)
 
@@ -136,7 +136,7 @@ def test_what_could_be_read_in_two_ways_is_refused(text: str) -> None:
 
 
 def test_somebody_who_puts_a_password_into_a_url_is_told_so() -> None:
-    with pytest.raises(ToolTrouble, match="carries a user name or a password"):
+    with pytest.raises(ToolFailure, match="carries a user name or a password"):
         read_url("https://me:word@example.com/")
 
 
@@ -181,7 +181,7 @@ def test_a_name_of_the_web_is_no_address(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "0x7f.1", "8.8.8.8"])
 def test_no_grant_can_name_an_address(host: str) -> None:
-    with pytest.raises(ToolTrouble) as refused:
+    with pytest.raises(ToolFailure) as refused:
         require_domain(read_url(f"https://{host}/"), [Grant(domains=(host,))])
 
     assert refused.value.code == "address_blocked"
@@ -224,7 +224,7 @@ def test_an_address_of_this_machine_is_known(text: str, expected: str | None) ->
 def test_no_address_that_is_read_hides_another_host(before: str, after: str) -> None:
     try:
         url = read_url(f"https://{before}good.example{after}")
-    except ToolTrouble:
+    except ToolFailure:
         return
 
     # Read again from what would be sent, it is the same; so nobody further on can disagree.

@@ -8,10 +8,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.acp.client.agent_process import AGENT_BOUNDS, Program
+from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
 from holdfast.acp.client.multiplex import SharedProgram
-from holdfast.acp.rpc.redaction import CARELESS
-from holdfast.process.agent_child import Start
+from holdfast.acp.rpc.redaction import NO_REDACTION
+from holdfast.process.agent_child import AgentStart
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means
 from tests.tools.process_fixture import python
@@ -39,12 +39,12 @@ async def main(folder: str, mark: str, how: str) -> None:
     if how == "plain":
         await asyncio.create_subprocess_exec(sys.executable, "-c", source, start_new_session=True)
         await asyncio.sleep(600)
-    start = Start(argv=(sys.executable, "-c", source), folder=folder, environment={})
+    start = AgentStart(argv=(sys.executable, "-c", source), folder=folder, environment={})
     if how == "agent":
-        await Program.spawn(start)
+        await AgentProcess.spawn(start)
         await asyncio.sleep(600)
     if how == "shared":
-        shared = await SharedProgram.spawn(start, f"shared-{mark}", AGENT_BOUNDS, CARELESS)
+        shared = await SharedProgram.spawn(start, f"shared-{mark}", AGENT_LIMITS, NO_REDACTION)
         # Held, because whoever sits in it keeps it.
         seats = [shared.seat(None) for _ in range(3)]
         await asyncio.sleep(600 * len(seats))

@@ -15,25 +15,25 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.acp.rpc.connection import Bounds, Connection
-from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND, Refused, RpcError
-from holdfast.acp.rpc.redaction import CARELESS, Censor
+from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
+from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND, JsonRpcError, RequestRefused
+from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
-from holdfast.process.agent_child import Child, NotStarted, Start, launch
-from holdfast.process.process_table import MARK, boot, is_marked, members
-from holdfast.process.streams import Ring, fill, newest, plain
+from holdfast.process.agent_child import AgentChild, AgentNotStarted, AgentStart, launch
+from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_members, has_mark
+from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
 
 log = logging.getLogger(__name__)
 # `exited` by itself, `ended` by us, the next two because we had to end it for that reason, and
 # `lost` when nobody knows.
 ExitReason: TypeAlias = Literal["exited", "ended", "stdout_closed", "stuck", "lost"]
-COMPLAINTS_MOST: Final = 64 << 10
-COMPLAINTS_SHOWN: Final = 4 << 10
-_LOOK: Final = 0.02
-_GONE_WITHIN: Final = 2.0
+STDERR_MOST: Final = 64 << 10
+STDERR_SHOWN: Final = 4 << 10
+_POLL_SECONDS: Final = 0.02
+_REAP_SECONDS: Final = 2.0
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class StopTimeouts(Struct, frozen=True, kw_only=True):
     """How long a program has, in seconds, at each step of its end."""
 
     farewell: float = 2.0
@@ -45,53 +45,55 @@ class Patience(Struct, frozen=True, kw_only=True):
     last_words: float = 1.0
 
 
-PATIENT: Final = Patience()
+DEFAULT_TIMEOUTS: Final = StopTimeouts()
 # Who has said so much that is no message, and no message yet, is no agent.
-AGENT_BOUNDS: Final = Bounds(noise_lines=100, noise_bytes=1 << 20)
+AGENT_LIMITS: Final = ConnectionLimits(noise_lines=100, noise_bytes=1 << 20)
 
 
-class Program:
+class AgentProcess:
     """A running program. Whoever spawned it has to `end` it, even when it ended by itself."""
 
-    def __init__(self, child: Child, connection: Connection, patience: Patience, mark: str) -> None:
+    def __init__(
+        self, child: AgentChild, connection: AcpConnection, timeouts: StopTimeouts, mark: str
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.birth = child.birth
         self.exited: Future[ProcessExit] = loop.create_future()
         self._child = child
-        self._patience = patience
+        self._timeouts = timeouts
         self._mark = mark
         self._reason: ExitReason = "exited"
-        self._complaints = Ring(COMPLAINTS_MOST)
+        self._stderr = TailBuffer(STDERR_MOST)
         # Read to its end all the time, because who complains into a full pipe hangs.
-        self._hearing = loop.create_task(fill(self._complaints, child.outputs[1]))
+        self._hearing = loop.create_task(fill_tail(self._stderr, child.outputs[1]))
         self._watching = loop.create_task(self._watch())
         self._ending: Task[ProcessExit] | None = None
 
     @classmethod
     async def spawn(
         cls,
-        start: Start,
+        start: AgentStart,
         *,
-        patience: Patience = PATIENT,
-        bounds: Bounds = AGENT_BOUNDS,
+        timeouts: StopTimeouts = DEFAULT_TIMEOUTS,
+        bounds: ConnectionLimits = AGENT_LIMITS,
         on_line: Callable[[bytes], None] | None = None,
-        censor: Censor = CARELESS,
-    ) -> "Program":
+        redactor: LineRedactor = NO_REDACTION,
+    ) -> "AgentProcess":
         """Start a program and return when it runs; raises `NotStarted`."""
         child = await launch(start, is_talked_to=True)
         assert child.stdin is not None  # noqa: S101 — it is talked to
-        connection = Connection(
-            child.outputs[0], child.stdin, bounds=bounds, on_line=on_line, censor=censor
+        connection = AcpConnection(
+            child.outputs[0], child.stdin, bounds=bounds, on_line=on_line, redactor=redactor
         )
-        return cls(child, connection, patience, start.environment.get(MARK, ""))
+        return cls(child, connection, timeouts, start.environment.get(SESSION_VARIABLE, ""))
 
     @property
     def stderr_tail(self) -> str:
         """Return the last 4 KiB it complained, without colours and without secrets."""
-        told = plain(self._complaints.text()).replace("\x00", "\ufffd")
+        stderr_text = strip_escapes(self._stderr.text()).replace("\x00", "\ufffd")
         # Cut last: half a secret is not recognised.
-        return newest(self.connection.censor.text(told), COMPLAINTS_SHOWN)
+        return last_bytes(self.connection.redactor.text(stderr_text), STDERR_SHOWN)
 
     async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> ProcessExit:
         """End it and all that come from it, kindly first; a second call waits for the first.
@@ -116,20 +118,20 @@ class Program:
         return self._ending
 
     async def _end(self, farewell: Callable[[], Awaitable[object]] | None) -> ProcessExit:
-        child, patience = self._child, self._patience
+        child, timeouts = self._child, self._timeouts
         if self._reason == "exited" and not child.exited.done():
             self._reason = "ended"
         if farewell is not None and not child.exited.done():
             with suppress(Exception):
-                async with asyncio.timeout(patience.farewell):
+                async with asyncio.timeout(timeouts.farewell):
                     await farewell()
         self.connection.hang_up()
-        await asyncio.wait([child.exited], timeout=patience.closing)
+        await asyncio.wait([child.exited], timeout=timeouts.closing)
         child.terminate()
-        await asyncio.wait([child.gone], timeout=patience.terminating)
-        await child.quell(patience.killing)
+        await asyncio.wait([child.gone], timeout=timeouts.terminating)
+        await child.kill_all(timeouts.killing)
         # Some say at their end what they had to say all the time.
-        await asyncio.wait([self._hearing], timeout=patience.last_words)
+        await asyncio.wait([self._hearing], timeout=timeouts.last_words)
         await self.connection.aclose()
         child.close()
         await asyncio.wait([self._watching, self._hearing])
@@ -137,26 +139,26 @@ class Program:
         if status is None:
             # Its keeper was killed, and could not tend to who was left.
             await reap(self.birth, self._mark)
-        return exit_of(status, self._reason)
+        return process_exit(status, self._reason)
 
     async def _watch(self) -> None:
         """Tell of the exit, and end a program that lives but cannot be talked to."""
-        child, patience = self._child, self._patience
+        child, timeouts = self._child, self._timeouts
         loop = asyncio.get_running_loop()
         silent = loop.create_task(self.connection.ended())
         either: list[Future[Any]] = [child.exited, silent]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not child.exited.done():
             # Most close their output by going, and are gone the next moment.
-            await asyncio.wait([child.exited], timeout=patience.last_words)
+            await asyncio.wait([child.exited], timeout=timeouts.last_words)
         if not child.exited.done() and self._ending is None:
             self._reason = "stuck" if self.connection.lost == "stuck" else "stdout_closed"
             self._begin_end(None)
         await asyncio.wait([child.exited])
         # Whoever waited for it may have been cancelled, and it with them.
         if not self.exited.done():
-            self.exited.set_result(exit_of(child.exited.result(), self._reason))
-        await self.connection.listen(patience.last_words)
+            self.exited.set_result(process_exit(child.exited.result(), self._reason))
+        await self.connection.listen(timeouts.last_words)
         self.connection.lose("exited")
         await silent
 
@@ -167,31 +169,31 @@ async def reap(birth: ProcessIdentity, mark: str) -> bool:
     `mark` is the value of `HOLDFAST_SESSION_ID`. The group is killed only when its number, start
     and mark prove that it is the same one.
     """
-    if not _is_left(birth, mark):
+    if not _is_left_over(birth, mark):
         return False
     loop = asyncio.get_running_loop()
-    until = loop.time() + _GONE_WITHIN
-    while loop.time() < until and _is_left(birth, mark):
+    until = loop.time() + _REAP_SECONDS
+    while loop.time() < until and _is_left_over(birth, mark):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(birth.group, signal.SIGKILL)
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_SECONDS)
     return True
 
 
-def _is_left(birth: ProcessIdentity, mark: str) -> bool:
+def _is_left_over(birth: ProcessIdentity, mark: str) -> bool:
     """Tell whether somebody of the group proves that it is the one we started.
 
     The program itself may be gone: a group keeps its number until its last one is.
     """
-    if birth.boot != boot() or not birth.started or birth.group <= 1 or not mark:
+    if birth.boot != boot_id() or not birth.started or birth.group <= 1 or not mark:
         return False
-    found = list(members(birth.group))
+    found = list(group_members(birth.group))
     if any(each.pid == birth.pid and each.started != birth.started for each in found):
         return False
-    return any(each.started >= birth.started and is_marked(each.pid, mark) for each in found)
+    return any(each.started >= birth.started and has_mark(each.pid, mark) for each in found)
 
 
-def exit_of(status: int | None, reason: ExitReason) -> ProcessExit:
+def process_exit(status: int | None, reason: ExitReason) -> ProcessExit:
     """Return what a wait status says; without one nobody knows."""
     if status is None:
         return ProcessExit(reason="lost")
@@ -200,11 +202,11 @@ def exit_of(status: int | None, reason: ExitReason) -> ProcessExit:
     return ProcessExit(code=os.WEXITSTATUS(status), reason=reason)
 
 
-AT_ONCE: Final = 16
-OUTPUT_MOST: Final = 1 << 20
+TERMINALS_MOST: Final = 16
+TERMINAL_OUTPUT_MOST: Final = 1 << 20
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class TerminalOutput(Struct, frozen=True, kw_only=True):
     """What a terminal shows: the newest of its output, and how it ended if it did."""
 
     text: str
@@ -215,19 +217,19 @@ class Output(Struct, frozen=True, kw_only=True):
 class _Terminal:
     """One command from its start to its last byte."""
 
-    def __init__(self, child: Child, output_most: int, patience: Patience) -> None:
+    def __init__(self, child: AgentChild, output_most: int, timeouts: StopTimeouts) -> None:
         loop = asyncio.get_running_loop()
         self._child = child
-        self._patience = patience
-        self._ring = Ring(output_most)
-        self._hearing = loop.create_task(fill(self._ring, child.outputs[0]))
+        self._timeouts = timeouts
+        self._ring = TailBuffer(output_most)
+        self._hearing = loop.create_task(fill_tail(self._ring, child.outputs[0]))
         self._living = loop.create_task(self._live())
         self._ending: Task[None] | None = None
 
-    def output(self) -> Output:
+    def output(self) -> TerminalOutput:
         is_over = self._living.done()
         text = self._ring.text(is_over=is_over)
-        return Output(
+        return TerminalOutput(
             text=text.replace("\x00", "\ufffd"),
             truncated=self._ring.is_cut,
             exit=self._living.result() if is_over else None,
@@ -246,14 +248,16 @@ class _Terminal:
     async def _live(self) -> ProcessExit:
         """Wait for the exit; somebody else may hold the output, and is heard a moment longer."""
         await asyncio.wait([self._child.exited])
-        await asyncio.wait([self._hearing], timeout=self._patience.last_words)
-        return exit_of(self._child.exited.result(), "exited" if self._ending is None else "ended")
+        await asyncio.wait([self._hearing], timeout=self._timeouts.last_words)
+        return process_exit(
+            self._child.exited.result(), "exited" if self._ending is None else "ended"
+        )
 
     async def _end(self) -> None:
         child = self._child
         child.terminate()
-        await asyncio.wait([child.gone], timeout=self._patience.terminating)
-        await child.quell(self._patience.killing)
+        await asyncio.wait([child.gone], timeout=self._timeouts.terminating)
+        await child.kill_all(self._timeouts.killing)
         await asyncio.wait([self._living])
         child.close()
         await asyncio.wait([self._hearing])
@@ -262,35 +266,39 @@ class _Terminal:
 class Terminals:
     """The terminals of one session. An id that is not known, or not any more, is `Refused`."""
 
-    def __init__(self, *, patience: Patience = PATIENT) -> None:
-        self._patience = patience
+    def __init__(self, *, timeouts: StopTimeouts = DEFAULT_TIMEOUTS) -> None:
+        self._timeouts = timeouts
         self._open: dict[str, _Terminal] = {}
         self._starting = 0
         self._last = 0
         self._is_closed = False
 
-    async def create(self, start: Start, *, output_most: int | None = None) -> str:
+    async def create(self, start: AgentStart, *, output_most: int | None = None) -> str:
         """Start a command and return its id; the 17th, and one that cannot run, is `Refused`."""
-        if len(self._open) + self._starting >= AT_ONCE:
-            raise _refusal(f"at most {AT_ONCE} terminals at once; release one first")
+        if len(self._open) + self._starting >= TERMINALS_MOST:
+            raise _terminal_error(f"at most {TERMINALS_MOST} terminals at once; release one first")
         self._starting += 1
         try:
             child = await launch(start, is_talked_to=False)
-        except NotStarted as refused:
-            raise _refusal(f"the command cannot be run: {refused.reason}") from None
+        except AgentNotStarted as refused:
+            raise _terminal_error(f"the command cannot be run: {refused.reason}") from None
         finally:
             self._starting -= 1
-        most = OUTPUT_MOST if output_most is None else max(0, min(output_most, OUTPUT_MOST))
-        terminal = _Terminal(child, most, self._patience)
+        most = (
+            TERMINAL_OUTPUT_MOST
+            if output_most is None
+            else max(0, min(output_most, TERMINAL_OUTPUT_MOST))
+        )
+        terminal = _Terminal(child, most, self._timeouts)
         if self._is_closed:
             # Closed while it was started, so nobody else would end it.
             await terminal.end()
-            raise _refusal("the session is ending")
+            raise _terminal_error("the session is ending")
         self._last += 1
         self._open[f"terminal-{self._last}"] = terminal
         return f"terminal-{self._last}"
 
-    def output(self, id: str) -> Output:
+    def output(self, id: str) -> TerminalOutput:
         """Return what it shows now."""
         return self._known(id).output()
 
@@ -317,9 +325,9 @@ class Terminals:
     def _known(self, id: str) -> _Terminal:
         terminal = self._open.get(id)
         if terminal is None:
-            raise Refused(RpcError(NOT_FOUND, "there is no such terminal"))
+            raise RequestRefused(JsonRpcError(NOT_FOUND, "there is no such terminal"))
         return terminal
 
 
-def _refusal(message: str) -> Refused:
-    return Refused(RpcError(INTERNAL_ERROR, message))
+def _terminal_error(message: str) -> RequestRefused:
+    return RequestRefused(JsonRpcError(INTERNAL_ERROR, message))

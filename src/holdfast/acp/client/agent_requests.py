@@ -17,32 +17,32 @@ from msgspec.structs import replace
 from holdfast.acp.client.lenient_json import read_count, read_list, read_object
 from holdfast.acp.client.multiplex import NOT_DECIDED
 from holdfast.acp.client.permissions import (
-    Matter,
-    choices_of,
-    class_of,
+    ApprovalSubject,
+    folder_memory,
     is_allowed,
-    outcome_of,
-    place_of,
+    permission_outcome,
+    read_choices,
+    tool_class_of,
 )
-from holdfast.acp.client.tool_calls import Asked
-from holdfast.acp.client.turn_context import Batch, Posed, Stage
+from holdfast.acp.client.tool_calls import CallRequest
+from holdfast.acp.client.turn_context import Batch, PosedQuestion, TurnContext
 from holdfast.acp.client.unreported_changes import texts_in
-from holdfast.acp.rpc.connection import Lost, Refused
+from holdfast.acp.rpc.connection import ConnectionLost, RequestRefused
 from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     NOT_FOUND,
-    Request,
-    RpcError,
+    JsonRpcError,
+    JsonRpcRequest,
 )
 from holdfast.domain.agent_processes import ProcessExit
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import ResultCode, ToolClass
 from holdfast.ports import COVERED_VARIABLE, CallOutcome, FileProblem, PlannedWrite
-from holdfast.process.agent_child import Start, find
-from holdfast.process.process_table import MARK
+from holdfast.process.agent_child import AgentStart, find_command
+from holdfast.process.process_table import SESSION_VARIABLE
 from holdfast.services.approvals import BY_TIME
 
 log = logging.getLogger(__name__)
@@ -55,124 +55,136 @@ _CODES: Final[Mapping[str, int]] = {
     "not_text": INTERNAL_ERROR,
     "failed": INTERNAL_ERROR,
 }
-_NOT_ALLOWED: Final = RpcError(INTERNAL_ERROR, "the user did not allow this")
+_NOT_ALLOWED: Final = JsonRpcError(INTERNAL_ERROR, "the user did not allow this")
 _DENIED: Final = CallOutcome(
     status=ResultStatus.DENIED,
     error=ToolError(code=ResultCode.REJECTED, message="The user did not allow this."),
 )
-_UNWANTED: Final = CallOutcome(
+_WITHDRAWN: Final = CallOutcome(
     status=ResultStatus.ERROR,
     error=ToolError(code=ResultCode.ABORTED, message="The agent has taken its request back."),
 )
 
 
-async def read(stage: Stage, params: Params) -> dict[str, Any]:
+async def read_file(context: TurnContext, params: Params) -> dict[str, Any]:
     """Return the text of a file, whole or some of its lines."""
-    path = _path(params)
+    path = _path_parameter(params)
     try:
-        content = await stage.files.read(stage.folder, path)
-    except FileProblem as trouble:
-        if trouble.kind == "missing" and stage.options.fs_missing == "empty":
+        content = await context.files.read(context.folder, path)
+    except FileProblem as problem:
+        if problem.kind == "missing" and context.options.fs_missing == "empty":
             return {"content": ""}
-        raise refusal(stage, trouble, path, "fs.read") from None
-    return {"content": _lines(content, params.get("line"), params.get("limit"))}
+        raise path_error(context, problem, path, "fs.read") from None
+    return {"content": _select_lines(content, params.get("line"), params.get("limit"))}
 
 
-async def begin_write(stage: Stage, params: Params) -> tuple[Batch, Coroutine[Any, Any, Any]]:
+async def begin_file_write(
+    context: TurnContext, params: Params
+) -> tuple[Batch, Coroutine[Any, Any, Any]]:
     """Return what is to be written down about a write, and the write itself, to be done then."""
-    path, content = _path(params), params.get("content")
+    path, content = _path_parameter(params), params.get("content")
     if not isinstance(content, str):
-        raise Refused(RpcError(INVALID_PARAMS, "content must be a text"))
-    require_no_secret(stage, path, content)
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "content must be a text"))
+    require_no_secret(context, path, content)
     try:
-        planned = await stage.files.plan(stage.folder, path, content)
-    except FileProblem as trouble:
-        raise refusal(stage, trouble, path, "fs.write") from None
-    told = {"path": path, "before": planned.before, "after": planned.after}
-    asked = stage.translator.act("fs.write_text_file", "edit", told, now=stage.now())
+        planned = await context.files.plan(context.folder, path, content)
+    except FileProblem as problem:
+        raise path_error(context, problem, path, "fs.write") from None
+    details = {"path": path, "before": planned.before, "after": planned.after}
+    asked = context.translator.act("fs.write_text_file", "edit", details, now=context.now())
     batch = tuple(draft for each in asked.batches for draft in each)
-    return batch, _write(stage, asked, planned, content)
+    return batch, _write_file(context, asked, planned, content)
 
 
-async def _write(stage: Stage, asked: Asked, planned: PlannedWrite, content: str) -> dict[str, Any]:
-    matter = Matter(
+async def _write_file(
+    context: TurnContext, asked: CallRequest, planned: PlannedWrite, content: str
+) -> dict[str, Any]:
+    subject = ApprovalSubject(
         tool_class=planned.tool_class,
         shown=planned.question,
         path=planned.path,
         memory=planned.memory,
     )
     # What the agent asked for in its own words was allowed already.
-    before = await _text(stage, planned.path) if stage.licences else ""
-    if not stage.covers_write(planned, before, content):
-        await require_yes(stage, asked, matter)
+    before = await _current_text(context, planned.path) if context.allowed_calls else ""
+    if not context.covers_write(planned, before, content):
+        await require_approval(context, asked, subject)
     try:
-        await stage.files.write(stage.folder, planned, content)
-    except FileProblem as trouble:
-        await end(stage, asked, failed(trouble.message))
-        raise refusal(stage, trouble, planned.path, "fs.write") from None
-    await end(stage, asked, CallOutcome(status=ResultStatus.OK, result={"sha256": planned.after}))
+        await context.files.write(context.folder, planned, content)
+    except FileProblem as problem:
+        await end_act(context, asked, failed_outcome(problem.message))
+        raise path_error(context, problem, planned.path, "fs.write") from None
+    await end_act(
+        context, asked, CallOutcome(status=ResultStatus.OK, result={"sha256": planned.after})
+    )
     return {}
 
 
-async def _text(stage: Stage, path: str) -> str:
+async def _current_text(context: TurnContext, path: str) -> str:
     """Return what is in a file that would be written; nothing if it holds no text."""
     try:
-        return await stage.files.read(stage.folder, path)
+        return await context.files.read(context.folder, path)
     except FileProblem:
         return ""
 
 
-async def require_yes(stage: Stage, asked: Asked, matter: Matter) -> None:
+async def require_approval(
+    context: TurnContext, asked: CallRequest, subject: ApprovalSubject
+) -> None:
     """Have an act allowed; one that is not, or not wanted any more, ends here."""
     try:
-        is_allowed = await stage.permitted(asked, matter)
+        is_allowed = await context.is_permitted(asked, subject)
     except asyncio.CancelledError:
-        await end(stage, asked, _UNWANTED)
+        await end_act(context, asked, _WITHDRAWN)
         raise
     if not is_allowed:
-        await end(stage, asked, _DENIED)
-        raise Refused(_NOT_ALLOWED)
+        await end_act(context, asked, _DENIED)
+        raise RequestRefused(_NOT_ALLOWED)
 
 
-def require_no_secret(stage: Stage, *texts: str) -> None:
+def require_no_secret(context: TurnContext, *texts: str) -> None:
     """Refuse an act with a managed secret: a question shows something else in its place."""
-    if stage.conversation.program.connection.censor.holds(*texts):
-        raise Refused(RpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages"))
+    if context.agent_session.program.connection.redactor.holds(*texts):
+        raise RequestRefused(
+            JsonRpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages")
+        )
 
 
-def failed(message: str) -> CallOutcome:
+def failed_outcome(message: str) -> CallOutcome:
     """Return the end of an act that could not be done."""
     error = ToolError(code=ResultCode.FAILED, message=message)
     return CallOutcome(status=ResultStatus.ERROR, error=error)
 
 
-async def end(stage: Stage, asked: Asked, done: CallOutcome) -> None:
+async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -> None:
     """Write down what came of an act."""
-    batches = stage.translator.acted(asked.id, done, now=stage.now())
-    await stage.outbox.record(tuple(draft for each in batches for draft in each))
+    batches = context.translator.acted(asked.id, done, now=context.now())
+    await context.outbox.record(tuple(draft for each in batches for draft in each))
 
 
-def refusal(stage: Stage, trouble: FileProblem, given: str, surface: str) -> Refused:
+def path_error(
+    context: TurnContext, problem: FileProblem, given: str, surface: str
+) -> RequestRefused:
     """Return the refusal of a path; one that leads out of the repository is a violation."""
-    if trouble.kind == "outside":
+    if problem.kind == "outside":
         fields = {
-            "session_id": stage.start.environment.get("HOLDFAST_SESSION_ID"),
+            "session_id": context.start.environment.get("HOLDFAST_SESSION_ID"),
             "given": given[:4_096],
-            "root": stage.folder,
+            "root": context.folder,
             "surface": surface,
         }
         log.warning("security.path_refused", extra={"fields": fields})
-    return Refused(RpcError(_CODES[trouble.kind], trouble.message))
+    return RequestRefused(JsonRpcError(_CODES[problem.kind], problem.message))
 
 
-def _path(params: Params) -> str:
+def _path_parameter(params: Params) -> str:
     path = params.get("path")
     if not isinstance(path, str) or not path.startswith("/") or "\x00" in path:
-        raise Refused(RpcError(INVALID_PARAMS, "path must be absolute"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "path must be absolute"))
     return path
 
 
-def _lines(content: str, first: object, most: object) -> str:
+def _select_lines(content: str, first: object, most: object) -> str:
     line, limit = read_count(first), read_count(most)
     if line is None and limit is None:
         return content
@@ -186,45 +198,49 @@ _ARGUMENTS_MOST: Final = 4_096
 _SHOWN_MOST: Final = 128 << 10
 
 
-async def begin_create(stage: Stage, params: Params) -> tuple[Batch, Coroutine[Any, Any, Any]]:
+async def begin_terminal(
+    context: TurnContext, params: Params
+) -> tuple[Batch, Coroutine[Any, Any, Any]]:
     """Return what is to be written down about a command, and its start, to be done then."""
-    start = await _start(stage, params)
-    told: dict[str, Any] = {
+    start = await _terminal_start(context, params)
+    details: dict[str, Any] = {
         "command": params["command"],
         "args": list(start.argv[1:]),
         "cwd": start.folder,
     }
     given = _variables(params.get("env"))
-    require_no_secret(stage, params["command"], *start.argv[1:], *given, *given.values())
+    require_no_secret(context, params["command"], *start.argv[1:], *given, *given.values())
     if given:
-        told["env"] = given
+        details["env"] = given
     # Whole or not at all: nobody agrees to what they cannot have seen.
-    if sum(map(len, (*texts_in(told), *given))) > _SHOWN_MOST:
-        raise Refused(RpcError(INVALID_PARAMS, "the command is too long"))
-    asked = stage.translator.act("terminal.create", "execute", told, now=stage.now())
+    if sum(map(len, (*texts_in(details), *given))) > _SHOWN_MOST:
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "the command is too long"))
+    asked = context.translator.act("terminal.create", "execute", details, now=context.now())
     batch = tuple(draft for each in asked.batches for draft in each)
-    return batch, _create(stage, asked, start, read_count(params.get("outputByteLimit")))
+    return batch, _create_terminal(context, asked, start, read_count(params.get("outputByteLimit")))
 
 
-async def _create(stage: Stage, asked: Asked, start: Start, most: int | None) -> dict[str, Any]:
+async def _create_terminal(
+    context: TurnContext, asked: CallRequest, start: AgentStart, most: int | None
+) -> dict[str, Any]:
     command = (asked.arguments["command"], *start.argv[1:])
-    covering = await stage.files.covering(stage.folder)
+    covering = await context.files.covering(context.folder)
     # Where nothing is covered it may write what runs later: that is asked about in every mode.
     tool_class = ToolClass.SENSITIVE_WRITE if covering is None else ToolClass.PROCESS
-    if not stage.covers_command(command, start):
-        await require_yes(stage, asked, Matter(tool_class=tool_class))
+    if not context.covers_command(command, start):
+        await require_approval(context, asked, ApprovalSubject(tool_class=tool_class))
     try:
-        await _require_there(stage, start.folder)
+        await _require_same_folder(context, start.folder)
         start = _covered(start, covering or ())
-        id_ = await stage.conversation.terminals.create(start, output_most=most)
-    except Refused as refused:
-        await end(stage, asked, failed(refused.error.message))
+        id_ = await context.agent_session.terminals.create(start, output_most=most)
+    except RequestRefused as refused:
+        await end_act(context, asked, failed_outcome(refused.error.message))
         raise
-    await end(stage, asked, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
+    await end_act(context, asked, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
 
 
-def _covered(start: Start, covering: tuple[str, ...]) -> Start:
+def _covered(start: AgentStart, covering: tuple[str, ...]) -> AgentStart:
     """Return how a command is started behind covers, if there are any."""
     if not covering:
         return start
@@ -232,76 +248,79 @@ def _covered(start: Start, covering: tuple[str, ...]) -> Start:
     return replace(
         start,
         wrap=(*covering, *start.wrap),
-        environment={**given, MARK: start.environment.get(MARK, "")},
+        environment={**given, SESSION_VARIABLE: start.environment.get(SESSION_VARIABLE, "")},
     )
 
 
-async def _require_there(stage: Stage, folder: str) -> None:
+async def _require_same_folder(context: TurnContext, folder: str) -> None:
     """Refuse a folder that is not any more what was asked about."""
-    if await _real(stage, folder) != folder:
-        trouble = FileProblem("outside", f"{folder} was replaced by a link.")
-        raise refusal(stage, trouble, folder, "terminal")
+    if await _real_path(context, folder) != folder:
+        problem = FileProblem("outside", f"{folder} was replaced by a link.")
+        raise path_error(context, problem, folder, "terminal")
 
 
-async def _real(stage: Stage, folder: str) -> str:
+async def _real_path(context: TurnContext, folder: str) -> str:
     try:
-        return await stage.files.folder(stage.folder, folder)
-    except FileProblem as trouble:
-        raise refusal(stage, trouble, folder, "terminal") from None
+        return await context.files.folder(context.folder, folder)
+    except FileProblem as problem:
+        raise path_error(context, problem, folder, "terminal") from None
 
 
-async def output(stage: Stage, params: Params) -> dict[str, Any]:
+async def terminal_output(context: TurnContext, params: Params) -> dict[str, Any]:
     """Return what a terminal shows."""
-    shown = stage.conversation.terminals.output(_id(params))
+    shown = context.agent_session.terminals.output(_terminal_id(params))
     form: dict[str, Any] = {"output": shown.text, "truncated": shown.truncated}
-    return form if shown.exit is None else form | {"exitStatus": _exit(shown.exit)}
+    return form if shown.exit is None else form | {"exitStatus": _exit_form(shown.exit)}
 
 
-async def wait_for_exit(stage: Stage, params: Params) -> dict[str, Any]:
+async def wait_for_terminal_exit(context: TurnContext, params: Params) -> dict[str, Any]:
     """Return how a command came out, when it has."""
-    return _exit(await stage.conversation.terminals.wait(_id(params)))
+    return _exit_form(await context.agent_session.terminals.wait(_terminal_id(params)))
 
 
-async def kill(stage: Stage, params: Params) -> dict[str, Any]:
+async def kill_terminal(context: TurnContext, params: Params) -> dict[str, Any]:
     """End a command; what it showed stays."""
-    await stage.conversation.terminals.kill(_id(params))
+    await context.agent_session.terminals.kill(_terminal_id(params))
     return {}
 
 
-async def release(stage: Stage, params: Params) -> dict[str, Any]:
+async def release_terminal(context: TurnContext, params: Params) -> dict[str, Any]:
     """End a command and forget it."""
-    await stage.conversation.terminals.release(_id(params))
+    await context.agent_session.terminals.release(_terminal_id(params))
     return {}
 
 
-async def _start(stage: Stage, params: Params) -> Start:
+async def _terminal_start(context: TurnContext, params: Params) -> AgentStart:
     command, words = params.get("command"), read_list(params.get("args"))
     texts = (command, *words)
     is_sound = all(isinstance(word, str) and "\x00" not in word for word in texts)
     if not is_sound or not command or len(words) > _ARGUMENTS_MOST:
-        raise Refused(RpcError(INVALID_PARAMS, "command and args must be texts"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "command and args must be texts"))
     given = params.get("cwd")
-    folder = await _real(stage, given if isinstance(given, str) and given else stage.folder)
-    own, variables = stage.start.environment, _variables(params.get("env"))
+    folder = await _real_path(
+        context, given if isinstance(given, str) and given else context.folder
+    )
+    own, variables = context.start.environment, _variables(params.get("env"))
     return replace(
-        stage.start,
-        argv=(_found(str(command), own), *words),
+        context.start,
+        argv=(_find_command(str(command), own), *words),
         folder=folder,
         is_pinned=True,
         wrap=tuple(
-            _found(word, own) if at == 0 else word for at, word in enumerate(stage.start.wrap)
+            _find_command(word, own) if at == 0 else word
+            for at, word in enumerate(context.start.wrap)
         ),
         # Under our mark in any case: by it those are found whom nobody looks after any more.
-        environment={**own, **variables, MARK: own.get(MARK, "")},
+        environment={**own, **variables, SESSION_VARIABLE: own.get(SESSION_VARIABLE, "")},
     )
 
 
-def _found(command: str, environment: Mapping[str, str]) -> str:
+def _find_command(command: str, environment: Mapping[str, str]) -> str:
     """Return the program that the agent itself would run: a command's own `PATH` chooses none."""
-    found = find(command, environment)
+    found = find_command(command, environment)
     if found is None:
-        raise Refused(
-            RpcError(INTERNAL_ERROR, "the command cannot be run: there is no such program")
+        raise RequestRefused(
+            JsonRpcError(INTERNAL_ERROR, "the command cannot be run: there is no such program")
         )
     return found
 
@@ -311,50 +330,52 @@ def _variables(given: object) -> dict[str, str]:
     for each in map(read_object, read_list(given)):
         name, value = each.get("name"), each.get("value")
         if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name:
-            raise Refused(RpcError(INVALID_PARAMS, "env must be names with values"))
+            raise RequestRefused(JsonRpcError(INVALID_PARAMS, "env must be names with values"))
         found[name] = value
     return found
 
 
-def _id(params: Params) -> str:
+def _terminal_id(params: Params) -> str:
     id_ = params.get("terminalId")
     if not isinstance(id_, str):
-        raise Refused(RpcError(INVALID_PARAMS, "terminalId must be a text"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "terminalId must be a text"))
     return id_
 
 
-def _exit(end: ProcessExit) -> dict[str, Any]:
+def _exit_form(end: ProcessExit) -> dict[str, Any]:
     return {"exitCode": end.code, "signal": None if end.signal is None else str(end.signal)}
 
 
 Work = Coroutine[Any, Any, Any]
-_UNKNOWN: Final = RpcError(METHOD_NOT_FOUND, "there is no such method here")
-_NOT_OURS: Final = RpcError(INVALID_PARAMS, "there is no such session here")
+_UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
+_UNKNOWN_SESSION: Final = JsonRpcError(INVALID_PARAMS, "there is no such session here")
 # Those that change something: written down first, and then done.
-_RECORDED: Final[Mapping[str, Callable[[Stage, Params], Awaitable[tuple[Batch, Work]]]]] = {
-    "fs/write_text_file": begin_write,
-    "terminal/create": begin_create,
+_RECORDED_METHODS: Final[
+    Mapping[str, Callable[[TurnContext, Params], Awaitable[tuple[Batch, Work]]]]
+] = {
+    "fs/write_text_file": begin_file_write,
+    "terminal/create": begin_terminal,
 }
-_PLAIN: Final[Mapping[str, Callable[[Stage, Params], Work]]] = {
-    "fs/read_text_file": read,
-    "terminal/output": output,
-    "terminal/wait_for_exit": wait_for_exit,
-    "terminal/kill": kill,
-    "terminal/release": release,
+_PLAIN_METHODS: Final[Mapping[str, Callable[[TurnContext, Params], Work]]] = {
+    "fs/read_text_file": read_file,
+    "terminal/output": terminal_output,
+    "terminal/wait_for_exit": wait_for_terminal_exit,
+    "terminal/kill": kill_terminal,
+    "terminal/release": release_terminal,
 }
 
 
-class Host:
+class AgentRequestHandler:
     """Answers one program in one turn; every request gets one answer, whatever happens."""
 
-    def __init__(self, stage: Stage, *, has_terminals: bool) -> None:
-        self._stage = stage
-        self._connection = stage.conversation.connection
+    def __init__(self, context: TurnContext, *, has_terminals: bool) -> None:
+        self._context = context
+        self._connection = context.agent_session.connection
         self._has_terminals = has_terminals
         # Requests for a permission that somebody is asked about right now.
-        self._undecided: list[Request] = []
+        self._undecided: list[JsonRpcRequest] = []
 
-    async def take(self, request: Request) -> AsyncGenerator[Batch, None]:
+    async def take(self, request: JsonRpcRequest) -> AsyncGenerator[Batch, None]:
         """Take a request at its place; yield what has to be on disk before it goes on."""
         params = read_object(request.params)
         try:
@@ -362,8 +383,8 @@ class Host:
             if request.method == "session/request_permission":
                 async for batch in self._permission(request, params):
                     yield batch
-            elif request.method in _RECORDED:
-                batch, work = await _RECORDED[request.method](self._stage, params)
+            elif request.method in _RECORDED_METHODS:
+                batch, work = await _RECORDED_METHODS[request.method](self._context, params)
                 try:
                     yield batch
                 except BaseException:
@@ -371,9 +392,11 @@ class Host:
                     raise
                 self._connection.handle(request, work)
             else:
-                self._connection.handle(request, _PLAIN[request.method](self._stage, params))
-        except Refused as refused:
-            with suppress(Lost):
+                self._connection.handle(
+                    request, _PLAIN_METHODS[request.method](self._context, params)
+                )
+        except RequestRefused as refused:
+            with suppress(ConnectionLost):
                 await self._connection.refuse(request, refused.error)
 
     async def hush(self) -> None:
@@ -384,67 +407,75 @@ class Host:
 
     def _require(self, method: str, params: Params) -> None:
         family = method.partition("/")[0]
-        is_known = method in _RECORDED or method in _PLAIN or method == "session/request_permission"
-        is_off = (family == "fs" and not self._stage.options.fs) or (
+        is_known = (
+            method in _RECORDED_METHODS
+            or method in _PLAIN_METHODS
+            or method == "session/request_permission"
+        )
+        is_off = (family == "fs" and not self._context.options.fs) or (
             family == "terminal" and not self._has_terminals
         )
         if not is_known or is_off:
-            raise Refused(_UNKNOWN)
-        if params.get("sessionId") != self._stage.conversation.session:
-            raise Refused(_NOT_OURS)
+            raise RequestRefused(_UNKNOWN_METHOD)
+        if params.get("sessionId") != self._context.agent_session.session:
+            raise RequestRefused(_UNKNOWN_SESSION)
 
-    async def _permission(self, request: Request, params: Params) -> AsyncGenerator[Batch, None]:
-        stage = self._stage
-        choices = choices_of(params.get("options"))
-        asked = stage.translator.asked(params.get("toolCall"), now=stage.now())
+    async def _permission(
+        self, request: JsonRpcRequest, params: Params
+    ) -> AsyncGenerator[Batch, None]:
+        context = self._context
+        choices = read_choices(params.get("options"))
+        asked = context.translator.asked(params.get("toolCall"), now=context.now())
         for batch in asked.batches:
             yield batch
-        matter = await self._matter(asked)
+        subject = await self._subject(asked)
         if choices:
-            posed = await stage.pose(asked, matter, choices)
+            posed = await context.pose(asked, subject, choices)
         else:
-            posed = stage.unanswerable(asked, matter)
+            posed = context.unanswerable(asked, subject)
         if posed.batch:
             yield posed.batch
         if posed.answer is None:
             self._undecided.append(request)
             self._connection.handle(request, self._decision(request, asked, posed))
             return
-        stage.heed(asked, posed.answer, matter.tool_class)
-        with suppress(Lost):
-            await self._connection.answer(request, outcome_of(choices, posed.answer))
+        context.take_answer(asked, posed.answer, subject.tool_class)
+        with suppress(ConnectionLost):
+            await self._connection.answer(request, permission_outcome(choices, posed.answer))
 
-    async def _decision(self, request: Request, asked: Asked, posed: Posed) -> dict[str, Any]:
+    async def _decision(
+        self, request: JsonRpcRequest, asked: CallRequest, posed: PosedQuestion
+    ) -> dict[str, Any]:
         question = posed.question
         try:
-            answer = await self._stage.approver.decision(question)
+            answer = await self._context.approver.decision(question)
         except asyncio.CancelledError:
             # Not wanted any more; otherwise it was answered already, or nobody is there.
             if request in self._undecided:
                 self._undecided.remove(request)
-                await self._stage.withdraw(question)
+                await self._context.withdraw(question)
             raise
         if answer.state is ApprovalState.EXPIRED and answer.answered_by != BY_TIME:
             # The turn has ended, and with it the question; it may be answered so already.
             return dict(NOT_DECIDED)
         if request in self._undecided:
             self._undecided.remove(request)
-        is_yes = self._stage.heed(asked, answer, question.tool_class)
+        is_yes = self._context.take_answer(asked, answer, question.tool_class)
         if is_allowed(answer) and not is_yes:
             # Another request has got this yes, which was for one.
             return dict(NOT_DECIDED)
-        return outcome_of(question.choices, answer)
+        return permission_outcome(question.choices, answer)
 
-    async def _matter(self, asked: Asked) -> Matter:
-        found, paths = class_of(asked.kind), asked.paths
-        folder, files = self._stage.folder, self._stage.files
+    async def _subject(self, asked: CallRequest) -> ApprovalSubject:
+        found, paths = tool_class_of(asked.kind), asked.paths
+        folder, files = self._context.folder, self._context.files
         if found is ToolClass.READ and asked.edits:
             # Whatever it is called, it changes something.
             found = ToolClass.WRITE
         changes = [await files.change(each.path, each.old, each.new) for each in asked.edits]
         if found is not ToolClass.WRITE or not paths:
-            return Matter(tool_class=found, changes=tuple(changes))
+            return ApprovalSubject(tool_class=found, changes=tuple(changes))
         found = await files.class_of(folder, paths)
         # Who lets files be edited has not said that they may go.
-        memory = place_of(paths, folder) if asked.kind == "edit" else None
-        return Matter(tool_class=found, memory=memory, changes=tuple(changes))
+        memory = folder_memory(paths, folder) if asked.kind == "edit" else None
+        return ApprovalSubject(tool_class=found, memory=memory, changes=tuple(changes))

@@ -10,26 +10,26 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.acp.client.agent_process import Program, Terminals
-from holdfast.acp.client.agent_state import STATES, Told, heard
+from holdfast.acp.client.agent_process import AgentProcess, Terminals
+from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_after_update
 from holdfast.acp.client.lenient_json import read_object
 from holdfast.acp.client.multiplex import HOSTED, NOT_DECIDED, Farewell, Seat, Strand
 from holdfast.acp.client.prompt import is_offered
-from holdfast.acp.client.raw_log import RawLines
-from holdfast.acp.rpc.connection import Answered, Connection, Item, Lost
+from holdfast.acp.client.raw_log import RawLog
+from holdfast.acp.rpc.connection import AcpConnection, AnswerMarker, ConnectionLost, Item
 from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    Notification,
-    Request,
-    RpcError,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
 )
 from holdfast.domain.agent_processes import ProcessExit
 
-UPDATES_MOST: Final = 1_000
-LARGEST: Final = 8 << 20
-PATIENCE: Final = 30.0
+EARLY_UPDATES_MOST: Final = 1_000
+EARLY_BYTES_MOST: Final = 8 << 20
+EARLY_SECONDS: Final = 30.0
 
 
 class EarlyUpdates:
@@ -50,14 +50,14 @@ class EarlyUpdates:
             return
         self._kept.append((params, size))
         self._size += size
-        while len(self._kept) > UPDATES_MOST or self._size > LARGEST:
+        while len(self._kept) > EARLY_UPDATES_MOST or self._size > EARLY_BYTES_MOST:
             self._size -= self._kept.popleft()[1]
             self.dropped += 1
 
     def claim(self, session_id: str, *, now: float) -> list[Any]:
         """Return what was said of a conversation that has its name now; the rest waits on."""
         self.pass_to(now)
-        self._until = now + PATIENCE
+        self._until = now + EARLY_SECONDS
         waiting, self._kept = self._kept, deque()
         claimed = []
         for params, size in waiting:
@@ -79,26 +79,26 @@ class EarlyUpdates:
 
 log = logging.getLogger(__name__)
 # Done as they are asked for: a secret in a file that we write is what somebody wants there.
-LITERAL: Final = HOSTED - {"session/request_permission"}
+LITERAL_METHODS: Final = HOSTED - {"session/request_permission"}
 
 
-class Conversation:
+class AgentConversation:
     """One program and what it has told; `session` is its own name for the conversation."""
 
     def __init__(
         self,
-        program: Program,
-        told: Told,
-        raw: RawLines | None = None,
+        program: AgentProcess,
+        agent_state: AgentState,
+        raw: RawLog | None = None,
         seat: Seat | None = None,
     ) -> None:
         """`raw` keeps all that the program says; `seat` is a place among others who share it."""
         self.program = program
         self.raw = raw
         self.seat = seat
-        self.connection: Connection | Strand = seat.strand if seat else program.connection
+        self.connection: AcpConnection | Strand = seat.strand if seat else program.connection
         self._session: str | None = None
-        self.told = told
+        self.agent_state = agent_state
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
         # What became of nothing, by why.
@@ -148,10 +148,10 @@ class Conversation:
         async with asyncio.timeout(within):
             answer = await self.connection.begin(method, params)
             async for item in self.connection.incoming():
-                if isinstance(item, Answered) and item.future is answer:
+                if isinstance(item, AnswerMarker) and item.future is answer:
                     return answer.result()
                 await self.aside(item)
-        raise Lost("ended")
+        raise ConnectionLost("ended")
 
     async def attend(self) -> bool:
         """Take in one thing that is said between turns; `False` when nothing will be any more."""
@@ -162,9 +162,9 @@ class Conversation:
 
     async def aside(self, item: Item) -> None:
         """Take in what is said while no prompt is in flight."""
-        if isinstance(item, Request):
+        if isinstance(item, JsonRpcRequest):
             await self._refuse(item)
-        elif isinstance(item, Notification) and item.method == "session/update":
+        elif isinstance(item, JsonRpcNotification) and item.method == "session/update":
             self.hear(item.params, size=item.size)
         else:
             self.passed_over[type(item).__name__.lower()] += 1
@@ -187,31 +187,33 @@ class Conversation:
         self._early.pass_to(_now())
         update = read_object(found.get("update"))
         kind = update.get("sessionUpdate")
-        if isinstance(kind, str) and kind in STATES:
-            self.told = heard(self.told, update)
+        if isinstance(kind, str) and kind in STATE_UPDATES:
+            self.agent_state = state_after_update(self.agent_state, update)
         else:
             self.passed_over["replayed"] += 1
 
-    async def _refuse(self, request: Request) -> None:
+    async def _refuse(self, request: JsonRpcRequest) -> None:
         """Answer what is asked while no turn runs: nobody could be asked about it."""
         if request.method not in HOSTED:
-            error = RpcError(METHOD_NOT_FOUND, "there is no such method here")
+            error = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
         elif read_object(request.params).get("sessionId") != self.session:
-            error = RpcError(INVALID_PARAMS, "there is no such session here")
+            error = JsonRpcError(INVALID_PARAMS, "there is no such session here")
         elif request.method == "session/request_permission":
             await self._quietly(request, NOT_DECIDED)
             return
         else:
-            error = RpcError(INTERNAL_ERROR, "no turn is running")
+            error = JsonRpcError(INTERNAL_ERROR, "no turn is running")
         await self._quietly(request, error)
 
-    async def _quietly(self, request: Request, answer: RpcError | Mapping[str, Any]) -> None:
+    async def _quietly(
+        self, request: JsonRpcRequest, answer: JsonRpcError | Mapping[str, Any]
+    ) -> None:
         try:
-            if isinstance(answer, RpcError):
+            if isinstance(answer, JsonRpcError):
                 await self.connection.refuse(request, answer)
             else:
                 await self.connection.answer(request, answer)
-        except Lost:
+        except ConnectionLost:
             # Seen by whoever waits for the program's end.
             log.debug("an answer found nobody")
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.client.content import bounded
+from holdfast.acp.client.content import limit_value
 from holdfast.acp.client.lenient_json import (
     read_count,
     read_list,
@@ -16,7 +16,7 @@ from holdfast.acp.client.lenient_json import (
     read_text,
     read_word,
 )
-from holdfast.acp.client.usage import cost_of
+from holdfast.acp.client.usage import read_cost
 
 _AGENT_LARGEST: Final = 4 << 10
 _CAPABILITIES_LARGEST: Final = 32 << 10
@@ -25,37 +25,37 @@ _FIELDS_MOST: Final = 200
 _ITEMS_MOST: Final = 500
 
 
-def introduction_of(result: object) -> dict[str, Any]:
+def parse_initialize(result: object) -> dict[str, Any]:
     """Return what a reply to `initialize` says, as far as it is of use here and not too large."""
     said = read_object(result)
     return {
         "protocolVersion": said.get("protocolVersion"),
-        "agentInfo": _fitting(said.get("agentInfo"), _AGENT_LARGEST),
-        "agentCapabilities": _fitting(said.get("agentCapabilities"), _CAPABILITIES_LARGEST),
-        "authMethods": fitting_list(said.get("authMethods"), _METHODS_LARGEST),
+        "agentInfo": _limit_object(said.get("agentInfo"), _AGENT_LARGEST),
+        "agentCapabilities": _limit_object(said.get("agentCapabilities"), _CAPABILITIES_LARGEST),
+        "authMethods": limit_list(said.get("authMethods"), _METHODS_LARGEST),
     }
 
 
-def fitting_list(value: object, largest: int) -> tuple[dict[str, Any], ...]:
+def limit_list(value: object, largest: int) -> tuple[dict[str, Any], ...]:
     """Return the objects of a list that fit into so many bytes together; too large ones do not."""
     found: list[dict[str, Any]] = []
     for each in read_list(value)[:_ITEMS_MOST]:
-        kept = bounded(each, largest) if isinstance(each, dict) else None
+        kept = limit_value(each, largest) if isinstance(each, dict) else None
         if isinstance(kept, dict):
             found.append(kept)
-            largest -= _size(kept)
+            largest -= _encoded_size(kept)
     return tuple(found)
 
 
-def _fitting(value: object, largest: int) -> dict[str, Any]:
+def _limit_object(value: object, largest: int) -> dict[str, Any]:
     """Return the fields of an object that fit into so many bytes; none takes more than half."""
     found = read_object(value)
     kept: dict[str, Any] = {}
     room = largest
     # What is somebody's own comes last: nobody here asks for it.
-    for name in sorted(found, key=_is_own)[:_FIELDS_MOST]:
-        each = bounded(found[name], min(room, largest // 2))
-        size = _size({name: each})
+    for name in sorted(found, key=_is_extension)[:_FIELDS_MOST]:
+        each = limit_value(found[name], min(room, largest // 2))
+        size = _encoded_size({name: each})
         # What is a text now and was none has been cut, and says nothing any more.
         if isinstance(each, type(found[name])) and size <= room:
             kept[name] = each
@@ -63,19 +63,19 @@ def _fitting(value: object, largest: int) -> dict[str, Any]:
     return kept
 
 
-def _is_own(name: str) -> bool:
+def _is_extension(name: str) -> bool:
     return name.startswith("_")
 
 
-def _size(value: Mapping[str, Any]) -> int:
+def _encoded_size(value: Mapping[str, Any]) -> int:
     return len(msgspec.json.encode(value))
 
 
-_LARGEST: Final = 256 << 10
+_LIST_LARGEST: Final = 256 << 10
 _TITLE_LONGEST: Final = 1_000
 
 
-class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AgentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a program has told so far; lists are kept as the program words them.
 
     `used` and `size` are tokens of the model's window, `cost` is a sum since the conversation
@@ -104,72 +104,72 @@ class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
-def told_from(kept: Mapping[str, Any]) -> Told:
+def restore_state(kept: Mapping[str, Any]) -> AgentState:
     """Return what was kept; what does not fit any more was never told."""
     try:
         return msgspec.convert(
-            {each: kept[each] for each in Told.__struct_fields__ if each in kept}, Told
+            {each: kept[each] for each in AgentState.__struct_fields__ if each in kept}, AgentState
         )
     except msgspec.ValidationError:
-        return Told()
+        return AgentState()
 
 
-def opened(told: Told, result: object) -> Told:
+def state_after_setup(state: AgentState, result: object) -> AgentState:
     """Return what is told after the reply to `session/new`, `resume` or `load`."""
     found = read_object(result)
     modes, models = read_object(found.get("modes")), read_object(found.get("models"))
     if modes:
-        mode = read_name(modes.get("currentModeId")) or told.mode
-        told = replace(told, mode=mode, modes=_list(modes.get("availableModes")))
+        mode = read_name(modes.get("currentModeId")) or state.mode
+        state = replace(state, mode=mode, modes=_limited_list(modes.get("availableModes")))
     if models:
         model = read_name(models.get("currentModelId"))
-        told = replace(told, model=model, models=_list(models.get("availableModels")))
+        state = replace(state, model=model, models=_limited_list(models.get("availableModels")))
     if isinstance(found.get("configOptions"), list):
-        told = replace(told, options=_list(found["configOptions"]))
-    return told
+        state = replace(state, options=_limited_list(found["configOptions"]))
+    return state
 
 
-def heard(told: Told, update: Mapping[str, Any]) -> Told:
+def state_after_update(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     """Return what is told after an update; the same object if the update tells nothing of it."""
     kind = update.get("sessionUpdate")
-    hear = STATES.get(kind) if isinstance(kind, str) else None
-    changed = hear(told, update) if hear else told
-    return told if changed == told else changed
+    hear = STATE_UPDATES.get(kind) if isinstance(kind, str) else None
+    changed = hear(state, update) if hear else state
+    return state if changed == state else changed
 
 
-def _commands(told: Told, update: Mapping[str, Any]) -> Told:
-    return replace(told, commands=_list(update.get("availableCommands")))
+def _commands(state: AgentState, update: Mapping[str, Any]) -> AgentState:
+    return replace(state, commands=_limited_list(update.get("availableCommands")))
 
 
-def _mode(told: Told, update: Mapping[str, Any]) -> Told:
+def _mode(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     mode = read_name(update.get("currentModeId")) or read_name(update.get("modeId"))
-    return replace(told, mode=mode) if mode else told
+    return replace(state, mode=mode) if mode else state
 
 
-def _options(told: Told, update: Mapping[str, Any]) -> Told:
-    return replace(told, options=_list(update.get("configOptions")))
+def _options(state: AgentState, update: Mapping[str, Any]) -> AgentState:
+    return replace(state, options=_limited_list(update.get("configOptions")))
 
 
-def _usage(told: Told, update: Mapping[str, Any]) -> Told:
+def _usage(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     used, size = read_count(update.get("used")), read_count(update.get("size"))
-    told = replace(
-        told,
-        used=told.used if used is None else used,
-        size=told.size if size is None else size,
+    state = replace(
+        state,
+        used=state.used if used is None else used,
+        size=state.size if size is None else size,
     )
-    cost = cost_of(update)
-    return replace(told, cost=cost[0], currency=read_word(cost[1], longest=16)) if cost else told
+    cost = read_cost(update)
+    return replace(state, cost=cost[0], currency=read_word(cost[1], longest=16)) if cost else state
 
 
-def _info(told: Told, update: Mapping[str, Any]) -> Told:
+def _info(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     if "title" not in update:
-        return told
+        return state
     # Null takes a title back; what is no text at all says nothing.
     title = "" if update["title"] is None else read_text(update["title"], longest=_TITLE_LONGEST)
-    return told if title is None else replace(told, title=title)
+    return state if title is None else replace(state, title=title)
 
 
-STATES: Final[Mapping[str, Callable[[Told, Mapping[str, Any]], Told]]] = {
+STATE_UPDATES: Final[Mapping[str, Callable[[AgentState, Mapping[str, Any]], AgentState]]] = {
     "available_commands_update": _commands,
     "current_mode_update": _mode,
     "config_option_update": _options,
@@ -178,6 +178,6 @@ STATES: Final[Mapping[str, Callable[[Told, Mapping[str, Any]], Told]]] = {
 }
 
 
-def _list(value: object) -> tuple[dict[str, Any], ...]:
+def _limited_list(value: object) -> tuple[dict[str, Any], ...]:
     """Return the objects of a list; of one that is far too long, nothing but its beginning."""
-    return fitting_list(value, _LARGEST)
+    return limit_list(value, _LIST_LARGEST)

@@ -21,19 +21,19 @@ _SAME: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def bounded(value: Any, largest: int = RESULT_LARGEST) -> Any:
+def limit_value(value: Any, largest: int = RESULT_LARGEST) -> Any:
     """Return a value as a row can hold it; one that is too large becomes a text that is cut."""
     if isinstance(value, str):
-        return cut(storable(value), largest)
-    encoded = _encoded(value)
+        return truncate(storable(value), largest)
+    encoded = _encode(value)
     # Seen by its length first: what is cut anyway need not be looked through.
     if encoded is None or (len(encoded) <= largest and not _is_clean(encoded)):
-        value = _rebuilt(value, 0)
+        value = _rebuild(value, 0)
         encoded = msgspec.json.encode(value)
-    return value if len(encoded) <= largest else cut(encoded.decode(), largest)
+    return value if len(encoded) <= largest else truncate(encoded.decode(), largest)
 
 
-def cut(text: str, largest: int) -> str:
+def truncate(text: str, largest: int) -> str:
     """Return a text of so many bytes at most, with a mark where it was cut."""
     # Characters first: most texts are short, and need not be encoded to see it.
     if 4 * len(text) <= largest:
@@ -45,7 +45,7 @@ def cut(text: str, largest: int) -> str:
     return f"{head}\n[… {len(encoded) - len(head.encode())} bytes cut]"
 
 
-def _encoded(value: Any) -> bytes | None:
+def _encode(value: Any) -> bytes | None:
     try:
         return msgspec.json.encode(value)
     except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
@@ -70,16 +70,16 @@ def _depth_fits(encoded: bytes) -> bool:
     return not brackets
 
 
-def _rebuilt(value: Any, depth: int) -> Any:
+def _rebuild(value: Any, depth: int) -> Any:
     if depth > DEEPEST:
         return "[nested too deeply]"
     match value:
         case str():
             return storable(value)
         case dict():
-            return {storable(key): _rebuilt(each, depth + 1) for key, each in value.items()}
+            return {storable(key): _rebuild(each, depth + 1) for key, each in value.items()}
         case list():
-            return [_rebuilt(each, depth + 1) for each in value]
+            return [_rebuild(each, depth + 1) for each in value]
         case _:
             return value
 
@@ -88,21 +88,21 @@ _MIME_LONGEST: Final = 255
 _NAME_LONGEST: Final = 255
 
 
-class Content(Struct, frozen=True, kw_only=True):
+class MediaContent(Struct, frozen=True, kw_only=True):
     """Bytes that have to be on the session's shelf before the row that names them is written."""
 
     content: bytes
     mime_type: str
 
 
-class Picture(Struct, frozen=True, kw_only=True):
+class MediaBlock(Struct, frozen=True, kw_only=True):
     """A medium as a row names it, and its bytes."""
 
     media: Media
-    content: Content
+    content: MediaContent
 
 
-def shown(block: object) -> str | Picture | None:
+def read_block(block: object) -> str | MediaBlock | None:
     """Return what a content block shows: words or a medium; nothing if nobody can tell."""
     found = read_object(block)
     match found.get("type"):
@@ -110,9 +110,9 @@ def shown(block: object) -> str | Picture | None:
             text = found.get("text")
             return text if isinstance(text, str) else None
         case "image" | "audio" as kind:
-            return _picture(found.get("data"), found.get("mimeType"), kind)
+            return _media_block(found.get("data"), found.get("mimeType"), kind)
         case "resource":
-            return _resource(read_object(found.get("resource")))
+            return _resource_block(read_object(found.get("resource")))
         case "resource_link":
             uri = read_word(found.get("uri"), longest=4_096)
             return f"[{read_word(found.get('name')) or uri}]({uri})" if uri else None
@@ -120,33 +120,33 @@ def shown(block: object) -> str | Picture | None:
             return None
 
 
-def _resource(resource: Mapping[str, Any]) -> str | Picture | None:
+def _resource_block(resource: Mapping[str, Any]) -> str | MediaBlock | None:
     uri = read_word(resource.get("uri"), longest=4_096) or ""
     name = uri.rstrip("/").rpartition("/")[2][:_NAME_LONGEST] or None
     text = resource.get("text")
     if isinstance(text, str):
         mime_type = _mime_type(resource.get("mimeType"), "text/plain")
-        return _named(storable(text).encode(), mime_type, name)
-    return _picture(resource.get("blob"), resource.get("mimeType"), "resource", name)
+        return _named_media(storable(text).encode(), mime_type, name)
+    return _media_block(resource.get("blob"), resource.get("mimeType"), "resource", name)
 
 
-def _picture(
+def _media_block(
     data: object, mime_type: object, kind: str, name: str | None = None
-) -> str | Picture | None:
-    content = _decoded(data)
+) -> str | MediaBlock | None:
+    content = _decode(data)
     if content is None:
         # In words, so that a reader knows there was something.
         return f"[{kind} that cannot be read]"
-    return _named(content, _mime_type(mime_type, "application/octet-stream"), name)
+    return _named_media(content, _mime_type(mime_type, "application/octet-stream"), name)
 
 
-def _named(content: bytes, mime_type: str, name: str | None) -> Picture | None:
+def _named_media(content: bytes, mime_type: str, name: str | None) -> MediaBlock | None:
     if not content:
         return None
     media = Media(
         mime_type=mime_type, ref=media_handle(content), name=name, byte_length=len(content)
     )
-    return Picture(media=media, content=Content(content=content, mime_type=mime_type))
+    return MediaBlock(media=media, content=MediaContent(content=content, mime_type=mime_type))
 
 
 def _mime_type(value: object, otherwise: str) -> str:
@@ -154,7 +154,7 @@ def _mime_type(value: object, otherwise: str) -> str:
     return found.strip().lower() if found else otherwise
 
 
-def _decoded(data: object) -> bytes | None:
+def _decode(data: object) -> bytes | None:
     if not isinstance(data, str):
         return None
     try:
@@ -163,26 +163,26 @@ def _decoded(data: object) -> bytes | None:
         return None
 
 
-class Produce(Struct, frozen=True, kw_only=True):
+class ToolCallContent(Struct, frozen=True, kw_only=True):
     """What a call gave back, apart from the program's raw output; `pictures` are still to keep."""
 
     text: str | None = None
     diffs: tuple[dict[str, Any], ...] = ()
     terminals: tuple[str, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[MediaBlock, ...] = ()
 
 
-def produce_of(content: object) -> Produce:
+def read_call_content(content: object) -> ToolCallContent:
     """Return what the content of a call holds; what nobody can read is passed over."""
     texts: list[str] = []
     diffs: list[dict[str, Any]] = []
     terminals: list[str] = []
-    pictures: list[Picture] = []
+    pictures: list[MediaBlock] = []
     for item in map(read_object, read_list(content)):
         match item.get("type"):
             case "content":
-                seen = shown(item.get("content"))
-                if isinstance(seen, Picture):
+                seen = read_block(item.get("content"))
+                if isinstance(seen, MediaBlock):
                     pictures.append(seen)
                 elif seen:
                     texts.append(storable(seen))
@@ -192,7 +192,7 @@ def produce_of(content: object) -> Produce:
                 terminals.extend(filter(None, [read_word(item.get("terminalId"))]))
             case _:
                 pass
-    return Produce(
+    return ToolCallContent(
         text="\n".join(texts) if texts else None,
         diffs=tuple(diffs),
         terminals=tuple(terminals),
@@ -200,7 +200,7 @@ def produce_of(content: object) -> Produce:
     )
 
 
-class Edit(Struct, frozen=True, kw_only=True):
+class FileEdit(Struct, frozen=True, kw_only=True):
     """A change of a file as a program shows it: of the whole text, or of a piece of it.
 
     Without an old text there was none before.
@@ -211,18 +211,18 @@ class Edit(Struct, frozen=True, kw_only=True):
     new: str
 
 
-def edits_of(content: object) -> tuple[Edit, ...]:
+def read_edits(content: object) -> tuple[FileEdit, ...]:
     """Return the changes that the content of a call shows; one without a path or text is none."""
     found = []
     for item in map(read_object, read_list(content)):
         path, new, old = item.get("path"), item.get("newText"), item.get("oldText")
         if item.get("type") == "diff" and isinstance(path, str) and isinstance(new, str):
             before = storable(old) if isinstance(old, str) else None
-            found.append(Edit(path=storable(path), old=before, new=storable(new)))
+            found.append(FileEdit(path=storable(path), old=before, new=storable(new)))
     return tuple(found)
 
 
-def result_of(raw_output: Any, produce: Produce) -> Any:
+def call_result(raw_output: Any, produce: ToolCallContent) -> Any:
     """Return the result of a call, not larger than a row may be.
 
     The raw output, or else the words; beside them what has a form of its own.
@@ -233,8 +233,8 @@ def result_of(raw_output: Any, produce: Produce) -> Any:
         for each in (picture.media for picture in produce.pictures)
     ]
     beside = {"diffs": list(produce.diffs), "terminals": list(produce.terminals), "media": media}
-    told = {name: found for name, found in beside.items() if found}
-    return bounded({"output": output, **told} if told else output)
+    extra = {name: found for name, found in beside.items() if found}
+    return limit_value({"output": output, **extra} if extra else output)
 
 
 def _diff(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,25 +12,25 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_command import Yard, start_of
-from holdfast.acp.client.agent_process import AGENT_BOUNDS, Program
-from holdfast.acp.client.agent_session import LITERAL, Conversation
-from holdfast.acp.client.agent_state import Told, told_from
+from holdfast.acp.client.agent_command import StartSettings, build_start
+from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
+from holdfast.acp.client.agent_session import LITERAL_METHODS, AgentConversation
+from holdfast.acp.client.agent_state import AgentState, restore_state
 from holdfast.acp.client.multiplex import SharedProgram, Shares, share_key
-from holdfast.acp.client.process_registry import Fleet, Slip
-from holdfast.acp.client.raw_log import RawLines, Scribe
+from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
+from holdfast.acp.client.raw_log import RawLog, RawLogWriter
 from holdfast.acp.client.session_setup import (
-    NotReady,
-    Rung,
+    AgentNotReady,
     SessionSetup,
+    SetupMethod,
     apply_options,
-    climb,
-    introduce,
-    left_out,
-    told_of,
+    initialize,
+    open_session,
+    server_notices,
+    unsupported_servers,
 )
-from holdfast.acp.rpc.connection import Bounds, Lost
-from holdfast.acp.rpc.redaction import Censor
+from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
+from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import (
     ALIVE,
     ProcessExit,
@@ -50,119 +50,131 @@ from holdfast.ports import (
     McpServerSource,
     TurnInput,
 )
-from holdfast.process.agent_child import NotStarted, Start
+from holdfast.process.agent_child import AgentNotStarted, AgentStart
 
 log = logging.getLogger(__name__)
 
 
-class Gangway:
+class ProcessStarter:
     """Starts programs and joins those that are shared."""
 
-    def __init__(self, shares: Shares, yard: Yard, scribe: Scribe | None, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        shares: Shares,
+        start_settings: StartSettings,
+        scribe: RawLogWriter | None,
+        bounds: ConnectionLimits,
+    ) -> None:
         self._shares = shares
-        self._yard = yard
-        self._scribe = scribe
+        self._start_settings = start_settings
+        self._writer = scribe
         self._bounds = bounds
 
-    async def met(
-        self, slip: Slip, turn: TurnInput, wish: SessionSetup, told: Told
-    ) -> Conversation:
+    async def connect(
+        self, slot: AgentSlot, turn: TurnInput, setup: SessionSetup, agent_state: AgentState
+    ) -> AgentConversation:
         """Return the conversation with a program that was introduced; `told` is what it told."""
-        if slip.start is None:
-            raise NotReady(unavailable("Nobody said how the program is started."))
-        capabilities = capabilities_of(turn)
+        if slot.start is None:
+            raise AgentNotReady(unavailable_error("Nobody said how the program is started."))
+        capabilities = client_capabilities(turn)
         if not program_options(turn).share:
-            conversation = await self._alone(slip, slip.start, turn, told)
-            await introduce(conversation, capabilities, wish)
-            return conversation
-        key = share_key(turn, slip.process_slot.owner, slip.start, capabilities)
+            agent_session = await self._alone(slot, slot.start, turn, agent_state)
+            await initialize(agent_session, capabilities, setup)
+            return agent_session
+        key = share_key(turn, slot.process_slot.owner, slot.start, capabilities)
         # Held until it is introduced: of several who come at once one starts it.
         async with self._shares.lock(key):
             shared = self._shares.find(key)
             if shared is not None:
-                return await self._joined(slip, shared, turn, told)
-            shared = await self._launched(slip, slip.start)
-            conversation = await self._seated(slip, shared, turn, told)
-            await introduce(conversation, capabilities, wish)
-            shared.introduction = conversation.introduction
+                return await self._joined(slot, shared, turn, agent_state)
+            shared = await self._launched(slot, slot.start)
+            agent_session = await self._join_as(slot, shared, turn, agent_state)
+            await initialize(agent_session, capabilities, setup)
+            shared.introduction = agent_session.introduction
             self._shares.add(key, shared)
-        return conversation
+        return agent_session
 
-    async def _alone(self, slip: Slip, start: Start, turn: TurnInput, told: Told) -> Conversation:
+    async def _alone(
+        self, slot: AgentSlot, start: AgentStart, turn: TurnInput, agent_state: AgentState
+    ) -> AgentConversation:
         """Start a program for one session."""
-        raw = self._raw(slip)
+        raw = self._raw(slot)
         try:
-            program = await Program.spawn(
+            program = await AgentProcess.spawn(
                 start,
                 bounds=self._bounds,
                 on_line=raw.add if raw is not None else None,
-                censor=self._censor(),
+                redactor=self._redactor(),
             )
         except BaseException as failed:
             if raw is not None:
                 await raw.aclose()
-            if not isinstance(failed, NotStarted):
+            if not isinstance(failed, AgentNotStarted):
                 raise
-            raise _not_started(failed) from None
-        conversation = slip.conversation = Conversation(program, told, raw)
-        await _noted(slip, turn, program, "agent.spawned")
-        return conversation
+            raise _start_error(failed) from None
+        agent_session = slot.agent_session = AgentConversation(program, agent_state, raw)
+        await _record_process(slot, turn, program, "agent.spawned")
+        return agent_session
 
-    async def _launched(self, slip: Slip, start: Start) -> SharedProgram:
+    async def _launched(self, slot: AgentSlot, start: AgentStart) -> SharedProgram:
         """Start a program that others may join."""
-        mark = f"shared-{slip.process_slot.session}"
+        mark = f"shared-{slot.process_slot.session}"
         try:
-            return await SharedProgram.spawn(start, mark, self._bounds, self._censor())
-        except NotStarted as failed:
-            raise _not_started(failed) from None
+            return await SharedProgram.spawn(start, mark, self._bounds, self._redactor())
+        except AgentNotStarted as failed:
+            raise _start_error(failed) from None
 
     async def _joined(
-        self, slip: Slip, shared: SharedProgram, turn: TurnInput, told: Told
-    ) -> Conversation:
+        self, slot: AgentSlot, shared: SharedProgram, turn: TurnInput, agent_state: AgentState
+    ) -> AgentConversation:
         """Take a place in a program that was started for somebody else."""
-        conversation = await self._seated(slip, shared, turn, told, is_joined=True)
-        conversation.introduction = shared.introduction
-        conversation.auth_methods = shared.introduction["authMethods"]
-        return conversation
+        agent_session = await self._join_as(slot, shared, turn, agent_state, is_joined=True)
+        agent_session.introduction = shared.introduction
+        agent_session.auth_methods = shared.introduction["authMethods"]
+        return agent_session
 
-    async def _seated(
+    async def _join_as(
         self,
-        slip: Slip,
+        slot: AgentSlot,
         shared: SharedProgram,
         turn: TurnInput,
-        told: Told,
+        agent_state: AgentState,
         *,
         is_joined: bool = False,
-    ) -> Conversation:
-        raw = self._raw(slip)
+    ) -> AgentConversation:
+        raw = self._raw(slot)
         seat = shared.seat(raw.add if raw is not None else None)
-        conversation = slip.conversation = Conversation(shared.program, told, raw, seat)
-        conversation.is_joined = is_joined
+        agent_session = slot.agent_session = AgentConversation(
+            shared.program, agent_state, raw, seat
+        )
+        agent_session.is_joined = is_joined
         event = "agent.joined" if is_joined else "agent.spawned"
-        await _noted(slip, turn, shared.program, event)
-        return conversation
+        await _record_process(slot, turn, shared.program, event)
+        return agent_session
 
-    def _raw(self, slip: Slip) -> RawLines | None:
-        return RawLines(self._scribe, slip.process_slot.key) if self._scribe is not None else None
+    def _raw(self, slot: AgentSlot) -> RawLog | None:
+        return RawLog(self._writer, slot.process_slot.key) if self._writer is not None else None
 
-    def _censor(self) -> Censor:
-        return Censor(self._yard.scrubber, LITERAL)
+    def _redactor(self) -> LineRedactor:
+        return LineRedactor(self._start_settings.scrubber, LITERAL_METHODS)
 
 
-async def _noted(slip: Slip, turn: TurnInput, program: Program, event: str) -> None:
+async def _record_process(
+    slot: AgentSlot, turn: TurnInput, program: AgentProcess, event: str
+) -> None:
     """Write down whose program it is before anything is said: should we die now, it is ended."""
     fields = {
-        "session_id": slip.process_slot.session,
+        "session_id": slot.process_slot.session,
         "agent": turn.agent.slug,
-        "cwd": slip.folder,
+        "cwd": slot.folder,
         "pid": program.birth.pid,
-        "argv0": slip.start.argv[0] if slip.start is not None else "",
+        "argv0": slot.start.argv[0] if slot.start is not None else "",
     }
     log.info(event, extra={"fields": fields})
-    await slip.keep(ProcessState.STARTING)
+    await slot.keep(ProcessState.STARTING)
 
 
-def capabilities_of(turn: TurnInput) -> Mapping[str, Any]:
+def client_capabilities(turn: TurnInput) -> Mapping[str, Any]:
     """Return what we do for the program in a session."""
     has_files = program_options(turn).fs
     return {
@@ -179,34 +191,34 @@ def has_terminals(turn: TurnInput) -> bool:
     return may_run and program_options(turn).terminal
 
 
-def runtime_of(turn: TurnInput) -> AcpRuntime:
+def acp_runtime_of(turn: TurnInput) -> AcpRuntime:
     """Return how the agent's program is run."""
     runtime = turn.agent.runtime
     if not isinstance(runtime, AcpRuntime):
-        raise NotReady(unavailable("The agent is no program."))
+        raise AgentNotReady(unavailable_error("The agent is no program."))
     return runtime
 
 
 def program_options(turn: TurnInput) -> ProgramOptions:
     """Return what the agent's options say of its program."""
-    return parse_program_options(runtime_of(turn))
+    return parse_program_options(acp_runtime_of(turn))
 
 
-def unavailable(message: str) -> Failure:
+def unavailable_error(message: str) -> Failure:
     """Return why a turn ends whose program cannot be had."""
     return Failure(code=FailureCode.AGENT_UNAVAILABLE, message=message)
 
 
-def _not_started(failed: NotStarted) -> NotReady:
+def _start_error(failed: AgentNotStarted) -> AgentNotReady:
     message = f"The agent's program cannot be started: {failed.reason}."
-    return NotReady(unavailable(message), can_pass=failed.can_pass)
+    return AgentNotReady(unavailable_error(message), can_pass=failed.can_pass)
 
 
 # A start that fails for what may pass is tried again after so many seconds, and then once more.
-RETRIES: Final = (1.0, 4.0)
+RETRY_DELAYS: Final = (1.0, 4.0)
 
 
-class Deadlines(Struct, frozen=True, kw_only=True):
+class AcpTimeouts(Struct, frozen=True, kw_only=True):
     """How long each phase may take, in seconds."""
 
     start: float = 30.0
@@ -217,180 +229,196 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     write: float = 30.0
 
 
-class Outfit(Struct, frozen=True, kw_only=True):
+class LaunchSettings(Struct, frozen=True, kw_only=True):
     """What programs are brought aboard with: how they start, and who goes along with them."""
 
-    yard: Yard
+    start_settings: StartSettings
     companions: McpServerSource
     line_limit: int
     # Who puts all that a program says on the desk of its session; nobody, where nobody wants it.
-    scribe: Scribe | None = None
+    scribe: RawLogWriter | None = None
 
 
-class Boarding:
+class AgentLauncher:
     """Brings programs aboard: the one place that starts them."""
 
-    def __init__(self, fleet: Fleet, outfit: Outfit, deadlines: Deadlines) -> None:
-        self._fleet = fleet
-        self._outfit = outfit
+    def __init__(
+        self, registry: ProcessRegistry, launch_settings: LaunchSettings, deadlines: AcpTimeouts
+    ) -> None:
+        self._registry = registry
+        self._launch_settings = launch_settings
         self.deadlines = deadlines
-        bounds = replace(AGENT_BOUNDS, line=outfit.line_limit, write_seconds=deadlines.write)
-        self._gangway = Gangway(fleet.shares, outfit.yard, outfit.scribe, bounds)
+        bounds = replace(
+            AGENT_LIMITS, line=launch_settings.line_limit, write_seconds=deadlines.write
+        )
+        self._starter = ProcessStarter(
+            registry.shares, launch_settings.start_settings, launch_settings.scribe, bounds
+        )
 
-    async def board(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
+    async def prepare(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Make a program ready for the turn's prompt; return what the record should say of it.
 
         Raises `NotReady` with what the program left to tell why.
         """
-        for seconds in (*RETRIES, None):
+        for seconds in (*RETRY_DELAYS, None):
             try:
-                return await self._started(slip, turn)
-            except NotReady as failed:
+                return await self._started(slot, turn)
+            except AgentNotReady as failed:
                 if not failed.can_pass or seconds is None:
                     raise
                 log.info("the agent is started again in %g s: %s", seconds, failed)
                 await asyncio.sleep(seconds)
         raise AssertionError("the last attempt returns or raises")
 
-    async def again(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
+    async def again(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Begin anew with a program that has lost the conversation and is still there."""
-        conversation = slip.present()
-        conversation.session, conversation.is_prompted = None, False
-        company = await self._company(turn)
+        agent_session = slot.present()
+        agent_session.session, agent_session.is_prompted = None, False
+        servers = await self._mcp_servers(turn)
         try:
-            await climb(conversation, self._wish(slip, turn, None, company.companions), set())
+            await open_session(
+                agent_session, self._setup(slot, turn, None, servers.companions), set()
+            )
             options = program_options(turn)
-            await apply_options(conversation, options, within=self.deadlines.option)
-        except Lost as lost:
-            raise await _died(slip, lost) from None
-        await slip.keep(ProcessState.READY)
-        return _restarted("session/new")
+            await apply_options(agent_session, options, within=self.deadlines.option)
+        except ConnectionLost as lost:
+            raise await _death_error(slot, lost) from None
+        await slot.keep(ProcessState.READY)
+        return _restart_notice("session/new")
 
-    def _wish(
+    def _setup(
         self,
-        slip: Slip,
+        slot: AgentSlot,
         turn: TurnInput,
         known: str | None,
         companions: tuple[ClientMcpServer, ...],
     ) -> SessionSetup:
         return SessionSetup(
-            folder=slip.folder,
+            folder=slot.folder,
             known=known,
             is_answered=any(each.is_answered for each in turns(turn.history)),
             auth_method=program_options(turn).auth_method,
-            command=runtime_of(turn).command,
+            command=acp_runtime_of(turn).command,
             companions=companions,
             start_seconds=self.deadlines.start,
             session_seconds=self.deadlines.session,
         )
 
-    async def _started(self, slip: Slip, turn: TurnInput) -> tuple[MessageDraft, ...]:
-        known = await slip.process_slot.known()
+    async def _started(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
+        known = await slot.process_slot.known()
         if known.state in ALIVE and (known.birth is None or not known.birth.mark):
             # Somebody else's who held the session before us: there is one program for a session.
             # One that is shared may be others'; whoever looks after it lets the session go.
-            await self._fleet.reap(known, slip.process_slot.session)
-        company = await self._company(turn)
-        slip.start = await self._prepared(slip, turn, company)
+            await self._registry.reap(known, slot.process_slot.session)
+        servers = await self._mcp_servers(turn)
+        slot.start = await self._prepared(slot, turn, servers)
         is_new = known.agent_session is None
-        told = Told() if is_new else told_from(known.told)
-        slip.title = told.title
-        wish = self._wish(slip, turn, known.agent_session, company.companions)
-        rung = await self._climbed(slip, turn, wish, told)
+        agent_state = AgentState() if is_new else restore_state(known.told)
+        slot.title = agent_state.title
+        setup = self._setup(slot, turn, known.agent_session, servers.companions)
+        method = await self._open_session(slot, turn, setup, agent_state)
         try:
             options, within = program_options(turn), self.deadlines.option
-            refused = await apply_options(slip.present(), options, within=within)
-            left = left_out(slip.present(), company.companions)
-            notices = (*told_of((*company.troubles, *left), turn.history), *refused)
-        except Lost:
-            raise await _died(slip) from None
+            refused = await apply_options(slot.present(), options, within=within)
+            left = unsupported_servers(slot.present(), servers.companions)
+            notices = (*server_notices((*servers.troubles, *left), turn.history), *refused)
+        except ConnectionLost:
+            raise await _death_error(slot) from None
         except BaseException:
-            await slip.stop(None)
+            await slot.stop(None)
             raise
-        await slip.keep(ProcessState.READY)
-        return (*(() if is_new else _restarted(rung)), *notices)
+        await slot.keep(ProcessState.READY)
+        return (*(() if is_new else _restart_notice(method)), *notices)
 
-    async def _company(self, turn: TurnInput) -> ClientMcpServers:
+    async def _mcp_servers(self, turn: TurnInput) -> ClientMcpServers:
         """Return the servers that go along, asked anew for each start: consent may have changed."""
-        return await self._outfit.companions.of(turn.place) if turn.place else ClientMcpServers()
+        return (
+            await self._launch_settings.companions.of(turn.place)
+            if turn.place
+            else ClientMcpServers()
+        )
 
-    async def _prepared(self, slip: Slip, turn: TurnInput, company: ClientMcpServers) -> Start:
+    async def _prepared(
+        self, slot: AgentSlot, turn: TurnInput, servers: ClientMcpServers
+    ) -> AgentStart:
         try:
-            return await start_of(
-                self._outfit.yard,
-                runtime_of(turn),
-                await slip.process_slot.folder(),
-                slip.process_slot.session,
-                has_servers=bool(company.companions),
+            return await build_start(
+                self._launch_settings.start_settings,
+                acp_runtime_of(turn),
+                await slot.process_slot.folder(),
+                slot.process_slot.session,
+                has_servers=bool(servers.companions),
             )
         except (Denied, Invalid, NotFound) as error:
-            raise NotReady(unavailable(error.message)) from None
+            raise AgentNotReady(unavailable_error(error.message)) from None
         except HoldfastError as error:
             if error.code is not Code.AGENT_UNAVAILABLE:
                 raise
-            raise NotReady(unavailable(error.message)) from None
+            raise AgentNotReady(unavailable_error(error.message)) from None
 
-    async def _climbed(self, slip: Slip, turn: TurnInput, wish: SessionSetup, told: Told) -> Rung:
-        tried: set[Rung] = set()
+    async def _open_session(
+        self, slot: AgentSlot, turn: TurnInput, setup: SessionSetup, agent_state: AgentState
+    ) -> SetupMethod:
+        tried: set[SetupMethod] = set()
         while True:
             try:
-                conversation = await self._gangway.met(slip, turn, wish, told)
-                return await climb(conversation, wish, tried)
-            except Lost as lost:
-                died = await _died(slip, lost)
+                agent_session = await self._starter.connect(slot, turn, setup, agent_state)
+                return await open_session(agent_session, setup, tried)
+            except ConnectionLost as lost:
+                died = await _death_error(slot, lost)
                 # It died of this rung; the next one may hold another program.
                 if not tried or "session/new" in tried:
                     raise died from None
-            except NotReady as failed:
-                failed.evidence = failed.evidence or await _ended(slip)
+            except AgentNotReady as failed:
+                failed.evidence = failed.evidence or await _end_process(slot)
                 raise
             except BaseException:
-                await slip.stop(None)
+                await slot.stop(None)
                 raise
 
 
-async def _died(slip: Slip, lost: Lost | None = None) -> NotReady:
+async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> AgentNotReady:
     """Return why a program cannot be used that was lost before its first prompt."""
-    program, is_joined = slip.present().program, slip.present().is_joined
-    end = await slip.fall()
+    program, is_joined = slot.present().program, slot.present().is_joined
+    end = await slot.fall()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
         message = "The program speaks something else than the protocol; it may be no agent."
         failure = Failure(code=FailureCode.AGENT_PROTOCOL, message=message)
     else:
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
-        message = f"The agent's program ended before it was ready ({came_out(end)})."
+        message = f"The agent's program ended before it was ready ({describe_exit(end)})."
         failure = Failure(code=code, message=message)
     # It may have died of somebody else who shares it.
     can_pass = is_joined or (end.signal is not None and end.reason == "exited")
-    died = NotReady(failure, can_pass=can_pass)
+    died = AgentNotReady(failure, can_pass=can_pass)
     died.evidence = tail
     return died
 
 
-async def _ended(slip: Slip) -> str:
+async def _end_process(slot: AgentSlot) -> str:
     """End the program that is here, if any, and return what it complained."""
-    found = slip.conversation
+    found = slot.agent_session
     if found is None:
         return ""
-    await slip.stop(None)
+    await slot.stop(None)
     return found.program.stderr_tail
 
 
-def came_out(end: ProcessExit) -> str:
+def describe_exit(end: ProcessExit) -> str:
     """Return in words how a program ended."""
     if end.signal is not None:
         return f"signal {end.signal}"
     return f"exit code {end.code}" if end.code is not None else end.reason or "nobody knows how"
 
 
-def _restarted(rung: Rung) -> tuple[MessageDraft, ...]:
-    if rung == "session/resume":
+def _restart_notice(method: SetupMethod) -> tuple[MessageDraft, ...]:
+    if method == "session/resume":
         return ()
-    told = {
+    agent_state = {
         "session/load": "The agent was started again and has loaded the conversation.",
         "session/new": "The agent was started again and had lost the conversation; it was given "
         "the record of it.",
-    }[rung]
-    notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=told)
+    }[method]
+    notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=agent_state)
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)

@@ -12,23 +12,30 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import asdict, replace
 
-from holdfast.acp.client.agent_process import PATIENT, Program
+from holdfast.acp.client.agent_process import DEFAULT_TIMEOUTS, AgentProcess
 from holdfast.acp.client.lenient_json import read_object
-from holdfast.acp.rpc.connection import Answered, Bounds, Connection, Item, LossReason, Lost
+from holdfast.acp.rpc.connection import (
+    AcpConnection,
+    AnswerMarker,
+    ConnectionLimits,
+    ConnectionLost,
+    Item,
+    LossReason,
+)
 from holdfast.acp.rpc.framing import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
     Junk,
-    Notification,
-    Request,
-    RpcError,
 )
-from holdfast.acp.rpc.redaction import Censor
-from holdfast.acp.rpc.streams import DEFAULT_BOUNDS, Inbox
+from holdfast.acp.rpc.redaction import LineRedactor
+from holdfast.acp.rpc.streams import DEFAULT_LIMITS, Inbox
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 from holdfast.ports import TurnInput
-from holdfast.process.agent_child import Start
-from holdfast.process.process_table import MARK
+from holdfast.process.agent_child import AgentStart
+from holdfast.process.process_table import SESSION_VARIABLE
 
 # The outcome of a permission that nobody will decide about any more.
 NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
@@ -40,8 +47,8 @@ HOSTED: Final = frozenset(
         *(f"terminal/{verb}" for verb in ("create", "output", "wait_for_exit", "kill", "release")),
     }
 )
-_NO_METHOD: Final = RpcError(METHOD_NOT_FOUND, "there is no such method here")
-_NO_SESSION: Final = RpcError(INVALID_PARAMS, "there is no such session here")
+_NO_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
+_NO_SESSION: Final = JsonRpcError(INVALID_PARAMS, "there is no such session here")
 
 
 class Strand:
@@ -55,10 +62,10 @@ class Strand:
         self.name: str | None = None
         self.heard_at = asyncio.get_running_loop().time()
         self._inbox: Inbox[Item] = Inbox(
-            most=DEFAULT_BOUNDS.queued, most_bytes=DEFAULT_BOUNDS.queued_bytes
+            most=DEFAULT_LIMITS.queued, most_bytes=DEFAULT_LIMITS.queued_bytes
         )
         self._trunk = trunk
-        self._asked: list[Request] = []
+        self._asked: list[JsonRpcRequest] = []
 
     @property
     def lost(self) -> LossReason | None:
@@ -70,7 +77,7 @@ class Strand:
         """Return how many requests of this conversation wait for our answer."""
         return len(self.unpaid())
 
-    def unpaid(self) -> list[Request]:
+    def unpaid(self) -> list[JsonRpcRequest]:
         """Return the requests of this conversation that wait for our answer."""
         self._asked = [each for each in self._asked if self._trunk.connection.owes(each)]
         return self._asked
@@ -91,16 +98,20 @@ class Strand:
         """Tell something that needs no answer."""
         await self._trunk.connection.notify(method, params)
 
-    async def answer(self, request: Request, result: Any) -> None:
+    async def answer(self, request: JsonRpcRequest, result: Any) -> None:
         """Answer a request."""
         await self._trunk.connection.answer(request, result)
 
-    async def refuse(self, request: Request, error: RpcError) -> None:
+    async def refuse(self, request: JsonRpcRequest, error: JsonRpcError) -> None:
         """Answer with an error."""
         await self._trunk.connection.refuse(request, error)
 
     def handle(
-        self, request: Request, work: Coroutine[Any, Any, Any], *, within: float | None = None
+        self,
+        request: JsonRpcRequest,
+        work: Coroutine[Any, Any, Any],
+        *,
+        within: float | None = None,
     ) -> None:
         """Answer with what the work returns, while others go on."""
         self._trunk.connection.handle(request, work, within=within)
@@ -109,13 +120,13 @@ class Strand:
         """Yield what came for this conversation, in the order of the lines."""
         return _Incoming(self._inbox)
 
-    def ready(self) -> Notification | None:
+    def ready(self) -> JsonRpcNotification | None:
         """Return what `incoming()` comes to next, if it has come and is a notification."""
-        return self._inbox.ready(Notification)
+        return self._inbox.ready(JsonRpcNotification)
 
-    def answered(self) -> Answered | None:
+    def answered(self) -> AnswerMarker | None:
         """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
-        return self._inbox.ready(Answered)
+        return self._inbox.ready(AnswerMarker)
 
     async def bring(self, item: Item) -> bool:
         """Take in what came for this conversation, as soon as there is room; `False` if it left."""
@@ -123,7 +134,7 @@ class Strand:
         if self not in self._trunk.strands:
             return False
         self.heard_at = asyncio.get_running_loop().time()
-        if isinstance(item, Request):
+        if isinstance(item, JsonRpcRequest):
             self._asked.append(item)
         self._inbox.push(item, _weight(item))
         return True
@@ -141,7 +152,7 @@ class Strand:
 class Trunk:
     """The one consumer of what a shared program says; whoever makes one has to `aclose` it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AcpConnection) -> None:
         self.connection = connection
         self.strands: list[Strand] = []
         self._begun: dict[Future[Any], Strand] = {}
@@ -167,7 +178,7 @@ class Trunk:
             self.strands.remove(strand)
         self._begun = {each: whose for each, whose in self._begun.items() if whose is not strand}
         strand.forget()
-        with suppress(Lost):
+        with suppress(ConnectionLost):
             for request in tuple(strand.unpaid()):
                 if request.method == "session/request_permission":
                     await self.connection.answer(request, NOT_DECIDED)
@@ -188,7 +199,7 @@ class Trunk:
                 strand.close()
 
     async def _pass_on(self, item: Item) -> None:
-        if isinstance(item, Answered):
+        if isinstance(item, AnswerMarker):
             asker = self._begun.pop(item.future, None)
             if asker is not None:
                 await asker.bring(item)
@@ -196,12 +207,12 @@ class Trunk:
         is_heard = False
         for strand in tuple(self._hearers(item)):
             is_heard |= await strand.bring(item)
-        if isinstance(item, Request) and not is_heard:
+        if isinstance(item, JsonRpcRequest) and not is_heard:
             error = _NO_SESSION if item.method in HOSTED else _NO_METHOD
-            with suppress(Lost):
+            with suppress(ConnectionLost):
                 await self.connection.refuse(item, error)
 
-    def _hearers(self, item: Request | Notification | Junk) -> Iterator[Strand]:
+    def _hearers(self, item: JsonRpcRequest | JsonRpcNotification | Junk) -> Iterator[Strand]:
         """Yield whom a line is for."""
         if isinstance(item, Junk):
             # Too long to be read, and its beginning may still tell whose it was.
@@ -210,7 +221,7 @@ class Trunk:
             return
         session = read_object(item.params).get("sessionId")
         named = [each for each in self.strands if each.name == session and session is not None]
-        if named or isinstance(item, Request):
+        if named or isinstance(item, JsonRpcRequest):
             yield from named
         else:
             yield from (each for each in self.strands if each.name is None)
@@ -233,7 +244,7 @@ def _weight(item: Item) -> int:
     """Return how much an item counts against the room: what is kept of its line."""
     if isinstance(item, Junk):
         return len(item.head)
-    return 0 if isinstance(item, Answered) else item.size
+    return 0 if isinstance(item, AnswerMarker) else item.size
 
 
 def _mentions(head: bytes, name: str | None) -> bool:
@@ -249,11 +260,15 @@ _LAST_WORDS: Final = 1.5
 LEFT: Final = ProcessExit(reason="left")
 
 
-def share_key(turn: TurnInput, owner: str, start: Start, capabilities: Mapping[str, Any]) -> str:
+def share_key(
+    turn: TurnInput, owner: str, start: AgentStart, capabilities: Mapping[str, Any]
+) -> str:
     """Return what is the same for all who may share a program, and for nobody else."""
     given = asdict(start) | {"limits": asdict(start.limits)}
     # Who it is started for is not what it is started with.
-    given["environment"] = {n: value for n, value in start.environment.items() if n != MARK}
+    given["environment"] = {
+        n: value for n, value in start.environment.items() if n != SESSION_VARIABLE
+    }
     grants = turn.place.grants if turn.place is not None else ()
     whole = [owner, turn.agent.id, turn.agent.grant, grants, given, capabilities]
     # Hashed, because there are secrets in it.
@@ -263,7 +278,7 @@ def share_key(turn: TurnInput, owner: str, start: Start, capabilities: Mapping[s
 class SharedProgram:
     """A program, and who sits in it; the last one who leaves ends it."""
 
-    def __init__(self, program: Program, seats: "list[Seat]") -> None:
+    def __init__(self, program: AgentProcess, seats: "list[Seat]") -> None:
         self.program = program
         self.introduction: Mapping[str, Any] = {}
         self._trunk = Trunk(program.connection)
@@ -272,15 +287,15 @@ class SharedProgram:
 
     @classmethod
     async def spawn(
-        cls, start: Start, mark: str, bounds: Bounds, censor: Censor
+        cls, start: AgentStart, mark: str, bounds: ConnectionLimits, redactor: LineRedactor
     ) -> "SharedProgram":
         """Start a program that bears a mark of its own and not a session's; raises `NotStarted`."""
         seats: list[Seat] = []
-        program = await Program.spawn(
-            replace(start, environment={**start.environment, MARK: mark}),
+        program = await AgentProcess.spawn(
+            replace(start, environment={**start.environment, SESSION_VARIABLE: mark}),
             bounds=bounds,
             on_line=partial(_show, seats),
-            censor=censor,
+            redactor=redactor,
         )
         program.birth = replace(program.birth, mark=mark)
         return cls(program, seats)
@@ -309,7 +324,7 @@ class SharedProgram:
                 return await self.program.end(farewell=farewell)
             if farewell is not None:
                 with suppress(Exception):
-                    async with asyncio.timeout(PATIENT.farewell):
+                    async with asyncio.timeout(DEFAULT_TIMEOUTS.farewell):
                         await farewell()
             return LEFT
         finally:

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.acp.client.agent_state import Told
+from holdfast.acp.client.agent_state import AgentState
 from holdfast.acp.client.lenient_json import read_list, read_object, read_word
-from holdfast.acp.client.usage import Source, microcents_between
+from holdfast.acp.client.usage import UsageSource, microcents_between
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft
 from holdfast.domain.events import Channel, StepDelta, StepEnded, StepStarted
@@ -20,22 +20,24 @@ STEPS_MOST: Final = 500
 _TEXT_LONGEST: Final = 4_096
 _PRIORITIES: Final = frozenset({"high", "medium", "low"})
 _STATUSES: Final = frozenset({"pending", "in_progress", "completed"})
-Steps = tuple[PlanStep, ...]
+PlanSteps = tuple[PlanStep, ...]
 
 
-def steps_of(update: Mapping[str, Any]) -> Steps | None:
+def read_plan_steps(update: Mapping[str, Any]) -> PlanSteps | None:
     """Return the steps of a plan, those that say something; nothing if it is no list."""
     entries = update.get("entries")
     if not isinstance(entries, list):
         return None
     return tuple(
-        step for entry in read_list(entries)[:STEPS_MOST] if (step := _step(read_object(entry)))
+        step
+        for entry in read_list(entries)[:STEPS_MOST]
+        if (step := _plan_step(read_object(entry)))
     )
 
 
-def last_plan(history: Iterable[Message]) -> Steps:
+def last_plan(history: Iterable[Message]) -> PlanSteps:
     """Return the newest plan of a conversation; an empty one if there is none."""
-    newest: Steps = ()
+    newest: PlanSteps = ()
     for row in history:
         for part in row.parts:
             if isinstance(part, Plan):
@@ -43,7 +45,7 @@ def last_plan(history: Iterable[Message]) -> Steps:
     return newest
 
 
-def _step(entry: Mapping[str, Any]) -> PlanStep | None:
+def _plan_step(entry: Mapping[str, Any]) -> PlanStep | None:
     said = read_word(entry.get("content"), longest=_TEXT_LONGEST)
     if said is None:
         return None
@@ -60,10 +62,10 @@ def _one_of(words: frozenset[str], value: object, otherwise: str) -> str:
 
 
 # A row of this size can still be read and shown; what is more goes into the next one.
-LONGEST: Final = 4 << 20
+TEXT_LARGEST: Final = 4 << 20
 
 
-class Step:
+class OutputStep:
     """One run of an agent's output; thoughts come before words, never after them."""
 
     def __init__(self, started: StepStarted, agents_id: str | None) -> None:
@@ -159,7 +161,7 @@ class Step:
             self._words = []
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class TurnFacts(Struct, frozen=True, kw_only=True):
     """What has to be known of a turn before its prompt is sent.
 
     `step` is the number of its first step, `plan` the newest plan of the conversation, `taken` are
@@ -171,26 +173,26 @@ class Ground(Struct, frozen=True, kw_only=True):
     step: int
     model_id: ModelId
     model: str = ""
-    plan: Steps = ()
+    plan: PlanSteps = ()
     taken: frozenset[str] = frozenset()
 
 
-class Speech:
+class AgentOutput:
     """The steps of one turn: at most one is open, and their numbers have no holes."""
 
-    def __init__(self, ground: Ground, new_id: Callable[[], str]) -> None:
-        self.step: Step | None = None
-        self._ground = ground
+    def __init__(self, facts: TurnFacts, new_id: Callable[[], str]) -> None:
+        self.step: OutputStep | None = None
+        self._facts = facts
         self._new_id = new_id
-        self._next = ground.step
+        self._next = facts.step
 
     def say(self, channel: Channel, text: str, agents_id: str | None) -> list[Draft]:
         """Go on with text; return what has to be written because a step ended or began."""
         drafts: list[Draft] = []
         step = self._opened(channel, agents_id, drafts)
-        for start in range(0, len(text), LONGEST):
-            piece = text[start : start + LONGEST] if len(text) > LONGEST else text
-            if step.size + len(piece) > LONGEST:
+        for start in range(0, len(text), TEXT_LARGEST):
+            piece = text[start : start + TEXT_LARGEST] if len(text) > TEXT_LARGEST else text
+            if step.size + len(piece) > TEXT_LARGEST:
                 drafts += self.end()
                 step = self._begin(agents_id, drafts)
             step.say(channel, piece)
@@ -218,7 +220,7 @@ class Speech:
         """Return the text that has gathered."""
         return [*self.step.deltas()] if self.step is not None else []
 
-    def _opened(self, channel: Channel, agents_id: str | None, drafts: list[Draft]) -> Step:
+    def _opened(self, channel: Channel, agents_id: str | None, drafts: list[Draft]) -> OutputStep:
         step = self.step
         if step is None:
             return self._begin(agents_id, drafts)
@@ -230,47 +232,47 @@ class Speech:
             step.agents_id = agents_id
         return step
 
-    def _begin(self, agents_id: str | None, drafts: list[Draft]) -> Step:
+    def _begin(self, agents_id: str | None, drafts: list[Draft]) -> OutputStep:
         started = StepStarted(
             step=self._next,
-            model_id=self._ground.model_id,
-            model=self._ground.model,
+            model_id=self._facts.model_id,
+            model=self._facts.model,
             message_id=MessageId(self._new_id()),
         )
         self._next += 1
-        self.step = Step(started, agents_id)
+        self.step = OutputStep(started, agents_id)
         drafts.append(started)
         return self.step
 
 
-class Spending:
+class TurnUsage:
     """What a turn takes; whoever tells it first in the order of sources is believed."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._told: dict[Source, Usage] = {}
+    def __init__(self, facts: TurnFacts) -> None:
+        self._facts = facts
+        self._reported: dict[UsageSource, Usage] = {}
         self._is_priced = False
 
-    def note(self, source: Source, usage: Usage | None) -> None:
+    def note(self, source: UsageSource, usage: Usage | None) -> None:
         """Take note of what somebody tells; the newest of one source counts."""
         if usage is not None:
-            self._told[source] = usage
+            self._reported[source] = usage
 
     def note_price(self) -> None:
         """Take note that a sum of money was told in this turn."""
         self._is_priced = True
 
-    def entry(self, told: Told) -> CostDraft:
+    def entry(self, agent_state: AgentState) -> CostDraft:
         """Return the turn's one entry in the ledger, also if nobody has told anything."""
-        usage = self._told[min(self._told)] if self._told else None
-        spent = microcents_between(told.charged, told.cost, told.currency)
+        usage = self._reported[min(self._reported)] if self._reported else None
+        spent = microcents_between(agent_state.charged, agent_state.cost, agent_state.currency)
         return CostDraft(
-            request_id=REQUEST.format(session=self._ground.session, turn=self._ground.turn),
-            model_id=self._ground.model_id,
+            request_id=REQUEST_ID.format(session=self._facts.session, turn=self._facts.turn),
+            model_id=self._facts.model_id,
             usage=usage,
             microcents=spent,
-            priced=self._is_priced and told.currency == "USD",
+            priced=self._is_priced and agent_state.currency == "USD",
         )
 
 
-REQUEST: Final = "acp:{session}:{turn}"
+REQUEST_ID: Final = "acp:{session}:{turn}"

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.acp.client.content import Edit
+from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.lenient_json import read_list, read_name, read_object, read_word
-from holdfast.acp.client.tool_calls import Asked
+from holdfast.acp.client.tool_calls import CallRequest
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
@@ -42,7 +42,7 @@ _CLASSES: Final[Mapping[str, ToolClass]] = {
 _KINDS: Final = frozenset(_CLASSES) | {"execute", "switch_mode", "other"}
 _UNREAD_LONGEST: Final = 16 << 10
 # Whose answer it is when nobody is asked.
-_RULED: Final[Mapping[Ruling, str]] = {
+_RULING_CODES: Final[Mapping[Ruling, str]] = {
     Ruling.UNATTENDED: "unattended",
     Ruling.TOO_LARGE: "too_large",
 }
@@ -50,7 +50,7 @@ _RULED: Final[Mapping[Ruling, str]] = {
 NOT_OFFERED: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="option_not_offered")
 
 
-class Matter(Struct, frozen=True, kw_only=True):
+class ApprovalSubject(Struct, frozen=True, kw_only=True):
     """What a question is about, apart from the call: what it touches, and how that is shown.
 
     `shown` is how, in place of the call's own words; `changes` is what is shown beside them.
@@ -64,12 +64,12 @@ class Matter(Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
 
-def class_of(kind: str | None) -> ToolClass:
+def tool_class_of(kind: str | None) -> ToolClass:
     """Return what a call touches, by the agent's word for it; what nobody knows may do anything."""
     return _CLASSES.get(kind or "", ToolClass.PROCESS)
 
 
-def choices_of(options: object) -> tuple[ApprovalChoice, ...]:
+def read_choices(options: object) -> tuple[ApprovalChoice, ...]:
     """Return the answers that a request offers; what has no id cannot be answered with."""
     found = []
     for option in map(read_object, read_list(options)[:CHOICES_MOST]):
@@ -81,36 +81,41 @@ def choices_of(options: object) -> tuple[ApprovalChoice, ...]:
     return tuple(found)
 
 
-def question_of(
-    asked: Asked, choices: tuple[ApprovalChoice, ...], matter: Matter, *, folder: str, new_id: str
+def build_question(
+    asked: CallRequest,
+    choices: tuple[ApprovalChoice, ...],
+    subject: ApprovalSubject,
+    *,
+    folder: str,
+    new_id: str,
 ) -> Question:
     """Return what somebody is asked about a call: all that is known of it."""
     targets = asked.paths
     # With the class: what was allowed as one thing was not allowed as another.
-    about = [matter.tool_class, *targets, *(_spelled(each) for each in asked.edits)]
+    about = [subject.tool_class, *targets, *(_format_edit(each) for each in asked.edits)]
     digest = digest_of(asked.name, asked.arguments, folder, about)
     kinds = {each.kind for each in choices}
     is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
-    is_for_all = is_offered and matter.tool_class not in ONE_BY_ONE
+    is_for_all = is_offered and subject.tool_class not in ONE_BY_ONE
     # What we do ourselves is known by our own name for it.
     preview = {"kind": asked.kind if asked.kind in _KINDS else "other"} if choices else {}
-    if path := matter.path or next(iter(targets), None):
+    if path := subject.path or next(iter(targets), None):
         preview["path"] = path
     return Question(
         id=ApprovalId(new_id),
         call_id=asked.id,
         tool=asked.name,
-        tool_class=matter.tool_class,
+        tool_class=subject.tool_class,
         arguments=asked.arguments,
-        question=matter.shown or "\n".join([_words(asked, targets), *matter.changes]),
+        question=subject.shown or "\n".join([_question_text(asked, targets), *subject.changes]),
         digest=digest,
         preview=preview,
-        memory=(matter.memory or f"{asked.name} {digest[:16]}") if is_for_all else None,
+        memory=(subject.memory or f"{asked.name} {digest[:16]}") if is_for_all else None,
         choices=choices,
     )
 
 
-def place_of(paths: Sequence[str], folder: str) -> str | None:
+def folder_memory(paths: Sequence[str], folder: str) -> str | None:
     """Return the memory of a yes to changing files that all lie in one folder, if they do.
 
     Nothing is written through links, so a path that is spelled plainly is a real one.
@@ -122,7 +127,7 @@ def place_of(paths: Sequence[str], folder: str) -> str | None:
     return f"write:{places.pop()}" if is_plain and len(places) == 1 else None
 
 
-def unread(question: str) -> str:
+def summarize_unasked(question: str) -> str:
     """Return what is kept of a question that nobody was asked."""
     if len(question) <= _UNREAD_LONGEST:
         return question
@@ -131,7 +136,7 @@ def unread(question: str) -> str:
     return f"{head}\n[{left} bytes that nobody was shown]"
 
 
-def _words(asked: Asked, targets: Sequence[str]) -> str:
+def _question_text(asked: CallRequest, targets: Sequence[str]) -> str:
     # Nothing that cannot be seen, and further lines moved in: none can pass for one of ours.
     named = (asked.title or asked.name, *targets)
     lines = [visible(each).replace("\n", "\n  ") for each in named]
@@ -140,14 +145,14 @@ def _words(asked: Asked, targets: Sequence[str]) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _spelled(edit: Edit) -> str:
+def _format_edit(edit: FileEdit) -> str:
     return msgspec.json.encode([edit.path, edit.old, edit.new]).decode()
 
 
-def ruled(how: Ruling, standing: ApprovalContext, question: Question) -> ApprovalAnswer:
+def answer_by_rule(how: Ruling, standing: ApprovalContext, question: Question) -> ApprovalAnswer:
     """Return what a rule answers; a yes for once is never widened to more than was meant."""
     ids = {each.kind: each.id for each in reversed(question.choices)}
-    by = _RULED.get(how, f"policy:{standing.mode}")
+    by = _RULING_CODES.get(how, f"policy:{standing.mode}")
     if how is Ruling.RUN:
         if ALLOW_ONCE in ids or not question.choices:
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by)
@@ -162,12 +167,12 @@ def is_allowed(approval: Approval | ApprovalAnswer) -> bool:
     return approval.state is ApprovalState.ALLOWED
 
 
-def outcome_of(
+def permission_outcome(
     choices: Sequence[ApprovalChoice], answer: Approval | ApprovalAnswer
 ) -> dict[str, Any]:
     """Return the answer as the agent takes it: the first option of the kind that is meant."""
     if answer.choice is not None:
-        return _selected(answer.choice)
+        return _selected_outcome(answer.choice)
     if not is_allowed(answer):
         kinds: tuple[str, ...] = (REJECT_ONCE, REJECT_ALWAYS)
     elif answer.scope is ApprovalScope.SESSION:
@@ -177,9 +182,9 @@ def outcome_of(
     for kind in kinds:
         for choice in choices:
             if choice.kind == kind:
-                return _selected(choice.id)
+                return _selected_outcome(choice.id)
     return {"outcome": {"outcome": "cancelled"}}
 
 
-def _selected(id_: str) -> dict[str, Any]:
+def _selected_outcome(id_: str) -> dict[str, Any]:
     return {"outcome": {"outcome": "selected", "optionId": id_}}

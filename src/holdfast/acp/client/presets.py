@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.agents import AcpRuntime
-from holdfast.process.agent_child import find
+from holdfast.process.agent_child import find_command
 
 
 class Preset(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Preset(Struct, frozen=True, kw_only=True):
     with_servers: dict[str, str] = {}
 
 
-_ASKING: Final = '{"bash": "ask", "edit": "ask", "webfetch": "ask"}'
+_ASK_PERMISSIONS: Final = '{"bash": "ask", "edit": "ask", "webfetch": "ask"}'
 PRESETS: Final[Mapping[str, Preset]] = {
     "claude": Preset(
         title="Claude Code",
@@ -108,7 +108,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         package="opencode-ai",
         install="npm install -g opencode-ai",
         # Without it, everything is allowed and nobody is asked.
-        environment={"OPENCODE_PERMISSION": _ASKING},
+        environment={"OPENCODE_PERMISSION": _ASK_PERMISSIONS},
     ),
     "qwen": Preset(
         title="Qwen Code",
@@ -129,10 +129,10 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
 }
 # There without being made: the agent that sessions of `/api` get when nobody names one.
-SEEDED: Final = "gemini"
+DEFAULT_PRESET: Final = "gemini"
 
 
-def fields_of(name: str, *, is_root: bool = False) -> dict[str, Any]:
+def preset_fields(name: str, *, is_root: bool = False) -> dict[str, Any]:
     """Return the fields of an agent that a preset makes."""
     preset = PRESETS[name]
     environment = {**preset.environment, **(preset.as_root if is_root else {})}
@@ -160,10 +160,10 @@ def fields_of(name: str, *, is_root: bool = False) -> dict[str, Any]:
     }
 
 
-ASKED_SECONDS: Final = 3.0
+VERSION_SECONDS: Final = 3.0
 # A package lies at most so far above the file that its command points to.
-_NEAR: Final = 6
-_HEAD: Final = 512
+_PARENTS_MOST: Final = 6
+_HEAD_BYTES: Final = 512
 _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 _INTERPRETER: Final = re.compile(rb"(/[^\s\"']*python[\d.]*)")
 _ASK_PYTHON: Final = (
@@ -171,7 +171,7 @@ _ASK_PYTHON: Final = (
 )
 
 
-class Detected(Struct, frozen=True, kw_only=True):
+class DetectedAgent(Struct, frozen=True, kw_only=True):
     """A well-known program: where it is and what version, as far as that can be told."""
 
     preset: str
@@ -182,19 +182,21 @@ class Detected(Struct, frozen=True, kw_only=True):
     install: str
 
 
-async def detect(environment: Mapping[str, str]) -> list[Detected]:
+async def detect(environment: Mapping[str, str]) -> list[DetectedAgent]:
     """Look for every preset's program on the environment's PATH, by name."""
-    return list(await asyncio.gather(*(_detected(name, environment) for name in sorted(PRESETS))))
+    return list(
+        await asyncio.gather(*(_detect_preset(name, environment) for name in sorted(PRESETS)))
+    )
 
 
-async def _detected(name: str, environment: Mapping[str, str]) -> Detected:
+async def _detect_preset(name: str, environment: Mapping[str, str]) -> DetectedAgent:
     preset = PRESETS[name]
-    path = find(preset.command, environment)
-    version = None if path is None else await version_of(path, preset, environment)
+    path = find_command(preset.command, environment)
+    version = None if path is None else await detect_version(path, preset, environment)
     if preset.module is not None and version is None:
         # An interpreter is everywhere; what it would run is not.
         path = None
-    return Detected(
+    return DetectedAgent(
         preset=name,
         title=preset.title,
         command=preset.command,
@@ -204,43 +206,43 @@ async def _detected(name: str, environment: Mapping[str, str]) -> Detected:
     )
 
 
-async def version_of(path: str, preset: Preset, environment: Mapping[str, str]) -> str | None:
+async def detect_version(path: str, preset: Preset, environment: Mapping[str, str]) -> str | None:
     """Return what version the program at a path is, if that can be told soon."""
-    unpacked = await asyncio.to_thread(_unpacked_version, Path(path), preset.package)
+    unpacked = await asyncio.to_thread(_npm_version, Path(path), preset.package)
     if unpacked is not None:
         return unpacked
-    python = path if preset.module else await asyncio.to_thread(_interpreter_of, Path(path))
+    python = path if preset.module else await asyncio.to_thread(_script_interpreter, Path(path))
     if python is not None:
         # Isolated, so that nothing of the current folder is run.
         argv: tuple[str, ...] = (python, "-I", "-c", _ASK_PYTHON, preset.package)
     else:
         argv = (path, "--version")
-    found = _VERSION.search(await _asked(argv, environment))
+    found = _VERSION.search(await _run_briefly(argv, environment))
     return found.group() if found else None
 
 
-def _unpacked_version(path: Path, package: str) -> str | None:
+def _npm_version(path: Path, package: str) -> str | None:
     """Return the version that an npm package around the program says it has."""
-    for folder in (*path.resolve().parents,)[:_NEAR]:
+    for folder in (*path.resolve().parents,)[:_PARENTS_MOST]:
         with suppress(OSError, ValueError, msgspec.DecodeError):
-            told = msgspec.json.decode((folder / "package.json").read_bytes())
-            if told.get("name") == package:
-                return str(told["version"])
+            package_json = msgspec.json.decode((folder / "package.json").read_bytes())
+            if package_json.get("name") == package:
+                return str(package_json["version"])
     return None
 
 
-def _interpreter_of(path: Path) -> str | None:
+def _script_interpreter(path: Path) -> str | None:
     """Return the Python that a script names in its first lines; nothing if it is no such script."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return None
     found = _INTERPRETER.search(head) if head.startswith(b"#!") else None
     return os.fsdecode(found.group(1)) if found else None
 
 
-async def _asked(argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
+async def _run_briefly(argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
     """Run a command for a moment, and return the beginning of what it says."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -256,8 +258,8 @@ async def _asked(argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         return ""
     assert process.stdout is not None  # noqa: S101 — for the type checker: it was asked for
     try:
-        async with asyncio.timeout(ASKED_SECONDS):
-            return (await process.stdout.read(_HEAD)).decode(errors="replace")
+        async with asyncio.timeout(VERSION_SECONDS):
+            return (await process.stdout.read(_HEAD_BYTES)).decode(errors="replace")
     except TimeoutError:
         return ""
     finally:

@@ -7,29 +7,29 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.acp.client.agent_command import Yard, start_of
-from holdfast.acp.client.agent_process import Program
-from holdfast.acp.client.agent_session import Conversation
-from holdfast.acp.client.agent_state import Told
+from holdfast.acp.client.agent_command import StartSettings, build_start
+from holdfast.acp.client.agent_process import AgentProcess
+from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_state import AgentState
 from holdfast.acp.client.lenient_json import read_list, read_name, read_object, read_text
 from holdfast.acp.client.prompt import is_offered
-from holdfast.acp.client.session_setup import NotReady, SessionSetup, climb, introduce
-from holdfast.acp.client.stop_reasons import words_of
-from holdfast.acp.rpc.connection import Lost, Refused
-from holdfast.acp.rpc.redaction import Censor
+from holdfast.acp.client.session_setup import AgentNotReady, SessionSetup, initialize, open_session
+from holdfast.acp.client.stop_reasons import refusal_text
+from holdfast.acp.rpc.connection import ConnectionLost, RequestRefused
+from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.process.agent_child import NotStarted
+from holdfast.process.agent_child import AgentNotStarted
 
 # In place of a session's id: whoever has none has to be told from all that do.
-_NOBODY: Final = "check"
+_PROBE_SESSION: Final = "check"
 _LIST_SECONDS: Final = 30.0
 _SHOWN: Final = 300
 PAGES_MOST: Final = 100
 
 
-class Introduction(Struct, frozen=True, kw_only=True):
+class AgentIntroduction(Struct, frozen=True, kw_only=True):
     """Who a program says it is, and what it can do; `modes` are known once it opened a session."""
 
     name: str | None
@@ -40,7 +40,7 @@ class Introduction(Struct, frozen=True, kw_only=True):
     modes: tuple[str, ...] | None = None
 
 
-class KeptSession(Struct, frozen=True, kw_only=True):
+class StoredAgentSession(Struct, frozen=True, kw_only=True):
     """A conversation that a program keeps by itself."""
 
     id: str
@@ -49,42 +49,46 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     updated_at: str | None
 
 
-async def introduced(yard: Yard, runtime: AcpRuntime, *, is_deep: bool = False) -> Introduction:
+async def probe_agent(
+    start_settings: StartSettings, runtime: AcpRuntime, *, is_deep: bool = False
+) -> AgentIntroduction:
     """Start a program, learn who it is, and end it; deep, it opens a session nowhere first."""
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
-        async with _met(yard, runtime, folder) as conversation:
-            found = _introduction(conversation)
+        async with _connect(start_settings, runtime, folder) as agent_session:
+            found = _introduction(agent_session)
             if not is_deep:
                 return found
             method = parse_program_options(runtime).auth_method
-            wish = SessionSetup(folder=folder, auth_method=method, command=runtime.command)
-            await climb(conversation, wish, set())
-            return Introduction(
+            setup = SessionSetup(folder=folder, auth_method=method, command=runtime.command)
+            await open_session(agent_session, setup, set())
+            return AgentIntroduction(
                 name=found.name,
                 version=found.version,
                 protocol=found.protocol,
                 can=found.can,
                 sign_in=found.sign_in,
-                modes=_modes(conversation.told),
+                modes=_modes(agent_session.agent_state),
             )
 
 
-async def kept_sessions(
-    yard: Yard, runtime: AcpRuntime, folder: str, *, is_everywhere: bool = False
-) -> list[KeptSession]:
+async def list_agent_sessions(
+    start_settings: StartSettings, runtime: AcpRuntime, folder: str, *, is_everywhere: bool = False
+) -> list[StoredAgentSession]:
     """Return the conversations that a program keeps, those of a folder or all of them."""
-    async with _met(yard, runtime, folder) as conversation:
-        if not conversation.can("sessionCapabilities", "list"):
+    async with _connect(start_settings, runtime, folder) as agent_session:
+        if not agent_session.can("sessionCapabilities", "list"):
             raise Unavailable(
                 Code.AGENT_UNAVAILABLE, "The agent does not tell which sessions it keeps."
             )
         place = {} if is_everywhere else {"cwd": folder}
-        found: list[KeptSession] = []
+        found: list[StoredAgentSession] = []
         cursor: str | None = None
         for _ in range(PAGES_MOST):
             params = place | ({"cursor": cursor} if cursor else {})
-            page = read_object(await conversation.ask("session/list", params, within=_LIST_SECONDS))
-            found += filter(None, map(_kept, read_list(page.get("sessions"))))
+            page = read_object(
+                await agent_session.ask("session/list", params, within=_LIST_SECONDS)
+            )
+            found += filter(None, map(_stored_session, read_list(page.get("sessions"))))
             cursor = read_text(page.get("nextCursor"))
             if not cursor:
                 break
@@ -92,64 +96,66 @@ async def kept_sessions(
 
 
 @asynccontextmanager
-async def _met(yard: Yard, runtime: AcpRuntime, folder: str) -> AsyncIterator[Conversation]:
+async def _connect(
+    start_settings: StartSettings, runtime: AcpRuntime, folder: str
+) -> AsyncIterator[AgentConversation]:
     """Start a program and introduce ourselves; it is gone when the block is left."""
     try:
-        start = await start_of(yard, runtime, folder, _NOBODY)
-        program = await Program.spawn(start, censor=Censor(yard.scrubber))
-    except NotStarted as trouble:
+        start = await build_start(start_settings, runtime, folder, _PROBE_SESSION)
+        program = await AgentProcess.spawn(start, redactor=LineRedactor(start_settings.scrubber))
+    except AgentNotStarted as error:
         raise Unavailable(
             Code.AGENT_UNAVAILABLE,
-            f"The agent's program {runtime.command} cannot be started: {trouble.reason}.",
+            f"The agent's program {runtime.command} cannot be started: {error.reason}.",
         ) from None
     try:
-        conversation = Conversation(program, Told())
-        await introduce(conversation, {}, SessionSetup(folder=folder))
-        yield conversation
-    except (NotReady, Lost, Refused, TimeoutError) as trouble:
+        agent_session = AgentConversation(program, AgentState())
+        await initialize(agent_session, {}, SessionSetup(folder=folder))
+        yield agent_session
+    except (AgentNotReady, ConnectionLost, RequestRefused, TimeoutError) as error:
         # Ended first: some say only then what they had to say.
         await program.end()
-        raise _unavailable(trouble, program.stderr_tail) from None
+        raise _unavailable(error, program.stderr_tail) from None
     finally:
         await program.end()
 
 
-def _unavailable(trouble: Exception, complaints: str) -> Unavailable:
-    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+def _unavailable(error: Exception, stderr: str) -> Unavailable:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = f" Its last words: {lines[-1][:_SHOWN]}" if lines else ""
     return Unavailable(
         Code.AGENT_UNAVAILABLE,
-        f"{_told(trouble)}{last}",
-        {"stderr": complaints} if lines else {},
+        f"{_describe_error(error)}{last}",
+        {"stderr": stderr} if lines else {},
     )
 
 
-def _told(trouble: Exception) -> str:
-    match trouble:
-        case NotReady():
-            return trouble.failure.message
-        case Refused():
-            return f"The agent refused it ({words_of(trouble.error)})."
-        case Lost():
+def _describe_error(error: Exception) -> str:
+    match error:
+        case AgentNotReady():
+            return error.failure.message
+        case RequestRefused():
+            return f"The agent refused it ({refusal_text(error.error)})."
+        case ConnectionLost():
             return "The agent's program ended before it had answered."
         case _:
             return "The agent's program has not answered in time."
 
 
-def _introduction(conversation: Conversation) -> Introduction:
-    said = conversation.introduction
+def _introduction(agent_session: AgentConversation) -> AgentIntroduction:
+    said = agent_session.introduction
     agent = read_object(said.get("agentInfo"))
-    methods = [read_name(each.get("id")) for each in conversation.auth_methods]
-    return Introduction(
+    methods = [read_name(each.get("id")) for each in agent_session.auth_methods]
+    return AgentIntroduction(
         name=read_name(agent.get("title")) or read_name(agent.get("name")),
         version=read_name(agent.get("version")),
         protocol=int(said["protocolVersion"]),
-        can=tuple(_offered(read_object(said.get("agentCapabilities")))),
+        can=tuple(_list_capabilities(read_object(said.get("agentCapabilities")))),
         sign_in=tuple(each for each in methods if each is not None),
     )
 
 
-def _offered(capabilities: Mapping[str, Any]) -> list[str]:
+def _list_capabilities(capabilities: Mapping[str, Any]) -> list[str]:
     """Return what is offered, by its place: `loadSession`, `promptCapabilities.image`."""
     found: list[str] = []
     for key, value in sorted(capabilities.items()):
@@ -165,12 +171,14 @@ def _offered(capabilities: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _modes(told: Told) -> tuple[str, ...]:
+def _modes(agent_state: AgentState) -> tuple[str, ...]:
     """Return the modes that can be chosen, wherever the program tells them."""
     chosen = [
-        read_object(each) for each in told.options if read_object(each).get("category") == "mode"
+        read_object(each)
+        for each in agent_state.options
+        if read_object(each).get("category") == "mode"
     ]
-    offered = [read_name(read_object(mode).get("id")) for mode in told.modes]
+    offered = [read_name(read_object(mode).get("id")) for mode in agent_state.modes]
     offered += [
         read_name(read_object(each).get("value"))
         for way in chosen
@@ -179,12 +187,12 @@ def _modes(told: Told) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in offered if each))
 
 
-def _kept(session: object) -> KeptSession | None:
+def _stored_session(session: object) -> StoredAgentSession | None:
     found = read_object(session)
     id_ = read_name(found.get("sessionId"))
     if id_ is None:
         return None
-    return KeptSession(
+    return StoredAgentSession(
         id=id_,
         title=read_name(found.get("title")),
         folder=read_name(found.get("cwd")),

@@ -9,35 +9,35 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from holdfast.acp.client.agent_process import reap
-from holdfast.acp.client.agent_session import Conversation
+from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.client.multiplex import Farewell, Shares
-from holdfast.acp.rpc.connection import Answered, Lost
+from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.ports import ProcessSlot
-from holdfast.process.agent_child import Start
+from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import is_leaving
 
 log = logging.getLogger(__name__)
 
 # Answers what the program still waits for.
-Hush = Callable[[], Awaitable[None]]
+WithdrawRequests = Callable[[], Awaitable[None]]
 
 # Of the ten seconds that an end may take, the program itself may need seven.
 _SETTLED_SECONDS: Final = 3.0
 _HURRY_SECONDS: Final = 1.0
-_LAST_WORDS: Final = 1.5
+_FAREWELL_SECONDS: Final = 1.5
 
 
-class Slip:
+class AgentSlot:
     """The place of one session's program: one program at a time, and one turn at a time."""
 
     def __init__(self, process_slot: ProcessSlot) -> None:
         self.process_slot = process_slot
         self.lock = asyncio.Lock()
-        self.conversation: Conversation | None = None
-        self.start: Start | None = None
+        self.agent_session: AgentConversation | None = None
+        self.start: AgentStart | None = None
         # The last title that the agent has given.
         self.title: str | None = None
         self._kept: dict[str, Any] = {}
@@ -49,20 +49,20 @@ class Slip:
         """Return the repository that the program was started in."""
         return self.start.folder if self.start is not None else ""
 
-    def present(self) -> Conversation:
+    def present(self) -> AgentConversation:
         """Return the conversation with the program that is here; raises `Lost` if none is."""
-        if self.conversation is None:
-            raise Lost("exited")
-        return self.conversation
+        if self.agent_session is None:
+            raise ConnectionLost("exited")
+        return self.agent_session
 
-    def told_title(self) -> str | None:
+    def new_title(self) -> str | None:
         """Return how the agent calls the session, if that is news."""
-        title = self.conversation.told.title if self.conversation is not None else None
+        title = self.agent_session.agent_state.title if self.agent_session is not None else None
         return title if title != self.title else None
 
     def process_record(self, state: ProcessState, end: ProcessExit | None = None) -> ProcessRecord:
         """Return what is to be kept about the program that is here."""
-        found = self.conversation
+        found = self.agent_session
         if found is None:
             return ProcessRecord(state=state, exit=end)
         return ProcessRecord(
@@ -70,7 +70,7 @@ class Slip:
             agent_session=found.session,
             birth=found.program.birth,
             exit=end,
-            told=described(found),
+            told=describe_agent(found),
         )
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
@@ -81,7 +81,7 @@ class Slip:
 
     def rest(self) -> None:
         """Take in what the program says until the next turn, unless it is still to stop."""
-        if self.conversation is None or (self._settling is not None and not self._settling.done()):
+        if self.agent_session is None or (self._settling is not None and not self._settling.done()):
             return
         self._resting = asyncio.get_running_loop().create_task(self._rest())
 
@@ -90,24 +90,26 @@ class Slip:
         settling = self._settling
         if settling is not None:
             await asyncio.wait({settling})
-        await _stopped(self._resting)
+        await _stop_task(self._resting)
         self._resting = None
-        found = self.conversation
+        found = self.agent_session
         # Looked for, because the word of an exit may still be on its way: one that ended between
         # two turns must not be taken for one that dies in the next.
         birth = found.program.birth if found is not None else None
         if birth is not None and birth.started and is_leaving(birth.pid):
             await self.fall()
 
-    def abandon(self, prompt: "asyncio.Future[Any]", hush: Hush, seconds: float) -> None:
+    def abandon(
+        self, prompt: "asyncio.Future[Any]", hush: WithdrawRequests, seconds: float
+    ) -> None:
         """Leave a turn in its middle: the program is told to stop, and ended if it does not."""
         work = self._settle(prompt, hush, seconds)
         self._settling = asyncio.get_running_loop().create_task(work)
 
     async def fall(self) -> ProcessExit:
         """Let a program go that was lost: most are gone already, and say how in a moment."""
-        if self.conversation is not None:
-            await asyncio.wait([self.conversation.program.exited], timeout=_LAST_WORDS)
+        if self.agent_session is not None:
+            await asyncio.wait([self.agent_session.program.exited], timeout=_FAREWELL_SECONDS)
         return await self.stop(None)
 
     async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
@@ -115,13 +117,13 @@ class Slip:
 
         One that others share goes on without this session, unless it has to end for all of them.
         """
-        found = self.conversation
+        found = self.agent_session
         if found is None:
             return ProcessExit()
         end = await found.end(farewell, is_for_all=is_for_all)
         process_record = self.process_record(ProcessState.EXITED, end)
-        if self.conversation is found:
-            self.conversation = None
+        if self.agent_session is found:
+            self.agent_session = None
         with suppress(HoldfastError):
             await self.process_slot.keep(process_record)
         return end
@@ -132,13 +134,13 @@ class Slip:
         if settling is not None:
             await asyncio.wait({settling}, timeout=seconds)
             goes_on = not settling.done()
-            await _stopped(settling)
-        await _stopped(self._resting)
+            await _stop_task(settling)
+        await _stop_task(self._resting)
         await self.stop(self._farewell(why), is_for_all=goes_on)
 
     def _farewell(self, why: ProcessEnding) -> Farewell | None:
         """Return what the program is told before its end, as far as it wants to know."""
-        found = self.conversation
+        found = self.agent_session
         if found is None or found.session is None:
             return None
         params = {"sessionId": found.session}
@@ -154,12 +156,12 @@ class Slip:
         return tell
 
     async def _rest(self) -> None:
-        found = self.conversation
+        found = self.agent_session
         if found is None:
             return
         try:
             while True:
-                if described(found) != self._kept:
+                if describe_agent(found) != self._kept:
                     with suppress(HoldfastError):
                         await self.keep(ProcessState.READY, is_activity=True)
                 if not await found.attend():
@@ -169,8 +171,10 @@ class Slip:
         # It has ended by itself; the next prompt starts another one.
         await self.stop(None)
 
-    async def _settle(self, prompt: "asyncio.Future[Any]", hush: Hush, seconds: float) -> None:
-        found = self.conversation
+    async def _settle(
+        self, prompt: "asyncio.Future[Any]", hush: WithdrawRequests, seconds: float
+    ) -> None:
+        found = self.agent_session
         if found is None:
             return
         is_answered = False
@@ -179,11 +183,11 @@ class Slip:
                 await hush()
                 await found.connection.notify("session/cancel", {"sessionId": found.session})
                 async for item in found.connection.incoming():
-                    if isinstance(item, Answered) and item.future is prompt:
+                    if isinstance(item, AnswerMarker) and item.future is prompt:
                         is_answered = True
                         break
                     await found.aside(item)
-        except (TimeoutError, Lost):
+        except (TimeoutError, ConnectionLost):
             log.info("the agent did not stop when it was told to")
         except Exception:
             log.exception("a program could not be told to stop")
@@ -194,39 +198,39 @@ class Slip:
             await self.stop(None, is_for_all=True)
 
 
-class Fleet:
+class ProcessRegistry:
     """Implements the `Harbour` port."""
 
     def __init__(self) -> None:
         self.shares = Shares()
-        self._slips: dict[SessionKey, Slip] = {}
+        self._slots: dict[SessionKey, AgentSlot] = {}
 
-    def slip(self, process_slot: ProcessSlot) -> Slip:
+    def slot(self, process_slot: ProcessSlot) -> AgentSlot:
         """Return the place of a session's program."""
-        slip = self._slips.get(process_slot.key)
-        if slip is None:
-            slip = self._slips[process_slot.key] = Slip(process_slot)
-        slip.process_slot = process_slot
-        return slip
+        slot = self._slots.get(process_slot.key)
+        if slot is None:
+            slot = self._slots[process_slot.key] = AgentSlot(process_slot)
+        slot.process_slot = process_slot
+        return slot
 
-    def has(self, slip: Slip) -> bool:
+    def has(self, slot: AgentSlot) -> bool:
         """Tell whether this is the place of its session; one that has ended is not any more."""
-        return self._slips.get(slip.process_slot.key) is slip
+        return self._slots.get(slot.process_slot.key) is slot
 
     def held(self) -> frozenset[SessionKey]:
         """Return the sessions whose programs live here."""
-        return frozenset(key for key, slip in self._slips.items() if slip.conversation is not None)
+        return frozenset(key for key, slot in self._slots.items() if slot.agent_session is not None)
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """End the program of a session, if one lives here."""
-        slip = self._slips.get(key)
-        if slip is None:
+        slot = self._slots.get(key)
+        if slot is None:
             return
         # Held by the turn, which was told to stop before.
-        async with slip.lock:
-            await slip.end(why, seconds=_SETTLED_SECONDS)
+        async with slot.lock:
+            await slot.end(why, seconds=_SETTLED_SECONDS)
             # Whoever waits for the lock looks whether the place is still this one.
-            self._slips.pop(key, None)
+            self._slots.pop(key, None)
 
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
         """End a program that another process has left behind."""
@@ -240,24 +244,24 @@ class Fleet:
 
     async def aclose(self) -> None:
         """End all programs at the same time."""
-        slips = self._slips.values()
-        ends = [slip.end(ProcessEnding.CLOSED, seconds=_HURRY_SECONDS) for slip in slips]
+        slots = self._slots.values()
+        ends = [slot.end(ProcessEnding.CLOSED, seconds=_HURRY_SECONDS) for slot in slots]
         await asyncio.gather(*ends, return_exceptions=True)
-        self._slips.clear()
+        self._slots.clear()
 
 
-def described(conversation: Conversation) -> dict[str, Any]:
+def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
     """Return what a program has told of itself, as it is kept and shown to people."""
-    said = conversation.introduction
+    said = agent_session.introduction
     about = {
         "agent": said.get("agentInfo"),
         "capabilities": said.get("agentCapabilities"),
-        "auth_methods": list(conversation.auth_methods) or None,
+        "auth_methods": list(agent_session.auth_methods) or None,
     }
-    return {name: told for name, told in about.items() if told} | conversation.told.kept()
+    return {name: told for name, told in about.items() if told} | agent_session.agent_state.kept()
 
 
-async def _stopped(task: "asyncio.Task[None] | None") -> None:
+async def _stop_task(task: "asyncio.Task[None] | None") -> None:
     """Stop a task of ours and wait for its end."""
     if task is not None and not task.done():
         task.cancel()

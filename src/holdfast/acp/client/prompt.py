@@ -32,7 +32,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.turns import Turn, turns
 from holdfast.ports import OutputStore
 
-LONGEST: Final = 100_000
+TRANSCRIPT_LONGEST: Final = 100_000
 RESULT_LONGEST: Final = 2_000
 ARGUMENTS_LONGEST: Final = 500
 HEADING: Final = (
@@ -47,31 +47,31 @@ _ROOM: Final = 200
 def transcript(history: Iterable[Message], *, turn: int) -> str | None:
     """Return what was said before a turn; nothing if nothing was."""
     earlier = [group for group in turns(history) if group.number < turn]
-    told = [_BETWEEN.join(_lines(group)) for group in earlier]
-    told = [each for each in told if each]
-    if not told:
+    texts = [_BETWEEN.join(_turn_lines(group)) for group in earlier]
+    texts = [each for each in texts if each]
+    if not texts:
         return None
-    kept = _newest(told, LONGEST - len(HEADING) - len(_END) - _ROOM)
+    kept = _newest_turns(texts, TRANSCRIPT_LONGEST - len(HEADING) - len(_END) - _ROOM)
     return _BETWEEN.join((HEADING, *kept, _END))
 
 
-def _newest(told: Sequence[str], room: int) -> list[str]:
+def _newest_turns(texts: Sequence[str], room: int) -> list[str]:
     """Return the newest turns that there is room for, and a mark where others are missing."""
     kept: list[str] = []
-    for each in reversed(told):
+    for each in reversed(texts):
         if len(each) + len(_BETWEEN) > room:
             break
         room -= len(each) + len(_BETWEEN)
         kept.insert(0, each)
-    missing = len(told) - len(kept)
+    missing = len(texts) - len(kept)
     if not kept:
         # The end of the newest turn, because that is where the conversation goes on.
-        kept = [f"[… the beginning of this turn is left out …]\n{told[-1][-room:]}"]
+        kept = [f"[… the beginning of this turn is left out …]\n{texts[-1][-room:]}"]
         missing -= 1
     return [f"[… {missing} earlier turns are left out …]", *kept] if missing else kept
 
 
-def _lines(turn: Turn) -> Iterator[str]:
+def _turn_lines(turn: Turn) -> Iterator[str]:
     results = {
         part.call_id: part
         for row in turn.messages
@@ -80,8 +80,8 @@ def _lines(turn: Turn) -> Iterator[str]:
     }
     for row in turn.messages:
         if row.role is Role.USER:
-            yield f"User: {_said(row.parts)}"
-        elif row.role is Role.ASSISTANT and (said := _said(row.parts)):
+            yield f"User: {_message_text(row.parts)}"
+        elif row.role is Role.ASSISTANT and (said := _message_text(row.parts)):
             yield f"Assistant: {said}"
         else:
             yield from _others(row.parts, results)
@@ -90,17 +90,17 @@ def _lines(turn: Turn) -> Iterator[str]:
 def _others(parts: Sequence[Part], results: Mapping[CallId, ToolResult]) -> Iterator[str]:
     for part in parts:
         if isinstance(part, ToolCall):
-            arguments = _cut(msgspec.json.encode(part.arguments).decode(), ARGUMENTS_LONGEST)
+            arguments = _truncate(msgspec.json.encode(part.arguments).decode(), ARGUMENTS_LONGEST)
             yield f"Tool {part.name}: {arguments}\n{_result(results.get(part.id))}"
         elif isinstance(part, Notice) and part.code in CLOSING:
             yield f"({part.text})"
 
 
-def _said(parts: Sequence[Part]) -> str:
-    return "".join(filter(None, map(_words, parts)))
+def _message_text(parts: Sequence[Part]) -> str:
+    return "".join(filter(None, map(_part_text, parts)))
 
 
-def _words(part: Part) -> str | None:
+def _part_text(part: Part) -> str | None:
     if isinstance(part, Text):
         return part.text
     # Named only: what is attached is not in the record, and cannot be sent with it.
@@ -113,12 +113,12 @@ def _result(result: ToolResult | None) -> str:
     shown = result.result
     if result.status is not ResultStatus.OK:
         said = f": {result.error.message}" if result.error else ""
-        return _cut(f"({result.status}{said})", RESULT_LONGEST)
+        return _truncate(f"({result.status}{said})", RESULT_LONGEST)
     text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
-    return _cut(text, RESULT_LONGEST)
+    return _truncate(text, RESULT_LONGEST)
 
 
-def _cut(text: str, longest: int) -> str:
+def _truncate(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
     return f"{text[:longest]}[… {len(text) - longest} characters left out …]"
@@ -126,10 +126,10 @@ def _cut(text: str, longest: int) -> str:
 
 Block = dict[str, Any]
 # Writes a content into a file that the program can read, and returns its absolute path.
-Put = Callable[[Media, bytes], Awaitable[str]]
+StoreFile = Callable[[Media, bytes], Awaitable[str]]
 
 
-class Taken(Struct, frozen=True, kw_only=True):
+class PromptCapabilities(Struct, frozen=True, kw_only=True):
     """What a program takes in a prompt beside words and links."""
 
     image: bool = False
@@ -137,19 +137,19 @@ class Taken(Struct, frozen=True, kw_only=True):
     embedded: bool = False
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class PromptContent(Struct, frozen=True, kw_only=True):
     """The blocks of a prompt, and what the record should say about them."""
 
     blocks: tuple[Block, ...]
     notices: tuple[MessageDraft, ...] = ()
 
 
-def taken_of(initialized: object) -> Taken:
+def read_prompt_capabilities(initialized: object) -> PromptCapabilities:
     """Return what a program says it takes, in its reply to `initialize`."""
     offered = read_object(
         read_object(read_object(initialized).get("agentCapabilities")).get("promptCapabilities")
     )
-    return Taken(
+    return PromptCapabilities(
         image=is_offered(offered.get("image")),
         audio=is_offered(offered.get("audio")),
         embedded=is_offered(offered.get("embeddedContext")),
@@ -161,7 +161,7 @@ def is_offered(capability: object) -> bool:
     return capability is True or isinstance(capability, dict)
 
 
-def messages_of(history: Iterable[Message], turn: int) -> list[Message]:
+def turn_messages(history: Iterable[Message], turn: int) -> list[Message]:
     """Return what was said to the agent in a turn, in its order."""
     return [row for row in history if row.turn == turn and row.role is Role.USER]
 
@@ -171,22 +171,22 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-async def prompt_of(
-    rows: Sequence[Message], taken: Taken, *, shelf: OutputStore | None, put: Put
-) -> Prompt:
+async def build_prompt(
+    rows: Sequence[Message], taken: PromptCapabilities, *, shelf: OutputStore | None, put: StoreFile
+) -> PromptContent:
     """Return the messages as one prompt: one block of words for each, with its media in place."""
-    attaching = _Attaching(taken, shelf, put)
+    attaching = _MediaAttacher(taken, shelf, put)
     blocks: list[Block] = []
     for row in rows:
-        for part in _joined(row.parts):
+        for part in _join_text(row.parts):
             if isinstance(part, Media):
                 blocks.append(await attaching.block(part))
             else:
                 blocks.append(text_block(part))
-    return Prompt(blocks=tuple(blocks), notices=attaching.notices())
+    return PromptContent(blocks=tuple(blocks), notices=attaching.notices())
 
 
-def _joined(parts: Sequence[Part]) -> list[str | Media]:
+def _join_text(parts: Sequence[Part]) -> list[str | Media]:
     """Return words and media in their order; words that follow one another are one."""
     found: list[str | Media] = []
     for part in parts:
@@ -201,10 +201,12 @@ def _joined(parts: Sequence[Part]) -> list[str | Media]:
     return found
 
 
-class _Attaching:
+class _MediaAttacher:
     """Media on their way into one prompt."""
 
-    def __init__(self, taken: Taken, shelf: OutputStore | None, put: Put) -> None:
+    def __init__(
+        self, taken: PromptCapabilities, shelf: OutputStore | None, put: StoreFile
+    ) -> None:
         self._taken = taken
         self._shelf = shelf
         self._put = put
@@ -219,7 +221,7 @@ class _Attaching:
         content = found.content
         kind = media.mime_type.partition("/")[0]
         if (kind == "image" and self._taken.image) or (kind == "audio" and self._taken.audio):
-            return {"type": kind, "mimeType": media.mime_type, "data": _encoded(content)}
+            return {"type": kind, "mimeType": media.mime_type, "data": _encode_base64(content)}
         if self._taken.embedded:
             return {"type": "resource", "resource": _resource(media, content)}
         self._linked.append(name)
@@ -236,12 +238,14 @@ class _Attaching:
         if not self._linked:
             return ()
         names = ", ".join(self._linked)
-        told = f"The agent does not take these by themselves and was given links to files: {names}."
-        return (MessageDraft(role=Role.SYSTEM, parts=(_notice(told),)),)
+        texts = (
+            f"The agent does not take these by themselves and was given links to files: {names}."
+        )
+        return (MessageDraft(role=Role.SYSTEM, parts=(_notice(texts),)),)
 
 
-def _notice(told: str) -> Notice:
-    return Notice(code=NoticeCode.INFORMATION, text=told)
+def _notice(texts: str) -> Notice:
+    return Notice(code=NoticeCode.INFORMATION, text=texts)
 
 
 def _resource(media: Media, content: bytes) -> Block:
@@ -249,10 +253,10 @@ def _resource(media: Media, content: bytes) -> Block:
     resource = {"uri": f"attachment:///{quote(name)}", "mimeType": media.mime_type}
     if media.mime_type.startswith("text/"):
         return {**resource, "text": content.decode(errors="replace")}
-    return {**resource, "blob": _encoded(content)}
+    return {**resource, "blob": _encode_base64(content)}
 
 
-def _encoded(content: bytes) -> str:
+def _encode_base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 

@@ -12,24 +12,24 @@ from holdfast.domain.ids import SessionKey
 log = logging.getLogger(__name__)
 
 # Puts lines on the desk of a session; `False` where it sits at none.
-Scribe = Callable[[SessionKey, Sequence[bytes]], Awaitable[bool]]
+RawLogWriter = Callable[[SessionKey, Sequence[bytes]], Awaitable[bool]]
 
 # So long lines wait for others, unless a turn ends.
-_GATHERED_SECONDS: Final = 0.25
+_BATCH_SECONDS: Final = 0.25
 # So much is written at once: looking through it for secrets must not keep anybody waiting.
-_TOGETHER: Final = 256 << 10
+_BATCH_BYTES: Final = 256 << 10
 # A copy may take a fifth of the time and no more, however much is said.
 _LEISURE: Final = 4.0
 LINE_MOST: Final = 1 << 20
 WAITING_MOST: Final = 8 << 20
-_GOODBYE: Final = 1.0
+_CLOSE_SECONDS: Final = 1.0
 
 
-class RawLines:
+class RawLog:
     """The lines of one program; whoever makes one has to `aclose` it."""
 
-    def __init__(self, scribe: Scribe, key: SessionKey) -> None:
-        self._scribe = scribe
+    def __init__(self, scribe: RawLogWriter, key: SessionKey) -> None:
+        self._writer = scribe
         self._key = key
         self._waiting: list[bytes] = []
         self._size = 0
@@ -60,7 +60,7 @@ class RawLines:
         self._is_closing = True
         self._came.set()
         self._hurry.set()
-        await asyncio.wait({self._writing}, timeout=_GOODBYE)
+        await asyncio.wait({self._writing}, timeout=_CLOSE_SECONDS)
         if not self._writing.done():
             self._writing.cancel()
             await asyncio.wait({self._writing})
@@ -71,7 +71,7 @@ class RawLines:
         while self._waiting or not self._is_closing:
             await self._came.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_GATHERED_SECONDS):
+                async with asyncio.timeout(_BATCH_SECONDS):
                     await self._hurry.wait()
             self._hurry.clear()
             while self._waiting:
@@ -86,7 +86,7 @@ class RawLines:
         """Take out as many of the oldest lines as are written at once, one at least."""
         size = count = 0
         for line in self._waiting:
-            if count and size + len(line) > _TOGETHER:
+            if count and size + len(line) > _BATCH_BYTES:
                 break
             size, count = size + len(line), count + 1
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -96,7 +96,7 @@ class RawLines:
     async def _written(self, lines: Sequence[bytes]) -> bool:
         """Write lines; `False` when there is no desk, and no sense in going on."""
         try:
-            return await self._scribe(self._key, lines)
+            return await self._writer(self._key, lines)
         except HoldfastError as error:
             # Told once: whatever it is, it is in everybody else's way, too.
             if not self._left_out:

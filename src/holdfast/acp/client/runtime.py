@@ -14,26 +14,26 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_requests import Host
-from holdfast.acp.client.agent_session import Conversation
-from holdfast.acp.client.launcher import Boarding, came_out, has_terminals
+from holdfast.acp.client.agent_requests import AgentRequestHandler
+from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.launcher import AgentLauncher, describe_exit, has_terminals
 from holdfast.acp.client.lenient_json import read_object
-from holdfast.acp.client.process_registry import Fleet, Slip
+from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
 from holdfast.acp.client.prompt import (
     Block,
-    messages_of,
-    prompt_of,
-    taken_of,
+    build_prompt,
+    read_prompt_capabilities,
     text_block,
     transcript,
+    turn_messages,
 )
-from holdfast.acp.client.session_setup import NotReady
+from holdfast.acp.client.session_setup import AgentNotReady
 from holdfast.acp.client.stop_reasons import is_unknown_session
-from holdfast.acp.client.translator import Translator, ground_of
-from holdfast.acp.client.turn_context import Stage
-from holdfast.acp.client.unreported_changes import Worktree
-from holdfast.acp.rpc.connection import Answered, Item, Lost, Refused
-from holdfast.acp.rpc.framing import Junk, Notification, Request
+from holdfast.acp.client.translator import Translator, turn_facts
+from holdfast.acp.client.turn_context import TurnContext
+from holdfast.acp.client.unreported_changes import WorktreeWatch
+from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost, Item, RequestRefused
+from holdfast.acp.rpc.framing import JsonRpcNotification, JsonRpcRequest, Junk
 from holdfast.domain.agent_processes import ProcessExit, ProcessState, parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange
@@ -67,14 +67,19 @@ class Playing:
     """A prompt in flight. `prompt` is its reply once it was sent, `is_over` that it has come."""
 
     def __init__(
-        self, stage: Stage, host: Host, *, silence: float, shelf: OutputStore | None
+        self,
+        context: TurnContext,
+        host: AgentRequestHandler,
+        *,
+        silence: float,
+        shelf: OutputStore | None,
     ) -> None:
         self.prompt: asyncio.Future[Any] | None = None
         self.is_over = False
-        self._stage = stage
+        self._context = context
         self._host = host
-        self._translator = stage.translator
-        self._connection = stage.conversation.connection
+        self._translator = context.translator
+        self._connection = context.agent_session.connection
         self._silence = silence
         self._shelf = shelf
         self._is_first = False
@@ -89,20 +94,20 @@ class Playing:
 
         Raises `Forgotten` or `Gone`; then nothing has ended yet.
         """
-        conversation = self._stage.conversation
-        params = {"sessionId": conversation.session, "prompt": list(blocks)}
+        agent_session = self._context.agent_session
+        params = {"sessionId": agent_session.session, "prompt": list(blocks)}
         try:
             self.prompt = await self._connection.begin("session/prompt", params)
-        except Lost:
+        except ConnectionLost:
             raise Gone from None
-        self._is_first, conversation.is_prompted = not conversation.is_prompted, True
-        self._excused_at = self._stage.now()
+        self._is_first, agent_session.is_prompted = not agent_session.is_prompted, True
+        self._excused_at = self._context.now()
         while True:
             item = await self._next()
             # First of all: what comes from the line below must not overtake it.
-            while (written := self._stage.outbox.taken()) is not None:
+            while (written := self._context.outbox.taken()) is not None:
                 yield await self._ready(tuple(written))
-            if isinstance(item, Answered) and item.future is self.prompt:
+            if isinstance(item, AnswerMarker) and item.future is self.prompt:
                 self.is_over = True
                 yield await self._ready(self._ended())
                 return
@@ -117,26 +122,26 @@ class Playing:
 
     async def _heard(self, item: Item | None) -> AsyncGenerator[Drafts, None]:
         """Yield what comes of one thing that was said, or of the time that has passed."""
-        if isinstance(item, Request):
+        if isinstance(item, JsonRpcRequest):
             if item.method == "session/request_permission":
                 self._translator.weigh(item.size)
             async with aclosing(self._host.take(item)) as batches:
                 async for batch in batches:
                     self._has_said_something = True
                     yield tuple(batch)
-        elif isinstance(item, Notification):
+        elif isinstance(item, JsonRpcNotification):
             if found := self._updates(item):
                 yield self._with_the_end(found)
-            elif self._stage.now() >= self._written_at + ACTIVITY_SECONDS:
+            elif self._context.now() >= self._written_at + ACTIVITY_SECONDS:
                 # Work that nothing is written of is work all the same: nobody is idle.
-                self._written_at = self._stage.now()
-                await self._stage.touch()
+                self._written_at = self._context.now()
+                await self._context.touch()
         elif isinstance(item, Junk):
             self._dropped_at = self._connection.heard_at
         elif item is None and (found := self._due()):
             yield found
 
-    def _updates(self, item: Notification) -> Drafts:
+    def _updates(self, item: JsonRpcNotification) -> Drafts:
         """Take in an update and those that have come already: they are written together."""
         drafts = list(self._update(item))
         # Nobody can have written beside the turn meanwhile, because nothing is waited for here.
@@ -144,13 +149,13 @@ class Playing:
             drafts += self._update(more)
         return tuple(drafts)
 
-    def _update(self, item: Notification) -> Drafts:
+    def _update(self, item: JsonRpcNotification) -> Drafts:
         if item.method != "session/update":
             return ()
-        if read_object(item.params).get("sessionId") != self._stage.conversation.session:
-            self._stage.conversation.hear(item.params, size=item.size)
+        if read_object(item.params).get("sessionId") != self._context.agent_session.session:
+            self._context.agent_session.hear(item.params, size=item.size)
             return ()
-        now = self._stage.now()
+        now = self._context.now()
         return self._joined(self._translator.update(item.params, now=now, size=item.size))
 
     def _with_the_end(self, said: Drafts) -> Drafts:
@@ -162,7 +167,7 @@ class Playing:
             return said
         answer = self._connection.answered()
         is_ours = answer is not None and answer.future is self.prompt
-        if answer is None or not is_ours or isinstance(answer.future.exception(), Lost):
+        if answer is None or not is_ours or isinstance(answer.future.exception(), ConnectionLost):
             return said
         self.is_over = True
         return (*said, *self._ended())
@@ -173,18 +178,18 @@ class Playing:
             raise Gone
         try:
             return self._translator.ended(self.prompt.result())
-        except Refused as refused:
-            is_first = self._is_first and not self._stage.conversation.is_fresh
+        except RequestRefused as refused:
+            is_first = self._is_first and not self._context.agent_session.is_fresh
             is_lost = is_unknown_session(refused.error, is_first_prompt=is_first)
             if is_lost and not self._has_said_something:
                 raise Forgotten from None
             return self._translator.refused(refused.error)
-        except Lost:
+        except ConnectionLost:
             raise Gone from None
 
     def _due(self) -> Drafts:
         """Return what has waited long enough, or what has to be said about a silence."""
-        now = self._stage.now()
+        now = self._context.now()
         found = self._joined(self._translator.flush(now=now))
         if self._connection.owed:
             # The clock stands while we owe the program an answer.
@@ -210,7 +215,7 @@ class Playing:
 
     async def _ready(self, batch: Drafts) -> Drafts:
         """Return a batch whose contents are on the shelf."""
-        self._written_at = self._stage.now()
+        self._written_at = self._context.now()
         for each in self._translator.contents():
             if self._shelf is not None:
                 await self._shelf.keep(each.content, mime_type=each.mime_type)
@@ -235,7 +240,7 @@ class Playing:
         """Wait for the program and for those who work beside the turn; neither loses anything."""
         loop = asyncio.get_running_loop()
         taking = loop.create_task(self._taken())
-        writing = loop.create_task(self._stage.outbox.filled())
+        writing = loop.create_task(self._context.outbox.filled())
         try:
             await asyncio.wait({taking, writing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -249,7 +254,7 @@ class Playing:
         times = [self._translator.deadline]
         if not self._is_silence_told:
             times.append(
-                max(self._quiet_since(), self._stage.now() - self._silence) + self._silence
+                max(self._quiet_since(), self._context.now() - self._silence) + self._silence
             )
         if self._dropped_at is not None:
             times.append(self._quiet_since() + _AFTER_A_DROPPED_LINE)
@@ -264,8 +269,8 @@ _CUT_OFF: Final = Failure(
 
 
 def _silent(seconds: float) -> MessageDraft:
-    told = f"The agent has said nothing for {seconds:g} s; its turn goes on."
-    notice = Notice(code=NoticeCode.AGENT_SILENT, text=told)
+    text = f"The agent has said nothing for {seconds:g} s; its turn goes on."
+    notice = Notice(code=NoticeCode.AGENT_SILENT, text=text)
     return MessageDraft(role=Role.SYSTEM, parts=(notice,))
 
 
@@ -277,14 +282,14 @@ class ProgramRuntime:
 
     def __init__(
         self,
-        fleet: Fleet,
-        boarding: Boarding,
+        registry: ProcessRegistry,
+        launcher: AgentLauncher,
         files: RepositoryFiles,
         clock: Clock,
         randomness: Randomness,
     ) -> None:
-        self._fleet = fleet
-        self._boarding = boarding
+        self._registry = registry
+        self._launcher = launcher
         self._files = files
         self._clock = clock
         self._randomness = randomness
@@ -293,43 +298,43 @@ class ProgramRuntime:
         """Play the turn: one prompt with everything that was said to the agent."""
         if turn.process_slot is None:
             raise Internal(Code.INTERNAL, "A program has no place to be in.")
-        slip = self._fleet.slip(turn.process_slot)
-        await slip.lock.acquire()
-        while not self._fleet.has(slip):
+        slot = self._registry.slot(turn.process_slot)
+        await slot.lock.acquire()
+        while not self._registry.has(slot):
             # The program was put to an end while we waited; there is a new place since.
-            slip.lock.release()
-            slip = self._fleet.slip(turn.process_slot)
-            await slip.lock.acquire()
+            slot.lock.release()
+            slot = self._registry.slot(turn.process_slot)
+            await slot.lock.acquire()
         try:
-            await slip.wake()
-            async with aclosing(self._attempts(slip, turn)) as batches:
+            await slot.wake()
+            async with aclosing(self._attempts(slot, turn)) as batches:
                 async for batch in batches:
                     yield batch
         finally:
-            slip.lock.release()
+            slot.lock.release()
 
     async def compact(self, turn: TurnInput) -> Batch:
         """Fold nothing: what a program remembers is its own business."""
         return ()
 
-    async def _attempts(self, slip: Slip, turn: TurnInput) -> AsyncGenerator[Batch, None]:
+    async def _attempts(self, slot: AgentSlot, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         try:
             if (spent := _spent(turn)) is not None:
                 yield (spent,)
                 return
-            notices = () if slip.conversation else await self._boarding.board(slip, turn)
-            tree = Worktree(slip.folder, partial(self._files.status, slip.folder))
+            notices = () if slot.agent_session else await self._launcher.prepare(slot, turn)
+            tree = WorktreeWatch(slot.folder, partial(self._files.status, slot.folder))
             await tree.begin()
             try:
-                async with aclosing(self._closed(slip, turn, notices, tree)) as batches:
+                async with aclosing(self._closed(slot, turn, notices, tree)) as batches:
                     async for batch in batches:
                         yield batch
             except Forgotten:
-                again = await self._boarding.again(slip, turn)
-                async with aclosing(self._closed(slip, turn, again, tree)) as batches:
+                again = await self._launcher.again(slot, turn)
+                async with aclosing(self._closed(slot, turn, again, tree)) as batches:
                     async for batch in batches:
                         yield batch
-        except NotReady as failed:
+        except AgentNotReady as failed:
             failure, evidence = failed.failure, failed.evidence
             yield (
                 Outcome(
@@ -338,15 +343,15 @@ class ProgramRuntime:
             )
         finally:
             # Not before: the last words of a turn must not have to wait for a copy of them.
-            if slip.conversation is not None and slip.conversation.raw is not None:
-                slip.conversation.raw.hasten()
-            slip.rest()
+            if slot.agent_session is not None and slot.agent_session.raw is not None:
+                slot.agent_session.raw.hasten()
+            slot.rest()
 
     async def _closed(
-        self, slip: Slip, turn: TurnInput, notices: Batch, tree: Worktree
+        self, slot: AgentSlot, turn: TurnInput, notices: Batch, tree: WorktreeWatch
     ) -> AsyncGenerator[Batch, None]:
         """Yield the batches of a prompt; the last one also says what else there is to say."""
-        async with aclosing(self._played(slip, turn, notices)) as batches:
+        async with aclosing(self._played(slot, turn, notices)) as batches:
             async for batch in batches:
                 tree.note(batch)
                 *drafts, last = batch
@@ -355,67 +360,75 @@ class ProgramRuntime:
                     continue
                 # Of one whose agent is gone nobody should have to wait for more.
                 changes = () if last.is_lost else await tree.notices()
-                yield (*drafts, *_titled(slip, turn), *changes, last)
+                yield (*drafts, *_titled(slot, turn), *changes, last)
 
     async def _played(
-        self, slip: Slip, turn: TurnInput, notices: Batch
+        self, slot: AgentSlot, turn: TurnInput, notices: Batch
     ) -> AsyncGenerator[Batch, None]:
-        conversation = slip.present()
-        stage = self._stage(slip, conversation, turn)
-        host = Host(stage, has_terminals=has_terminals(turn))
-        playing = Playing(stage, host, silence=self._boarding.deadlines.silence, shelf=turn.shelf)
+        agent_session = slot.present()
+        context = self._context(slot, agent_session, turn)
+        host = AgentRequestHandler(context, has_terminals=has_terminals(turn))
+        playing = Playing(context, host, silence=self._launcher.deadlines.silence, shelf=turn.shelf)
         try:
-            prompt = await prompt_of(
-                messages_of(turn.history, turn.turn),
-                taken_of(conversation.introduction),
+            prompt = await build_prompt(
+                turn_messages(turn.history, turn.turn),
+                read_prompt_capabilities(agent_session.introduction),
                 shelf=turn.shelf,
-                put=slip.process_slot.put,
+                put=slot.process_slot.put,
             )
             if said := (*notices, *prompt.notices):
                 yield said
-            blocks = (*_before(conversation, turn), *prompt.blocks)
+            blocks = (*_before(agent_session, turn), *prompt.blocks)
             async with aclosing(playing.batches(blocks)) as batches:
                 async for batch in batches:
-                    conversation.told = stage.translator.told
+                    agent_session.agent_state = context.translator.agent_state
                     yield batch
         except Gone:
-            yield await self._died(slip, stage.translator)
+            yield await self._died(slot, context.translator)
         finally:
-            conversation.told = stage.translator.told
-            stage.outbox.close()
-            if playing.prompt is not None and not playing.is_over and slip.conversation is not None:
-                slip.abandon(playing.prompt, host.hush, self._boarding.deadlines.cancel)
+            agent_session.agent_state = context.translator.agent_state
+            context.outbox.close()
+            if (
+                playing.prompt is not None
+                and not playing.is_over
+                and slot.agent_session is not None
+            ):
+                slot.abandon(playing.prompt, host.hush, self._launcher.deadlines.cancel)
 
-    def _stage(self, slip: Slip, conversation: Conversation, turn: TurnInput) -> Stage:
+    def _context(
+        self, slot: AgentSlot, agent_session: AgentConversation, turn: TurnInput
+    ) -> TurnContext:
         model = turn.models[0]
-        ground = ground_of(
-            turn, session=slip.process_slot.session, model_id=model.id, model=model.ref
+        facts = turn_facts(
+            turn, session=slot.process_slot.session, model_id=model.id, model=model.ref
         )
         runtime = turn.agent.runtime
-        if not isinstance(runtime, AcpRuntime) or slip.start is None:
+        if not isinstance(runtime, AcpRuntime) or slot.start is None:
             raise Internal(Code.INTERNAL, "A turn of a program needs one.")
-        return Stage(
-            conversation=conversation,
-            translator=Translator(ground, told=conversation.told, new_id=self._new_id),
+        return TurnContext(
+            agent_session=agent_session,
+            translator=Translator(
+                facts, agent_state=agent_session.agent_state, new_id=self._new_id
+            ),
             approver=turn.approver,
             files=self._files,
             options=parse_program_options(runtime),
-            start=slip.start,
+            start=slot.start,
             new_id=self._new_id,
-            touch=partial(slip.keep, ProcessState.READY, is_activity=True),
+            touch=partial(slot.keep, ProcessState.READY, is_activity=True),
         )
 
-    async def _died(self, slip: Slip, translator: Translator) -> Batch:
+    async def _died(self, slot: AgentSlot, translator: Translator) -> Batch:
         """Return the last batch of a turn whose program is gone."""
-        conversation = slip.present()
-        end = await slip.fall()
-        if conversation.seat is not None and end.reason == "ended":
+        agent_session = slot.present()
+        end = await slot.fall()
+        if agent_session.seat is not None and end.reason == "ended":
             # For somebody else's sake: the next prompt starts another one.
             return translator.died(_FOR_ANOTHER)
         *drafts, outcome = translator.died(_failure(end))
         if not isinstance(outcome, Outcome):
             return (*drafts, outcome)
-        tail = conversation.program.stderr_tail
+        tail = agent_session.program.stderr_tail
         return (*drafts, replace(outcome, is_lost=True, evidence=tail))
 
     def _new_id(self) -> str:
@@ -435,9 +448,9 @@ def _spent(turn: TurnInput) -> Outcome | None:
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
 
 
-def _before(conversation: Conversation, turn: TurnInput) -> Iterator[Block]:
+def _before(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Block]:
     """Yield what a fresh conversation is told before its first prompt."""
-    if conversation.is_prompted or not conversation.is_fresh:
+    if agent_session.is_prompted or not agent_session.is_fresh:
         return
     if turn.agent.system_prompt.strip():
         yield text_block(turn.agent.system_prompt)
@@ -445,14 +458,14 @@ def _before(conversation: Conversation, turn: TurnInput) -> Iterator[Block]:
         yield text_block(record)
 
 
-def _titled(slip: Slip, turn: TurnInput) -> Iterator[Draft]:
+def _titled(slot: AgentSlot, turn: TurnInput) -> Iterator[Draft]:
     """Yield the title that the agent has given, in the place of one that nobody gave."""
-    title = slip.told_title()
+    title = slot.new_title()
     first = next((row for row in turn.history if row.role is Role.USER), None)
     if title:
         automatic = title_of(first.text) if first is not None else None
-        yield TitleChange(title=title[:255], instead=(None, automatic, slip.title))
-        slip.title = title[:255]
+        yield TitleChange(title=title[:255], instead=(None, automatic, slot.title))
+        slot.title = title[:255]
 
 
 _FOR_ANOTHER: Final = Failure(
@@ -468,7 +481,7 @@ def _failure(end: ProcessExit) -> Failure:
     why = {
         "stuck": "it read nothing any more",
         "stdout_closed": "it closed its output",
-    }.get(end.reason, came_out(end))
+    }.get(end.reason, describe_exit(end))
     message = (
         f"The agent's program ended in the middle of its turn ({why}); fork the session to go on."
     )

@@ -7,13 +7,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.acp.client.content import (
-    Content,
-    Edit,
-    Produce,
-    bounded,
-    edits_of,
-    produce_of,
-    result_of,
+    FileEdit,
+    MediaContent,
+    ToolCallContent,
+    call_result,
+    limit_value,
+    read_call_content,
+    read_edits,
 )
 from holdfast.acp.client.lenient_json import (
     read_count,
@@ -22,8 +22,8 @@ from holdfast.acp.client.lenient_json import (
     read_object,
     read_word,
 )
-from holdfast.acp.client.output_steps import Ground, Speech
-from holdfast.acp.client.stop_reasons import CUT_OFF
+from holdfast.acp.client.output_steps import AgentOutput, TurnFacts
+from holdfast.acp.client.stop_reasons import ABNORMAL_STOPS
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolStarted
 from holdfast.domain.ids import CallId, ModelId
@@ -42,14 +42,14 @@ _ERROR_LONGEST: Final = 4_000
 _FAILED: Final = ToolError(
     code=ResultCode.FAILED, message="The agent reported that the call failed."
 )
-REFUSED: Final = ToolError(code=ResultCode.REJECTED, message="The user did not allow this.")
+USER_REFUSED: Final = ToolError(code=ResultCode.REJECTED, message="The user did not allow this.")
 _FINAL: Final[Mapping[object, ResultStatus]] = {
     "completed": ResultStatus.OK,
     "failed": ResultStatus.ERROR,
 }
 
 
-class FoldedCall:
+class TrackedCall:
     """All that is known of one call; it is written down once it is `announced`."""
 
     def __init__(self, call_id: CallId) -> None:
@@ -84,10 +84,10 @@ class FoldedCall:
         # Bounded once and not with each news of the call, because it may be large.
         if said.get("rawInput") is not None:
             given = said["rawInput"]
-            self._raw_input = bounded(given, _ARGUMENTS_LARGEST)
+            self._raw_input = limit_value(given, _ARGUMENTS_LARGEST)
             self._is_input_cut = self._raw_input is not given and self._raw_input != given
         if said.get("rawOutput") is not None:
-            self._raw_output = bounded(said["rawOutput"])
+            self._raw_output = limit_value(said["rawOutput"])
         if isinstance(said.get("content"), list):
             self._content = said["content"]
         self._status = read_word(said.get("status")) or self._status
@@ -110,9 +110,9 @@ class FoldedCall:
         return self._is_input_cut or self._has_more_places or is_untold
 
     @property
-    def edits(self) -> tuple[Edit, ...]:
+    def edits(self) -> tuple[FileEdit, ...]:
         """Return the changes of files that it shows."""
-        return edits_of(self._content)
+        return read_edits(self._content)
 
     @property
     def final(self) -> ResultStatus | None:
@@ -158,24 +158,24 @@ class FoldedCall:
         self._written = arguments
         return arguments
 
-    def produce(self) -> Produce:
+    def produce(self) -> ToolCallContent:
         """Return what the call gave back, apart from its raw output."""
-        return produce_of(self._content)
+        return read_call_content(self._content)
 
-    def result(self, produce: Produce) -> Any:
+    def result(self, produce: ToolCallContent) -> Any:
         """Return the call's result as a row can hold it."""
-        return result_of(self._raw_output, produce)
+        return call_result(self._raw_output, produce)
 
     def forget(self) -> None:
         """Let go of what the call has brought."""
         self._raw_output = self._content = None
         self.held = 0
 
-    def error(self, produce: Produce) -> ToolError:
+    def error(self, produce: ToolCallContent) -> ToolError:
         """Return why the call failed, in the agent's words if it has any."""
         raw = self._raw_output
         told = read_object(raw)
-        without = REFUSED if self.is_denied else _FAILED
+        without = USER_REFUSED if self.is_denied else _FAILED
         candidates = (produce.text, raw, told.get("error"), told.get("message"), without.message)
         message = next(
             filter(None, (read_word(each, longest=_ERROR_LONGEST) for each in candidates))
@@ -192,7 +192,7 @@ def _locations(value: object) -> tuple[Location, ...]:
     return tuple(found)
 
 
-PATIENCE: Final = 0.5
+HOLD_SECONDS: Final = 0.5
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 _NO_RESULT: Final = ToolError(code="no_result", message="agent reported no result")
 _UNKNOWN: Final = ToolError(
@@ -200,7 +200,7 @@ _UNKNOWN: Final = ToolError(
 )
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CallRequest(Struct, frozen=True, kw_only=True):
     """A call as it is known when somebody has to decide about it, and what is to be written.
 
     One that `is_cut` cannot be shown whole.
@@ -212,7 +212,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     arguments: dict[str, Any]
     locations: tuple[Location, ...] = ()
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[FileEdit, ...] = ()
     is_cut: bool = False
     batches: list[tuple[Draft, ...]]
 
@@ -223,22 +223,22 @@ class Asked(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(told))
 
 
-class CallBook:
+class CallTracker:
     """Every call of a turn by the agent's name for it; each that is announced gets one result."""
 
-    def __init__(self, ground: Ground, new_id: Callable[[], str]) -> None:
+    def __init__(self, facts: TurnFacts, new_id: Callable[[], str]) -> None:
         self.held_until: float | None = None
         # How many bytes have come of what open calls have brought.
         self.held = 0
-        self._model_id = ground.model_id
+        self._model_id = facts.model_id
         self._new_id = new_id
-        self._taken = set(ground.taken)
-        self._calls: dict[str, FoldedCall] = {}
-        self._held: FoldedCall | None = None
-        self._contents: list[Content] = []
+        self._taken = set(facts.taken)
+        self._calls: dict[str, TrackedCall] = {}
+        self._held: TrackedCall | None = None
+        self._contents: list[MediaContent] = []
 
     def take(
-        self, said: Mapping[str, Any], speech: Speech, drafts: list[Draft], now: float
+        self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft], now: float
     ) -> str | None:
         """Take in what an update says of a call; return why it says nothing, if so."""
         agents_id = read_name(said.get("toolCallId"))
@@ -256,14 +256,14 @@ class CallBook:
             drafts += self.release()
         has_moved = call.fold(said)
         if known is None and call.is_waiting:
-            self.held_until = now + PATIENCE
+            self.held_until = now + HOLD_SECONDS
             return None
         # Not before it says more of itself than how it is called.
         if call is self._held and call.is_waiting and not said.get("rawInput"):
             return None
         drafts += self.release()
         if has_moved:
-            drafts += _details(call)
+            drafts += _late_arguments(call)
         if call.final is not None:
             self._answer(call, call.final, drafts)
         return None
@@ -276,14 +276,16 @@ class CallBook:
         self.held += size - call.held
         call.held = size
 
-    def asked(self, said: Mapping[str, Any], speech: Speech, drafts: list[Draft]) -> FoldedCall:
+    def asked(
+        self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft]
+    ) -> TrackedCall:
         """Take in a call that somebody has to decide about; it is written down in any case."""
         agents_id = read_name(said.get("toolCallId"))
         call = self._calls.get(agents_id) if agents_id is not None else None
         if call is None or call.is_ended:
             call = self._sighted(agents_id, speech, drafts)
         call.fold(said)
-        drafts += (*self.release(), *_details(call))
+        drafts += (*self.release(), *_late_arguments(call))
         return call
 
     def release(self) -> tuple[Draft, ...]:
@@ -314,32 +316,34 @@ class CallBook:
             if call.is_ended:
                 continue
             call.is_ended = True
-            drafts += _details(call)
+            drafts += _late_arguments(call)
             if call.is_denied:
-                done = CallOutcome(status=ResultStatus.DENIED, error=REFUSED)
-            elif stop in CUT_OFF:
+                done = CallOutcome(status=ResultStatus.DENIED, error=USER_REFUSED)
+            elif stop in ABNORMAL_STOPS:
                 done = CallOutcome(status=ResultStatus.UNKNOWN, error=_UNKNOWN)
             else:
                 done = CallOutcome(status=ResultStatus.OK, error=_NO_RESULT)
             drafts += _result(call, done)
 
-    def contents(self) -> list[Content]:
+    def contents(self) -> list[MediaContent]:
         """Return the bytes that the results so far name, each time those that are new."""
         taken, self._contents = self._contents, []
         return taken
 
-    def _sighted(self, agents_id: str | None, speech: Speech, drafts: list[Draft]) -> FoldedCall:
+    def _sighted(
+        self, agents_id: str | None, speech: AgentOutput, drafts: list[Draft]
+    ) -> TrackedCall:
         """Begin a call, under the agent's name for it unless the session has one of that name."""
         drafts += (*self.release(), *speech.end_with_a_call())
         is_free = agents_id is not None and agents_id not in self._taken
         is_good = is_free and _CALL_ID.fullmatch(agents_id or "") is not None
         call_id = CallId(agents_id if is_good and agents_id else f"call_{self._new_id()}")
         self._taken.add(call_id)
-        call = self._calls[agents_id or call_id] = FoldedCall(call_id)
+        call = self._calls[agents_id or call_id] = TrackedCall(call_id)
         self._held = call
         return call
 
-    def _answer(self, call: FoldedCall, status: ResultStatus, drafts: list[Draft]) -> None:
+    def _answer(self, call: TrackedCall, status: ResultStatus, drafts: list[Draft]) -> None:
         call.is_ended = True
         produce = call.produce()
         self._contents += (picture.content for picture in produce.pictures)
@@ -353,13 +357,13 @@ class CallBook:
         drafts += _result(call, done)
 
 
-def _details(call: FoldedCall) -> tuple[Draft, ...]:
+def _late_arguments(call: TrackedCall) -> tuple[Draft, ...]:
     """Return the arguments of a call that came to be known after it was written down."""
     arguments = call.news()
     return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
 
 
-def _result(call: FoldedCall, done: CallOutcome) -> tuple[Draft, ...]:
+def _result(call: TrackedCall, done: CallOutcome) -> tuple[Draft, ...]:
     """Return the call's one result, as news and as a row."""
     result = ToolResult(
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error

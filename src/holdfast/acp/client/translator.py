@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_state import STATES, Told, heard
-from holdfast.acp.client.content import Content, Picture, shown
+from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_after_update
+from holdfast.acp.client.content import MediaBlock, MediaContent, read_block
 from holdfast.acp.client.lenient_json import (
     read_count,
     read_list,
@@ -20,17 +20,30 @@ from holdfast.acp.client.lenient_json import (
     read_object,
     read_word,
 )
-from holdfast.acp.client.output_steps import Ground, Speech, Spending, last_plan, steps_of
+from holdfast.acp.client.output_steps import (
+    AgentOutput,
+    TurnFacts,
+    TurnUsage,
+    last_plan,
+    read_plan_steps,
+)
 from holdfast.acp.client.stop_reasons import (
     ABORTED,
     FLOODED,
-    notice_of,
-    outcome_of,
-    outcome_of_refusal,
+    build_notice,
+    refusal_outcome,
+    turn_outcome,
 )
-from holdfast.acp.client.tool_calls import Asked, CallBook
-from holdfast.acp.client.usage import Source, aside_of, cost_of, is_odd_cost, quota_of, usage_of
-from holdfast.acp.rpc.framing import RpcError
+from holdfast.acp.client.tool_calls import CallRequest, CallTracker
+from holdfast.acp.client.usage import (
+    UsageSource,
+    is_odd_cost,
+    read_chunk_usage,
+    read_cost,
+    read_quota,
+    read_usage,
+)
+from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import Channel, Failure, PlanChanged
@@ -41,7 +54,7 @@ from holdfast.ports import CallOutcome, TurnInput
 
 Batch = tuple[Draft, ...]
 
-PAUSE: Final = 0.05
+FLUSH_SECONDS: Final = 0.05
 ENOUGH: Final = 256
 UPDATES_MOST: Final = 100_000
 # What is stored of a turn, and what its open calls have brought so far.
@@ -50,7 +63,7 @@ _NOTICE_LONGEST: Final = 100_000
 _ODD_COST: Final = "The agent has told a cost that nobody can have spent; it was not counted."
 
 
-def ground_of(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> Ground:
+def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> TurnFacts:
     """Return what a translator has to know of a turn."""
     taken = {
         part.id
@@ -59,7 +72,7 @@ def ground_of(turn: TurnInput, *, session: str, model_id: ModelId, model: str = 
         for part in row.parts
         if isinstance(part, ToolCall)
     }
-    return Ground(
+    return TurnFacts(
         session=session,
         turn=turn.turn,
         step=turn.step,
@@ -78,16 +91,18 @@ class Translator:
     during the turn and after it; `counts` are the updates that became nothing, by why.
     """
 
-    def __init__(self, ground: Ground, *, told: Told, new_id: Callable[[], str]) -> None:
-        self.told = told
+    def __init__(
+        self, facts: TurnFacts, *, agent_state: AgentState, new_id: Callable[[], str]
+    ) -> None:
+        self.agent_state = agent_state
         self.counts: Counter[str] = Counter()
         self.is_flooded = False
         self.is_over = False
-        self._speech = Speech(ground, new_id)
-        self._calls = CallBook(ground, new_id)
-        self._spending = Spending(ground)
-        self._plan = ground.plan
-        self._contents: list[Content] = []
+        self._speech = AgentOutput(facts, new_id)
+        self._calls = CallTracker(facts, new_id)
+        self._spending = TurnUsage(facts)
+        self._plan = facts.plan
+        self._contents: list[MediaContent] = []
         self._updates = 0
         self._bytes = 0
         self._has_odd_cost = False
@@ -107,7 +122,7 @@ class Translator:
         if self._updates > UPDATES_MOST:
             self.is_flooded = True
             return []
-        if kind in STATES:
+        if kind in STATE_UPDATES:
             self._hear(update)
             return []
         if self.is_over:
@@ -149,19 +164,19 @@ class Translator:
             drafts += self._calls.release()
         return self._written(drafts, now)
 
-    def contents(self) -> list[Content]:
+    def contents(self) -> list[MediaContent]:
         """Return the bytes that the batches so far name, each time those that are new."""
         taken, self._contents = self._contents, []
         return taken
 
-    def asked(self, tool_call: object, *, now: float) -> Asked:
+    def asked(self, tool_call: object, *, now: float) -> CallRequest:
         """Take in the call that the agent asks permission for; it may be the first sight of it.
 
         The batches have to be on disk before anybody is asked.
         """
         drafts: list[Draft] = []
         call = self._calls.asked(read_object(tool_call), self._speech, drafts)
-        return Asked(
+        return CallRequest(
             id=call.id,
             name=call.name,
             title=call.title,
@@ -181,7 +196,7 @@ class Translator:
         """Tell whether a call of this turn has not ended yet."""
         return self._calls.is_open(call_id)
 
-    def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> Asked:
+    def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> CallRequest:
         """Begin a call that we run on behalf of the agent; it is on disk before it is run."""
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
         return self.asked(said, now=now)
@@ -195,14 +210,14 @@ class Translator:
     def ended(self, result: object, *, is_cancelled: bool = False) -> Batch:
         """Return the last batch, after the reply to the prompt; the outcome is its last draft."""
         reply = read_object(result)
-        self._spending.note(Source.REPLY, usage_of(reply.get("usage")))
-        self._spending.note(Source.QUOTA, quota_of(reply))
-        outcome, notice = outcome_of(reply, is_cancelled=is_cancelled)
+        self._spending.note(UsageSource.REPLY, read_usage(reply.get("usage")))
+        self._spending.note(UsageSource.QUOTA, read_quota(reply))
+        outcome, notice = turn_outcome(reply, is_cancelled=is_cancelled)
         return self._closed(outcome, notice)
 
-    def refused(self, error: RpcError, *, is_cancelled: bool = False) -> Batch:
+    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> Batch:
         """Return the last batch, after the prompt was refused."""
-        return self._closed(outcome_of_refusal(error, is_cancelled=is_cancelled))
+        return self._closed(refusal_outcome(error, is_cancelled=is_cancelled))
 
     def died(self, failure: Failure) -> Batch:
         """Return the last batch of a turn that cannot go on: its program is gone, or must go."""
@@ -222,12 +237,12 @@ class Translator:
         self.is_over = True
         drafts: list[Draft] = [*self._calls.release(), *self._speech.end()]
         self._calls.close(outcome.stop_reason, drafts)
-        drafts.append(self._spending.entry(self.told))
-        self.told = replace(self.told, charged=self.told.cost)
+        drafts.append(self._spending.entry(self.agent_state))
+        self.agent_state = replace(self.agent_state, charged=self.agent_state.cost)
         if notice is not None:
             drafts.append(notice)
         if self._has_odd_cost:
-            drafts.append(notice_of(_ODD_COST))
+            drafts.append(build_notice(_ODD_COST))
         self._contents += self._calls.contents()
         return (*drafts, outcome)
 
@@ -241,24 +256,24 @@ class Translator:
         if not drafts:
             return []
         self._contents += self._calls.contents()
-        self._not_before = now + PAUSE
+        self._not_before = now + FLUSH_SECONDS
         return [tuple(drafts)]
 
     def _hear(self, update: Mapping[str, Any]) -> None:
         """Take in news of the program's state; in a turn they may also tell what it took."""
-        self.told = heard(self.told, update)
+        self.agent_state = state_after_update(self.agent_state, update)
         if self.is_over or update["sessionUpdate"] != "usage_update":
             return
         self._has_odd_cost |= is_odd_cost(update)
         used = read_count(update.get("used"))
-        self._spending.note(Source.UPDATE, None if used is None else Usage(input=used))
-        if cost_of(update) is not None:
+        self._spending.note(UsageSource.UPDATE, None if used is None else Usage(input=used))
+        if read_cost(update) is not None:
             self._spending.note_price()
 
     def _chunk(self, update: Mapping[str, Any], channel: Channel, drafts: list[Draft]) -> None:
         if "_meta" in update:
-            self._spending.note(Source.CHUNK, aside_of(update))
-        seen = shown(update.get("content"))
+            self._spending.note(UsageSource.CHUNK, read_chunk_usage(update))
+        seen = read_block(update.get("content"))
         if not seen:
             return
         if self._calls.held_until is not None:
@@ -266,7 +281,7 @@ class Translator:
         agents_id = update.get("messageId")
         if agents_id is not None:
             agents_id = read_name(agents_id)
-        if isinstance(seen, Picture):
+        if isinstance(seen, MediaBlock):
             self._contents.append(seen.content)
             drafts += self._speech.show(seen.media, agents_id)
         else:
@@ -292,7 +307,7 @@ class Translator:
 
     def plan(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Take in a plan; one that says the same as the last is none."""
-        steps = steps_of(update)
+        steps = read_plan_steps(update)
         if steps is None:
             self.counts["unreadable"] += 1
         elif steps != self._plan:
@@ -302,15 +317,17 @@ class Translator:
 
     def notice(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Take in what the agent has to say beside its answer."""
-        said = _words(update, ("message", "text", "title", "content"))
+        said = _first_text(update, ("message", "text", "title", "content"))
         self._say_aside(NoticeCode.INFORMATION, said, drafts)
 
     def compaction(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Take in that the agent has shortened what it remembers; our record stays whole."""
         if update.get("status") == "completed":
-            said = _words(update, ("summary", "message"))
-            told = f"The agent has shortened its memory of the conversation: {said or 'no words'}"
-            self._say_aside(NoticeCode.AGENT_COMPACTED, told, drafts)
+            said = _first_text(update, ("summary", "message"))
+            agent_state = (
+                f"The agent has shortened its memory of the conversation: {said or 'no words'}"
+            )
+            self._say_aside(NoticeCode.AGENT_COMPACTED, agent_state, drafts)
 
     def _say_aside(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
         if said:
@@ -320,13 +337,13 @@ class Translator:
             self.counts["unreadable"] += 1
 
 
-Change = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
+UpdateHandler = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
 
 # Those whose words are kept until they are written.
 _CHUNKS: Final = (Translator.text, Translator.thought)
 
 # Every update that may become a draft; those of the state are in `told.py`.
-TABLE: Final[Mapping[str, Change]] = {
+TABLE: Final[Mapping[str, UpdateHandler]] = {
     "agent_message_chunk": Translator.text,
     "agent_thought_chunk": Translator.thought,
     "user_message_chunk": Translator.echo,
@@ -338,12 +355,12 @@ TABLE: Final[Mapping[str, Change]] = {
 }
 
 
-def _words(update: Mapping[str, Any], names: Iterable[str]) -> str | None:
+def _first_text(update: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return the first words among some fields, each a text, a block or a list of blocks."""
     for each in names:
         value = update.get(each)
         blocks = read_list(value) or [value]
-        texts = [seen for seen in map(shown, blocks) if isinstance(seen, str)]
+        texts = [seen for seen in map(read_block, blocks) if isinstance(seen, str)]
         said = value if isinstance(value, str) else "\n".join(texts)
         if found := read_word(said, longest=_NOTICE_LONGEST):
             return found

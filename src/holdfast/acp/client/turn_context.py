@@ -11,17 +11,17 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_session import Conversation
-from holdfast.acp.client.content import Edit
+from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.permissions import (
     NOT_OFFERED,
-    Matter,
+    ApprovalSubject,
+    answer_by_rule,
+    build_question,
     is_allowed,
-    question_of,
-    ruled,
-    unread,
+    summarize_unasked,
 )
-from holdfast.acp.client.tool_calls import Asked
+from holdfast.acp.client.tool_calls import CallRequest
 from holdfast.acp.client.translator import Translator
 from holdfast.acp.client.unreported_changes import texts_in
 from holdfast.domain.agent_processes import ProgramOptions
@@ -38,14 +38,14 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import ApprovalContext, Approver, PlannedWrite, RepositoryFiles
-from holdfast.process.agent_child import Start
+from holdfast.process.agent_child import AgentStart
 from holdfast.services.approval_policy import EARLIER, Ruling, ruling
 from holdfast.services.approvals import BY_TIME
 
 Batch = Sequence[Draft]
 
 
-class Outbox:
+class DraftQueue:
     """A queue from many who have something to write to the one who writes."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ _SHOWN_MOST: Final = 8
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 
 
-class Posed(Struct, frozen=True, kw_only=True):
+class PosedQuestion(Struct, frozen=True, kw_only=True):
     """A question about a call: the answer a rule gives, or whom to wait for; and what to write."""
 
     question: Question
@@ -112,30 +112,30 @@ class Posed(Struct, frozen=True, kw_only=True):
     batch: Batch = ()
 
 
-class Licence(Struct, frozen=True, kw_only=True):
+class AllowedCall(Struct, frozen=True, kw_only=True):
     """A call that somebody has allowed, and what it was said to be when they did."""
 
-    asked: Asked
+    asked: CallRequest
     tool_class: ToolClass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class TurnContext:
     """One turn, as those see it who answer the program beside it."""
 
-    conversation: Conversation
+    agent_session: AgentConversation
     translator: Translator
     approver: Approver
     files: RepositoryFiles
     options: ProgramOptions
-    start: Start
+    start: AgentStart
     new_id: Callable[[], str]
     # Notes that the program does something.
     touch: Callable[[], Awaitable[None]]
-    outbox: Outbox = field(default_factory=Outbox)
+    outbox: DraftQueue = field(default_factory=DraftQueue)
     # The calls that somebody has allowed in this turn and that were not made use of yet. What a
     # rule allows is not among them: the rule answers for the act itself, too.
-    licences: dict[CallId, Licence] = field(default_factory=dict)
+    allowed_calls: dict[CallId, AllowedCall] = field(default_factory=dict)
     # The answers that were given to the program.
     given: set[ApprovalId] = field(default_factory=set)
 
@@ -149,29 +149,31 @@ class Stage:
         return asyncio.get_running_loop().time()
 
     async def pose(
-        self, asked: Asked, matter: Matter, choices: tuple[ApprovalChoice, ...] = ()
-    ) -> Posed:
+        self, asked: CallRequest, subject: ApprovalSubject, choices: tuple[ApprovalChoice, ...] = ()
+    ) -> PosedQuestion:
         """Decide who answers a question about a call: a rule, somebody before, or somebody now."""
-        question = question_of(asked, choices, matter, folder=self.folder, new_id=self.new_id())
-        standing = _current(await self.approver.standing(question))
+        question = build_question(asked, choices, subject, folder=self.folder, new_id=self.new_id())
+        standing = _without_answer(await self.approver.standing(question))
         how = ruling(question, standing, None)
         if how is Ruling.ASK and asked.is_cut:
             how = Ruling.TOO_LARGE
         if how is Ruling.ASK:
-            return Posed(question=question, batch=(question,))
+            return PosedQuestion(question=question, batch=(question,))
         earlier = standing.earlier
         if earlier is not None and EARLIER[earlier.state] is how:
             # The very same was asked before: one answer is enough.
             waits = how is Ruling.WAIT
-            return Posed(question=earlier.question, answer=None if waits else earlier)
-        return _decided(question, ruled(how, standing, question))
+            return PosedQuestion(question=earlier.question, answer=None if waits else earlier)
+        return _decision_drafts(question, answer_by_rule(how, standing, question))
 
-    def unanswerable(self, asked: Asked, matter: Matter) -> Posed:
+    def unanswerable(self, asked: CallRequest, subject: ApprovalSubject) -> PosedQuestion:
         """Return the no to a question that comes without an answer that could be given."""
-        question = question_of(asked, (), matter, folder=self.folder, new_id=self.new_id())
-        return _decided(question, NOT_OFFERED)
+        question = build_question(asked, (), subject, folder=self.folder, new_id=self.new_id())
+        return _decision_drafts(question, NOT_OFFERED)
 
-    def heed(self, asked: Asked, answer: ApprovalAnswer | Approval, tool_class: ToolClass) -> bool:
+    def take_answer(
+        self, asked: CallRequest, answer: ApprovalAnswer | Approval, tool_class: ToolClass
+    ) -> bool:
         """Take an answer in, and tell whether it is a yes; one for once is a yes only once."""
         if not is_allowed(answer):
             self.translator.deny(asked.id)
@@ -180,13 +182,13 @@ class Stage:
             is_new = answer.id not in self.given
             self.given.add(answer.id)
             if is_new:
-                self.licences[asked.id] = Licence(asked=asked, tool_class=tool_class)
+                self.allowed_calls[asked.id] = AllowedCall(asked=asked, tool_class=tool_class)
             return is_new or answer.scope is ApprovalScope.SESSION
         return True
 
-    async def permitted(self, asked: Asked, matter: Matter) -> bool:
+    async def is_permitted(self, asked: CallRequest, subject: ApprovalSubject) -> bool:
         """Tell whether something may be done that the program has us do, asking if need be."""
-        posed = await self.pose(asked, matter)
+        posed = await self.pose(asked, subject)
         recording = asyncio.ensure_future(self.outbox.record(posed.batch))
         try:
             await asyncio.shield(recording)
@@ -195,15 +197,15 @@ class Stage:
             await asyncio.wait([recording])
             await self.withdraw(posed.question)
             raise
-        is_allowed_now = self.heed(asked, answer, matter.tool_class)
+        is_allowed_now = self.take_answer(asked, answer, subject.tool_class)
         # Good for this one act and no other.
-        self.licences.pop(asked.id, None)
+        self.allowed_calls.pop(asked.id, None)
         return is_allowed_now
 
     async def withdraw(self, question: Question) -> None:
         """Close a question that the program does not want answered any more."""
         # One whose program is gone, or that cannot be closed now, ends with the turn.
-        if self.conversation.connection.lost is None:
+        if self.agent_session.connection.lost is None:
             with suppress(HoldfastError):
                 await self.approver.withdraw(question, by=BY_AGENT)
 
@@ -217,15 +219,15 @@ class Stage:
         inside = path.removeprefix(f"{self.folder}/")
         enough = {tool_class, ToolClass.SENSITIVE_WRITE}
 
-        def covers(licence: Licence) -> bool:
-            asked = licence.asked
+        def covers(allowed: AllowedCall) -> bool:
+            asked = allowed.asked
             is_named = path in asked.paths or _mentions(asked, path, inside)
-            is_shown = _agree(asked.edits, path, before, content)
-            return licence.tool_class in enough and is_named and is_shown
+            is_shown = _matches_edits(asked.edits, path, before, content)
+            return allowed.tool_class in enough and is_named and is_shown
 
-        return self._spend(covers)
+        return self._use_allowed(covers)
 
-    def covers_command(self, argv: tuple[str, ...], start: Start) -> bool:
+    def covers_command(self, argv: tuple[str, ...], start: AgentStart) -> bool:
         """Tell whether somebody has allowed an open call that is this very command; good for one.
 
         Whoever allowed it has seen neither another folder nor variables.
@@ -235,24 +237,24 @@ class Stage:
         is_shell = argv[0].rpartition("/")[2] in _SHELLS and len(argv) == 3
         lines = {" ".join(argv), shlex.join(argv), argv[2] if is_shell else ""} - {""}
 
-        def covers(licence: Licence) -> bool:
-            is_command = licence.tool_class is ToolClass.PROCESS
-            return is_command and not lines.isdisjoint(texts_in(licence.asked.arguments))
+        def covers(allowed: AllowedCall) -> bool:
+            is_command = allowed.tool_class is ToolClass.PROCESS
+            return is_command and not lines.isdisjoint(texts_in(allowed.asked.arguments))
 
-        return self._spend(covers)
+        return self._use_allowed(covers)
 
-    def _spend(self, covers: Callable[[Licence], bool]) -> bool:
+    def _use_allowed(self, covers: Callable[[AllowedCall], bool]) -> bool:
         """Take the first licence that covers an act; one whose call has ended covers nothing."""
-        for call_id, licence in list(self.licences.items()):
+        for call_id, allowed in list(self.allowed_calls.items()):
             if not self.translator.is_open(call_id):
-                del self.licences[call_id]
-            elif covers(licence):
-                del self.licences[call_id]
+                del self.allowed_calls[call_id]
+            elif covers(allowed):
+                del self.allowed_calls[call_id]
                 return True
         return False
 
 
-def _current(standing: ApprovalContext) -> ApprovalContext:
+def _without_answer(standing: ApprovalContext) -> ApprovalContext:
     """Return how a session stands without an answer that was given already, or taken back."""
     earlier = standing.earlier
     if earlier is None:
@@ -262,20 +264,20 @@ def _current(standing: ApprovalContext) -> ApprovalContext:
     return replace(standing, earlier=None) if is_spent or is_closed else standing
 
 
-def _decided(question: Question, answer: ApprovalAnswer) -> Posed:
+def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestion:
     # Nobody reads it before it is done, so it need not be kept whole.
-    brief = replace(question, question=unread(question.question))
-    return Posed(
+    brief = replace(question, question=summarize_unasked(question.question))
+    return PosedQuestion(
         question=brief, answer=answer, batch=(ApprovalDecided(question=brief, answer=answer),)
     )
 
 
-def _mentions(asked: Asked, path: str, inside: str) -> bool:
+def _mentions(asked: CallRequest, path: str, inside: str) -> bool:
     """Tell whether a call that names no file says in its arguments that it is about this one."""
     return not asked.paths and not {path, inside}.isdisjoint(texts_in(asked.arguments))
 
 
-def _agree(edits: Sequence[Edit], path: str, before: str, content: str) -> bool:
+def _matches_edits(edits: Sequence[FileEdit], path: str, before: str, content: str) -> bool:
     """Tell whether a content is what the shown changes make of the text before.
 
     Some programs show whole texts, and some the piece that is replaced, once or wherever it stands.

@@ -23,7 +23,7 @@ _BETWEEN: Final = re.compile(r"[\s'\"`;|&<>()=,:]+")
 Status = Mapping[str, str]
 
 
-class Worktree:
+class WorktreeWatch:
     """The repository before a turn, and all that the turn's calls have named since."""
 
     def __init__(self, folder: str, look: Callable[[], Awaitable[Status | None]]) -> None:
@@ -48,7 +48,7 @@ class Worktree:
                     self._name(each.path for each in part.locations)
                     self._name(texts_in(part.arguments, _VALUES_MOST))
                 elif isinstance(part, ToolResult):
-                    self._name(_diffed(part.result))
+                    self._name(_diff_paths(part.result))
 
     async def notices(self) -> tuple[MessageDraft, ...]:
         """Return what is to be said about changes that no call has named."""
@@ -67,8 +67,10 @@ class Worktree:
             return ()
         shown = ", ".join(silent[:_SHOWN])
         more = f" and {len(silent) - _SHOWN} more" if len(silent) > _SHOWN else ""
-        told = f"The repository has changed in this turn, and no call says so: {shown}{more}."
-        notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=told)
+        notice_text = (
+            f"The repository has changed in this turn, and no call says so: {shown}{more}."
+        )
+        notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=notice_text)
         return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
     def _name(self, texts: Iterable[str]) -> None:
@@ -93,7 +95,7 @@ class Worktree:
         return path.endswith("/") and at < len(named) and named[at].startswith(path)
 
 
-def _diffed(result: Any) -> Iterator[str]:
+def _diff_paths(result: Any) -> Iterator[str]:
     """Yield the files of the changes that a result shows."""
     diffs = result.get("diffs") if isinstance(result, dict) else None
     for each in diffs if isinstance(diffs, list) else ():

@@ -24,7 +24,7 @@ _THOUGHT: Final = ("thoughtTokens", "thought_tokens", "thoughtsTokens")
 _TOTAL: Final = ("totalTokens", "total_tokens")
 
 
-class Source(IntEnum):
+class UsageSource(IntEnum):
     """Where a usage was told; the lowest counts."""
 
     REPLY = 0
@@ -33,16 +33,16 @@ class Source(IntEnum):
     CHUNK = 3
 
 
-def usage_of(value: object) -> Usage | None:
+def read_usage(value: object) -> Usage | None:
     """Return the tokens that an object tells by class, or nothing if it tells none."""
-    told = read_object(value)
-    into, out = _first(told, _INPUT), _first(told, _OUTPUT)
+    counts = read_object(value)
+    into, out = _first_count(counts, _INPUT), _first_count(counts, _OUTPUT)
     if into is None and out is None:
         return None
-    read, written = _first(told, _READ) or 0, _first(told, _WRITTEN) or 0
-    thought, into, out = _first(told, _THOUGHT) or 0, into or 0, out or 0
+    read, written = _first_count(counts, _READ) or 0, _first_count(counts, _WRITTEN) or 0
+    thought, into, out = _first_count(counts, _THOUGHT) or 0, into or 0, out or 0
     # Part of the output or beside it: programs differ, and only their own sum can tell.
-    if thought and _first(told, _TOTAL) in {
+    if thought and _first_count(counts, _TOTAL) in {
         into + out + thought,
         into + out + thought + read + written,
     }:
@@ -56,15 +56,15 @@ def usage_of(value: object) -> Usage | None:
     )
 
 
-def quota_of(reply: Mapping[str, Any]) -> Usage | None:
+def read_quota(reply: Mapping[str, Any]) -> Usage | None:
     """Return the tokens that stand beside a reply, under another name."""
     quota = read_object(read_object(reply.get("_meta")).get("quota"))
-    return usage_of(quota.get("token_count")) or usage_of(quota)
+    return read_usage(quota.get("token_count")) or read_usage(quota)
 
 
-def aside_of(update: Mapping[str, Any]) -> Usage | None:
+def read_chunk_usage(update: Mapping[str, Any]) -> Usage | None:
     """Return the tokens that stand beside a piece of text."""
-    return usage_of(read_object(update.get("_meta")).get("usage"))
+    return read_usage(read_object(update.get("_meta")).get("usage"))
 
 
 def microcents_between(before: float | None, after: float | None, currency: str | None) -> int:
@@ -76,7 +76,7 @@ def microcents_between(before: float | None, after: float | None, currency: str 
     return round(min(spent, _COST_MOST) * _MICROCENTS)
 
 
-def cost_of(update: Mapping[str, Any]) -> tuple[float, str] | None:
+def read_cost(update: Mapping[str, Any]) -> tuple[float, str] | None:
     """Return the sum of money that an update tells, and its currency."""
     cost = read_object(update.get("cost"))
     sum_, currency = read_amount(cost.get("amount")), cost.get("currency")
@@ -87,11 +87,11 @@ def cost_of(update: Mapping[str, Any]) -> tuple[float, str] | None:
 
 def is_odd_cost(update: Mapping[str, Any]) -> bool:
     """Tell whether an update tells a sum of money that nobody can have spent."""
-    told = read_object(update.get("cost")).get("amount")
-    return isinstance(told, int | float) and not isinstance(told, bool) and told > _COST_MOST
+    counts = read_object(update.get("cost")).get("amount")
+    return isinstance(counts, int | float) and not isinstance(counts, bool) and counts > _COST_MOST
 
 
-def _first(told: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def _first_count(counts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     return next(
-        (found for name in names if (found := read_count(told.get(name))) is not None), None
+        (found for name in names if (found := read_count(counts.get(name))) is not None), None
     )

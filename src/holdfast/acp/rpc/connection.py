@@ -18,35 +18,41 @@ from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     LONG,
+    ConnectionLost,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcReply,
+    JsonRpcRequest,
     Junk,
+    LineSplitter,
     LossReason,
-    Lost,
     Message,
-    Notification,
-    Refused,
-    Reply,
-    Request,
-    RpcError,
-    Splitter,
-    render,
+    RequestRefused,
+    render_message,
 )
-from holdfast.acp.rpc.redaction import CARELESS, Censor
-from holdfast.acp.rpc.streams import DEFAULT_BOUNDS, Bounds, Inbox, Reader, Writer
+from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
+from holdfast.acp.rpc.streams import (
+    DEFAULT_LIMITS,
+    ByteReader,
+    ByteWriter,
+    ConnectionLimits,
+    Inbox,
+)
 
 log = logging.getLogger(__name__)
 
 
-class _Debt(Struct, eq=False):
+class _InboundRequest(Struct, eq=False):
     work: Task[Any] | None = None
     is_cancelled: bool = False
 
 
-class Debts:
+class PendingInbound:
     """What we owe, and who works on it; two requests with the same id are two debts."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: dict[Request, _Debt] = {}
+        self._open: dict[JsonRpcRequest, _InboundRequest] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -54,14 +60,14 @@ class Debts:
     def __contains__(self, request: object) -> bool:
         return request in self._open
 
-    def owe(self, request: Request) -> bool:
+    def owe(self, request: JsonRpcRequest) -> bool:
         """Take a request on; `False` when there are too many."""
         if len(self._open) >= self._most:
             return False
-        self._open[request] = _Debt()
+        self._open[request] = _InboundRequest()
         return True
 
-    def pay(self, request: Request) -> bool:
+    def pay(self, request: JsonRpcRequest) -> bool:
         """Count a request as answered; `False` when it was, or when nobody is there."""
         debt = self._open.pop(request, None)
         if debt is not None and debt.work is not None:
@@ -69,7 +75,7 @@ class Debts:
             debt.work.cancel()
         return debt is not None
 
-    def work(self, request: Request, work: Coroutine[Any, Any, Any]) -> Task[Any] | None:
+    def work(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Any]) -> Task[Any] | None:
         """Begin to work on a request; nothing when it needs no answer any more."""
         debt = self._open.get(request)
         if debt is None or debt.work is not None:
@@ -93,59 +99,61 @@ class Debts:
 
     def lose(self) -> None:
         """Stop all work: there is nobody left to be answered."""
-        debts, self._open = self._open, {}
-        for debt in debts.values():
+        inbound, self._open = self._open, {}
+        for debt in inbound.values():
             if debt.work is not None:
                 debt.work.cancel()
 
 
-async def outcome(request: Request, work: Task[Any], within: float | None) -> Reply:
+async def run_handler(
+    request: JsonRpcRequest, work: Task[Any], within: float | None
+) -> JsonRpcReply:
     """Wait for the work, no longer than it has time, and return what is answered."""
     await asyncio.wait([work], timeout=within)
     is_late = work.cancel()
     await asyncio.wait([work])
     if is_late:
         log.warning("an answer to %s took longer than %s s", request.method, within)
-        return Reply(id=request.id, error=RpcError(INTERNAL_ERROR, "it took too long"))
+        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "it took too long"))
     if work.cancelled():
-        return Reply(id=request.id, error=RpcError(CANCELLED, "cancelled"))
+        return JsonRpcReply(id=request.id, error=JsonRpcError(CANCELLED, "cancelled"))
     trouble = work.exception()
-    if isinstance(trouble, Refused):
-        return Reply(id=request.id, error=trouble.error)
+    if isinstance(trouble, RequestRefused):
+        return JsonRpcReply(id=request.id, error=trouble.error)
     if trouble is not None:
         log.error("an answer to %s failed", request.method, exc_info=trouble)
-        return Reply(id=request.id, error=RpcError(INTERNAL_ERROR, "internal error"))
-    return Reply(id=request.id, result=work.result())
+        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "internal error"))
+    return JsonRpcReply(id=request.id, result=work.result())
 
 
-class Reached(Struct, frozen=True, eq=False):
+class PendingAnswer(Struct, frozen=True, eq=False):
     """An answer that waits for its place in the order of lines."""
 
     future: Future[Any]
-    answer: Reply | Lost
+    answer: JsonRpcReply | ConnectionLost
 
     def settle(self) -> None:
         """Tell whoever waits; one who gave up is passed over."""
         if self.future.done():
             return
-        if isinstance(self.answer, Lost):
+        if isinstance(self.answer, ConnectionLost):
             self.future.set_exception(self.answer)
         elif self.answer.error is not None:
-            self.future.set_exception(Refused(self.answer.error))
+            self.future.set_exception(RequestRefused(self.answer.error))
         else:
             self.future.set_result(self.answer.result)
 
 
-class _Question(Struct, frozen=True, eq=False):
+class _OutboundRequest(Struct, frozen=True, eq=False):
     future: Future[Any]
     is_begun: bool
 
 
-class Questions:
+class PendingOutbound:
     """Who waits for which answer; numbers count from 1."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _Question] = {}
+        self._open: dict[int, _OutboundRequest] = {}
         self._last = 0
 
     def number(self, *, is_begun: bool) -> tuple[int, Future[Any]]:
@@ -154,14 +162,14 @@ class Questions:
         future: Future[Any] = asyncio.get_running_loop().create_future()
         # Looked at here, because whoever asked may have gone.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._open[self._last] = _Question(future, is_begun)
+        self._open[self._last] = _OutboundRequest(future, is_begun)
         return self._last, future
 
     def drop(self, number: int) -> None:
         """Wait no longer for this answer."""
         self._open.pop(number, None)
 
-    def find(self, reply: Reply) -> int | None:
+    def find(self, reply: JsonRpcReply) -> int | None:
         """Return the number of the question that this answers, if it is open."""
         if reply.id is not None:
             # In Python true is the number one.
@@ -172,22 +180,22 @@ class Questions:
             return next(iter(self._open))
         return None
 
-    def settle(self, number: int, reply: Reply) -> Reached | None:
+    def settle(self, number: int, reply: JsonRpcReply) -> PendingAnswer | None:
         """Take an answer: give it to whoever waits, or return it where its place has to come."""
         question = self._open.pop(number)
-        reached = Reached(question.future, reply)
+        reached = PendingAnswer(question.future, reply)
         if question.is_begun:
             return reached
         reached.settle()
         return None
 
-    def lose(self, lost: Lost) -> list[Reached]:
+    def lose(self, lost: ConnectionLost) -> list[PendingAnswer]:
         """Tell all who wait that nothing will come; return what has to keep its place."""
         questions, self._open = self._open.values(), {}
         for each in questions:
             if not each.is_begun:
-                Reached(each.future, lost).settle()
-        return [Reached(each.future, lost) for each in questions if each.is_begun]
+                PendingAnswer(each.future, lost).settle()
+        return [PendingAnswer(each.future, lost) for each in questions if each.is_begun]
 
 
 def _is_number(id: object) -> bool:
@@ -195,26 +203,26 @@ def _is_number(id: object) -> bool:
 
 
 __all__ = [
-    "Answered",
-    "Bounds",
-    "Connection",
+    "AcpConnection",
+    "AnswerMarker",
+    "ByteReader",
+    "ByteWriter",
+    "ConnectionLimits",
+    "ConnectionLost",
     "Item",
     "LossReason",
-    "Lost",
-    "Reader",
-    "Refused",
-    "Writer",
+    "RequestRefused",
 ]
 _CHUNK: Final = 1 << 16
 _TICK: Final = 0.05
-_GOODBYE: Final = 1.0
+_CLOSE_SECONDS: Final = 1.0
 # More than a pipe holds: what was said before an end has come by then, and who talks on is left.
-_LAST_WORDS: Final = 4 << 20
+_DRAIN_BYTES: Final = 4 << 20
 # So many lines that are no messages, and answers to nothing, are shown one by one.
 _SHOWN: Final = 20
 
 
-class Answered(Struct, frozen=True, eq=False):
+class AnswerMarker(Struct, frozen=True, eq=False):
     """The place in the order of lines at which a begun request was answered.
 
     Its future is done when this is seen: with the result, `Refused` or `Lost`.
@@ -223,10 +231,10 @@ class Answered(Struct, frozen=True, eq=False):
     future: Future[Any]
 
 
-Item: TypeAlias = Request | Notification | Answered | Junk
+Item: TypeAlias = JsonRpcRequest | JsonRpcNotification | AnswerMarker | Junk
 
 
-class Connection:
+class AcpConnection:
     """One side of a conversation. It needs a running loop, and reads from its first moment on.
 
     `on_line` is shown each line as it came, before anything is made of it, and of one that is too
@@ -235,24 +243,24 @@ class Connection:
 
     def __init__(
         self,
-        reader: Reader,
-        writer: Writer,
+        reader: ByteReader,
+        writer: ByteWriter,
         *,
-        bounds: Bounds = DEFAULT_BOUNDS,
+        bounds: ConnectionLimits = DEFAULT_LIMITS,
         on_line: Callable[[bytes], None] | None = None,
-        censor: Censor = CARELESS,
+        redactor: LineRedactor = NO_REDACTION,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._reader = reader
         self._writer = writer
         self._bounds = bounds
         self._on_line = on_line
-        self.censor = censor
-        self._inbox: Inbox[Request | Notification | Junk | Reached] = Inbox(
+        self.redactor = redactor
+        self._inbox: Inbox[JsonRpcRequest | JsonRpcNotification | Junk | PendingAnswer] = Inbox(
             most=bounds.queued, most_bytes=bounds.queued_bytes
         )
-        self._questions = Questions()
-        self._debts = Debts(bounds.open_requests)
+        self._outbound = PendingOutbound()
+        self._inbound = PendingInbound(bounds.open_requests)
         self._answering: set[Task[None]] = set()
         self._junk_lines = self._junk_bytes = self._unasked = 0
         self._is_greeted = False
@@ -260,7 +268,7 @@ class Connection:
         self._heard_bytes = 0
         self._lost: LossReason | None = None
         self._is_hung_up = False
-        self._splitter = Splitter(bounds.line)
+        self._splitter = LineSplitter(bounds.line)
         self._reading = loop.create_task(self._read())
 
     @property
@@ -271,11 +279,11 @@ class Connection:
     @property
     def owed(self) -> int:
         """Return how many of their requests wait for our answer."""
-        return len(self._debts)
+        return len(self._inbound)
 
-    def owes(self, request: Request) -> bool:
+    def owes(self, request: JsonRpcRequest) -> bool:
         """Tell whether one of their requests waits for our answer."""
-        return request in self._debts
+        return request in self._inbound
 
     @property
     def lost(self) -> LossReason | None:
@@ -288,13 +296,13 @@ class Connection:
         The answer overtakes what waits in `incoming()`. Where the order matters, or where much may
         come before the answer and nobody else takes it, `begin`.
         """
-        number, future = self._questions.number(is_begun=False)
+        number, future = self._outbound.number(is_begun=False)
         try:
             async with asyncio.timeout(timeout):
-                await self._send(Request(id=number, method=method, params=params))
+                await self._send(JsonRpcRequest(id=number, method=method, params=params))
                 return await future
         finally:
-            self._questions.drop(number)
+            self._outbound.drop(number)
 
     async def begin(
         self, method: str, params: Any, *, note: Callable[[Future[Any]], None] | None = None
@@ -305,39 +313,45 @@ class Connection:
         Somebody has to take from `incoming()`, or it never is. `note` is shown the future first:
         the answer may be there before this returns.
         """
-        number, future = self._questions.number(is_begun=True)
+        number, future = self._outbound.number(is_begun=True)
         if note is not None:
             note(future)
         try:
-            await self._send(Request(id=number, method=method, params=params))
+            await self._send(JsonRpcRequest(id=number, method=method, params=params))
         except BaseException:
-            self._questions.drop(number)
+            self._outbound.drop(number)
             raise
         return future
 
     async def notify(self, method: str, params: Any) -> None:
         """Tell something that needs no answer; raises `Lost`."""
-        await self._send(Notification(method=method, params=params))
+        await self._send(JsonRpcNotification(method=method, params=params))
 
-    async def answer(self, request: Request, result: Any) -> None:
+    async def answer(self, request: JsonRpcRequest, result: Any) -> None:
         """Answer; a second answer to one request is not sent. Raises `Lost`."""
-        await self._reply(request, Reply(id=request.id, result=result))
+        await self._reply(request, JsonRpcReply(id=request.id, result=result))
 
-    async def refuse(self, request: Request, error: RpcError) -> None:
+    async def refuse(self, request: JsonRpcRequest, error: JsonRpcError) -> None:
         """Answer with an error; a second answer to one request is not sent. Raises `Lost`."""
-        await self._reply(request, Reply(id=request.id, error=error))
+        await self._reply(request, JsonRpcReply(id=request.id, error=error))
 
     def handle(
-        self, request: Request, work: Coroutine[Any, Any, Any], *, within: float | None = None
+        self,
+        request: JsonRpcRequest,
+        work: Coroutine[Any, Any, Any],
+        *,
+        within: float | None = None,
     ) -> None:
         """Answer with what the work returns, whatever happens, while others go on.
 
         `Refused` becomes its error, any other exception and the end of its time `-32603` without
         details, and `$/cancel_request` of the other side cancels the work: `-32800`.
         """
-        task = self._debts.work(request, work)
+        task = self._inbound.work(request, work)
         if task is not None:
-            answering = asyncio.get_running_loop().create_task(self._pay(request, task, within))
+            answering = asyncio.get_running_loop().create_task(
+                self._run_handler(request, task, within)
+            )
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
 
@@ -349,17 +363,17 @@ class Connection:
         """
         return _Incoming(self._inbox)
 
-    def ready(self) -> Notification | None:
+    def ready(self) -> JsonRpcNotification | None:
         """Return what `incoming()` comes to next, if it has come and is a notification."""
-        return self._inbox.ready(Notification)
+        return self._inbox.ready(JsonRpcNotification)
 
-    def answered(self) -> Answered | None:
+    def answered(self) -> AnswerMarker | None:
         """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
-        reached = self._inbox.ready(Reached)
+        reached = self._inbox.ready(PendingAnswer)
         if reached is None:
             return None
         reached.settle()
-        return Answered(reached.future)
+        return AnswerMarker(reached.future)
 
     async def ended(self) -> LossReason:
         """Wait until nothing more can come, and return why."""
@@ -372,24 +386,24 @@ class Connection:
             return
         self._lost = reason
         self._reading.cancel()
-        for reached in self._questions.lose(Lost(reason)):
+        for reached in self._outbound.lose(ConnectionLost(reason)):
             self._inbox.push(reached)
         self._inbox.close()
-        self._debts.lose()
+        self._inbound.lose()
 
     async def listen(self, seconds: float) -> None:
         """Wait for the last words; the time stands still while they come, or nobody takes them.
 
         To be asked when nobody is there any more who could end the line that was begun.
         """
-        enough = self._heard_bytes + _LAST_WORDS
+        enough = self._heard_bytes + _DRAIN_BYTES
         while seconds > 0 and not self._reading.done():
             before = self._heard_bytes
             await asyncio.wait([self._reading], timeout=min(_TICK, seconds))
             is_coming = before < self._heard_bytes < enough
             seconds -= 0 if is_coming or self._inbox.is_full else _TICK
         # Whoever holds the output of one who is gone would keep its last line from us.
-        with suppress(OSError, Lost):
+        with suppress(OSError, ConnectionLost):
             await self._take_all(self._splitter.rest())
 
     def hang_up(self) -> None:
@@ -403,30 +417,32 @@ class Connection:
         self.hang_up()
         await asyncio.gather(self._reading, *self._answering, return_exceptions=True)
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_GOODBYE):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._writer.wait_closed()
 
     async def _send(self, message: Message) -> None:
         if self._lost is not None or self._is_hung_up:
-            raise Lost(self._lost or "closed")
+            raise ConnectionLost(self._lost or "closed")
         try:
-            self._writer.write(render(message))
+            self._writer.write(render_message(message))
             async with asyncio.timeout(self._bounds.write_seconds):
                 await self._writer.drain()
         except TimeoutError:
             self.lose("stuck")
-            raise Lost("stuck") from None
+            raise ConnectionLost("stuck") from None
         except OSError:
             # Not given up for reading: the last words may still be on their way.
-            raise Lost("ended") from None
+            raise ConnectionLost("ended") from None
 
-    async def _reply(self, request: Request, reply: Reply) -> None:
-        if self._debts.pay(request):
+    async def _reply(self, request: JsonRpcRequest, reply: JsonRpcReply) -> None:
+        if self._inbound.pay(request):
             await self._send(reply)
 
-    async def _pay(self, request: Request, work: Task[Any], within: float | None) -> None:
-        with suppress(Lost):
-            await self._reply(request, await outcome(request, work, within))
+    async def _run_handler(
+        self, request: JsonRpcRequest, work: Task[Any], within: float | None
+    ) -> None:
+        with suppress(ConnectionLost):
+            await self._reply(request, await run_handler(request, work, within))
 
     async def _read(self) -> None:
         try:
@@ -435,7 +451,7 @@ class Connection:
                 await self._take_all(self._splitter.feed(chunk))
             # A message that was cut off is no JSON, so this one is whole or skipped.
             await self._take_all(self._splitter.rest())
-        except (OSError, Lost):
+        except (OSError, ConnectionLost):
             log.debug("nothing more is read")
         finally:
             self.lose("ended")
@@ -449,26 +465,26 @@ class Connection:
     async def _take(self, line: bytes | Junk) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         if isinstance(line, Junk):
-            junk = self.censor.shown(line)
+            junk = self.redactor.shown(line)
             self._show(junk.head)
             await self._skip(junk)
             return
         self._show(line)
         if len(line) <= LONG:
-            found = self.censor.read(line)
+            found = self.redactor.read(line)
         else:
             # Beside all others; those that come after it wait, because the order counts.
-            found = await asyncio.to_thread(self.censor.read, line)
+            found = await asyncio.to_thread(self.redactor.read, line)
         if isinstance(found, Junk):
-            await self._skip(self.censor.shown(found))
+            await self._skip(self.redactor.shown(found))
             return
         self._is_greeted = True
-        if isinstance(found, Reply):
+        if isinstance(found, JsonRpcReply):
             self._settle(found, len(line))
-        elif isinstance(found, Request):
+        elif isinstance(found, JsonRpcRequest):
             await self._owe(found)
         elif found.method == "$/cancel_request":
-            self._debts.cancel(found.params)
+            self._inbound.cancel(found.params)
         else:
             self._inbox.push(found, found.size)
 
@@ -476,35 +492,37 @@ class Connection:
         if self._on_line is not None:
             self._on_line(line)
 
-    def _settle(self, reply: Reply, size: int) -> None:
-        number = self._questions.find(reply)
+    def _settle(self, reply: JsonRpcReply, size: int) -> None:
+        number = self._outbound.find(reply)
         if number is None:
             self._unasked += 1
             if self._unasked <= _SHOWN:
                 log.info("an answer to nothing that was asked is dropped (id %.100r)", reply.id)
             return
-        reached = self._questions.settle(number, reply)
+        reached = self._outbound.settle(number, reply)
         if reached is not None:
             self._inbox.push(reached, size)
 
-    async def _owe(self, request: Request) -> None:
-        if self._debts.owe(request):
+    async def _owe(self, request: JsonRpcRequest) -> None:
+        if self._inbound.owe(request):
             self._inbox.push(request, request.size)
             return
         # Waited for: who asks on and on without reading is not read either.
-        error = RpcError(INTERNAL_ERROR, "too many requests wait for an answer")
-        await self._send(Reply(id=request.id, error=error))
+        error = JsonRpcError(INTERNAL_ERROR, "too many requests wait for an answer")
+        await self._send(JsonRpcReply(id=request.id, error=error))
 
     async def _skip(self, junk: Junk) -> None:
         self._junk_lines += 1
         self._junk_bytes += junk.size
         if self._junk_lines <= _SHOWN:
-            log.warning("a line that is no message (%s, %d bytes): %r", *_told(junk))
+            log.warning("a line that is no message (%s, %d bytes): %r", *_describe_junk(junk))
         if not self._is_greeted and self._is_noise():
             self.lose("noise")
-            raise Lost("noise")
+            raise ConnectionLost("noise")
         if junk.kind == "array":
-            await self._send(Reply(error=RpcError(INVALID_REQUEST, "batches are not spoken here")))
+            await self._send(
+                JsonRpcReply(error=JsonRpcError(INVALID_REQUEST, "batches are not spoken here"))
+            )
         if junk.kind == "too_long":
             self._inbox.push(junk, len(junk.head))
 
@@ -518,18 +536,20 @@ class Connection:
 class _Incoming(AsyncIterator[Item]):
     """Takes from the inbox; an answer is given to whoever waits when its place has come."""
 
-    def __init__(self, inbox: Inbox[Request | Notification | Junk | Reached]) -> None:
+    def __init__(
+        self, inbox: Inbox[JsonRpcRequest | JsonRpcNotification | Junk | PendingAnswer]
+    ) -> None:
         self._inbox = inbox
 
     async def __anext__(self) -> Item:
         item = await self._inbox.take()
         if item is None:
             raise StopAsyncIteration
-        if isinstance(item, Reached):
+        if isinstance(item, PendingAnswer):
             item.settle()
-            return Answered(item.future)
+            return AnswerMarker(item.future)
         return item
 
 
-def _told(junk: Junk) -> tuple[str, int, bytes]:
+def _describe_junk(junk: Junk) -> tuple[str, int, bytes]:
     return junk.kind, junk.size, junk.head

@@ -33,7 +33,7 @@ _KEPT: Final = HEAD + HEAD_MARGIN
 Id: TypeAlias = int | str | None
 
 
-class RpcError(Struct, frozen=True):
+class JsonRpcError(Struct, frozen=True):
     """Why a request was refused."""
 
     code: int
@@ -41,7 +41,7 @@ class RpcError(Struct, frozen=True):
     data: Any = None
 
 
-class Request(Struct, frozen=True, kw_only=True, eq=False):
+class JsonRpcRequest(Struct, frozen=True, kw_only=True, eq=False):
     """A question that is owed an answer; two with the same id are still two.
 
     `size` are the bytes of the line it came in.
@@ -53,7 +53,7 @@ class Request(Struct, frozen=True, kw_only=True, eq=False):
     size: int = 0
 
 
-class Notification(Struct, frozen=True, kw_only=True):
+class JsonRpcNotification(Struct, frozen=True, kw_only=True):
     """A message that nobody answers; `size` are the bytes of the line it came in."""
 
     method: str
@@ -61,13 +61,13 @@ class Notification(Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class JsonRpcReply(Struct, frozen=True, kw_only=True):
     """An answer; without an id it can only be guessed to which question."""
 
     id: Id = None
     has_id: bool = True
     result: Any = None
-    error: RpcError | None = None
+    error: JsonRpcError | None = None
 
 
 JunkKind: TypeAlias = Literal["not_json", "not_object", "array", "not_utf8", "too_long"]
@@ -85,11 +85,11 @@ class Junk(Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-Message: TypeAlias = Request | Notification | Reply
+Message: TypeAlias = JsonRpcRequest | JsonRpcNotification | JsonRpcReply
 Incoming: TypeAlias = Message | Junk
 
 
-class Splitter:
+class LineSplitter:
     """Makes lines of bytes, however those are cut.
 
     A line above the limit is dropped to its end while reading goes on, and told of once.
@@ -129,12 +129,12 @@ class Splitter:
         self._begun += piece[: _KEPT - len(self._begun)]
 
 
-def parse(line: bytes) -> Incoming:
+def parse_line(line: bytes) -> Incoming:
     """Read one line; what kind of message it is shows in `method` first, then in `id`."""
     if len(line) > LONG and _values(line) > VALUES_MOST:
         return _junk("too_long", line)
     try:
-        found = _decoded(line.removeprefix(_BOM))
+        found = _decode(line.removeprefix(_BOM))
     except UnicodeDecodeError:
         return _junk("not_utf8", line)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def parse(line: bytes) -> Incoming:
     return _junk("array" if isinstance(found, list) else "not_object", line)
 
 
-def render(message: Message) -> bytes:
+def render_message(message: Message) -> bytes:
     """Write one message as one line.
 
     Halves of characters are replaced, because there are programs that die of them.
@@ -153,17 +153,17 @@ def render(message: Message) -> bytes:
     try:
         return msgspec.json.encode(content) + b"\n"
     except UnicodeEncodeError:
-        return msgspec.json.encode(_mended(content)) + b"\n"
+        return msgspec.json.encode(_replace_surrogates(content)) + b"\n"
 
 
-def _decoded(line: bytes) -> Any:
+def _decode(line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if len(line) > LONG:
             raise
         # The slower reader takes what some programs write: half a character, or NaN.
-        return _mended(json.loads(line.decode(), parse_constant=lambda _: None))
+        return _replace_surrogates(json.loads(line.decode(), parse_constant=lambda _: None))
 
 
 def _values(line: bytes) -> int:
@@ -183,31 +183,33 @@ def _message(found: dict[str, Any], size: int) -> Message:
         # What is no text is a method that nobody knows.
         method = ""
     if "id" in found:
-        return Request(id=found["id"], method=method, params=found.get("params"), size=size)
-    return Notification(method=method, params=found.get("params"), size=size)
+        return JsonRpcRequest(id=found["id"], method=method, params=found.get("params"), size=size)
+    return JsonRpcNotification(method=method, params=found.get("params"), size=size)
 
 
-def _reply(found: dict[str, Any]) -> Reply:
-    told = found.get("error")
+def _reply(found: dict[str, Any]) -> JsonRpcReply:
+    error_object = found.get("error")
     error = None
-    if isinstance(told, dict):
-        code, message = told.get("code"), told.get("message")
-        error = RpcError(
+    if isinstance(error_object, dict):
+        code, message = error_object.get("code"), error_object.get("message")
+        error = JsonRpcError(
             code if isinstance(code, int) else INTERNAL_ERROR,
             message if isinstance(message, str) else "",
-            told.get("data"),
+            error_object.get("data"),
         )
-    elif told is not None:
-        error = RpcError(INTERNAL_ERROR, str(told)[:HEAD])
-    return Reply(id=found.get("id"), has_id="id" in found, result=found.get("result"), error=error)
+    elif error_object is not None:
+        error = JsonRpcError(INTERNAL_ERROR, str(error_object)[:HEAD])
+    return JsonRpcReply(
+        id=found.get("id"), has_id="id" in found, result=found.get("result"), error=error
+    )
 
 
 def _content(message: Message) -> dict[str, Any]:
     content: dict[str, Any] = {"jsonrpc": "2.0"}
-    if isinstance(message, Notification):
-        return content | _called(message)
-    if isinstance(message, Request):
-        return content | {"id": message.id} | _called(message)
+    if isinstance(message, JsonRpcNotification):
+        return content | _method_object(message)
+    if isinstance(message, JsonRpcRequest):
+        return content | {"id": message.id} | _method_object(message)
     if message.has_id:
         content["id"] = message.id
     if message.error is None:
@@ -218,34 +220,34 @@ def _content(message: Message) -> dict[str, Any]:
     return content | {"error": error}
 
 
-def _called(message: Request | Notification) -> dict[str, Any]:
+def _method_object(message: JsonRpcRequest | JsonRpcNotification) -> dict[str, Any]:
     called: dict[str, Any] = {"method": message.method}
     return called if message.params is None else called | {"params": message.params}
 
 
-def _mended(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """Return the value with U+FFFD for each half of a character."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
-        return {_mended(key): _mended(each) for key, each in value.items()}
+        return {_replace_surrogates(key): _replace_surrogates(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_mended(each) for each in value]
+        return [_replace_surrogates(each) for each in value]
     return value
 
 
 LossReason: TypeAlias = Literal["closed", "ended", "exited", "stuck", "noise"]
 
 
-class Refused(Exception):  # noqa: N818 — it says what is, not what went wrong
+class RequestRefused(Exception):  # noqa: N818 — it says what is, not what went wrong
     """An error reply: theirs to our request, or, raised by a handler, ours to theirs."""
 
-    def __init__(self, error: RpcError) -> None:
+    def __init__(self, error: JsonRpcError) -> None:
         super().__init__(f"{error.code} {error.message}")
         self.error = error
 
 
-class Lost(Exception):  # noqa: N818 — it says what is, not what went wrong
+class ConnectionLost(Exception):  # noqa: N818 — it says what is, not what went wrong
     """The other side is gone.
 
     `closed` by us, `ended` because it closed its end of a stream, `exited` with its process,

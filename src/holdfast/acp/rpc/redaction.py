@@ -6,11 +6,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.acp.rpc.framing import HEAD, Incoming, Junk, Reply, Request, RpcError, parse
+from holdfast.acp.rpc.framing import (
+    HEAD,
+    Incoming,
+    JsonRpcError,
+    JsonRpcReply,
+    JsonRpcRequest,
+    Junk,
+    parse_line,
+)
 from holdfast.domain.secrets import Scrubber
 
 
-class Censor:
+class LineRedactor:
     """Reads lines as they may be kept."""
 
     def __init__(
@@ -22,9 +30,9 @@ class Censor:
 
     def read(self, line: bytes) -> Incoming:
         """Return what a line says, without the secrets."""
-        found = parse(line)
+        found = parse_line(line)
         if isinstance(found, Junk) or (
-            isinstance(found, Request) and found.method in self._literal
+            isinstance(found, JsonRpcRequest) and found.method in self._literal
         ):
             return found
         scrubber = self._scrubber()
@@ -32,8 +40,8 @@ class Censor:
             cleaned = scrubber.clean_json(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # Half a character is in it, which nobody else can read.
-            return _cleaned(found, scrubber.clean)
-        return found if cleaned is line else parse(cleaned)
+            return _redact_message(found, scrubber.clean)
+        return found if cleaned is line else parse_line(cleaned)
 
     def holds(self, *texts: str) -> bool:
         """Tell whether a secret of ours stands in one of the texts."""
@@ -42,8 +50,8 @@ class Censor:
 
     def shown(self, junk: Junk) -> Junk:
         """Return a line that is no message as it may be shown."""
-        told = junk.head.decode("utf-8", "surrogateescape")
-        head = self.text(told).encode("utf-8", "surrogateescape")
+        head_text = junk.head.decode("utf-8", "surrogateescape")
+        head = self.text(head_text).encode("utf-8", "surrogateescape")
         return replace(junk, head=head[:HEAD])
 
     def text(self, text: str) -> str:
@@ -52,28 +60,28 @@ class Censor:
 
 
 # For those who hold no secrets that could come back.
-_KNOWS_NONE: Final = Scrubber()
-CARELESS: Final = Censor(lambda: _KNOWS_NONE)
+_NO_SECRETS: Final = Scrubber()
+NO_REDACTION: Final = LineRedactor(lambda: _NO_SECRETS)
 
 
-def _cleaned(found: Incoming, clean: Callable[[str], str]) -> Incoming:
+def _redact_message(found: Incoming, clean: Callable[[str], str]) -> Incoming:
     if isinstance(found, Junk):
         return found
-    if not isinstance(found, Reply):
-        return replace(found, params=_walked(found.params, clean))
+    if not isinstance(found, JsonRpcReply):
+        return replace(found, params=_redact_value(found.params, clean))
     error = found.error
     if error is not None:
-        error = RpcError(error.code, clean(error.message), _walked(error.data, clean))
-    return replace(found, result=_walked(found.result, clean), error=error)
+        error = JsonRpcError(error.code, clean(error.message), _redact_value(error.data, clean))
+    return replace(found, result=_redact_value(found.result, clean), error=error)
 
 
-def _walked(value: Any, clean: Callable[[str], str]) -> Any:
+def _redact_value(value: Any, clean: Callable[[str], str]) -> Any:
     match value:
         case str():
             return clean(value)
         case dict():
-            return {clean(key): _walked(each, clean) for key, each in value.items()}
+            return {clean(key): _redact_value(each, clean) for key, each in value.items()}
         case list():
-            return [_walked(each, clean) for each in value]
+            return [_redact_value(each, clean) for each in value]
         case _:
             return value

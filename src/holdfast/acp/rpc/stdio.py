@@ -10,15 +10,15 @@ import stat
 import sys
 from typing import Final
 
-from holdfast.acp.rpc.connection import Reader, Writer
-from holdfast.process.streams import reading, writing
+from holdfast.acp.rpc.connection import ByteReader, ByteWriter
+from holdfast.process.streams import open_reader, open_writer
 
 _INPUT: Final = 0
 _OUTPUT: Final = 1
 _ERROR: Final = 2
 
 
-async def standard_streams() -> tuple[Reader, Writer]:
+async def standard_streams() -> tuple[ByteReader, ByteWriter]:
     """Take both over."""
     sys.stdout.flush()
     output = os.dup(_OUTPUT)
@@ -28,8 +28,10 @@ async def standard_streams() -> tuple[Reader, Writer]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, _INPUT)
     os.close(nothing)
-    reader: Reader = (await reading(source))[0] if _is_stream(source) else FileReader(source)
-    writer: Writer = await writing(output) if _is_stream(output) else FileWriter(output)
+    reader: ByteReader = (
+        (await open_reader(source))[0] if _is_stream(source) else FileReader(source)
+    )
+    writer: ByteWriter = await open_writer(output) if _is_stream(output) else FileWriter(output)
     return reader, writer
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.acp.rpc.framing import LINE_LIMIT
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """How much one side may ask of the other.
 
     `noise_*` is how much that is no message may come before the first message does; then the
@@ -25,17 +25,17 @@ class Bounds(Struct, frozen=True, kw_only=True):
     noise_bytes: int | None = None
 
 
-DEFAULT_BOUNDS: Final = Bounds()
+DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
-class Reader(Protocol):
+class ByteReader(Protocol):
     """Where bytes come from; an `asyncio.StreamReader` is one."""
 
     async def read(self, count: int = -1, /) -> bytes:
         """Return what is there, at most so much; nothing at the end."""
 
 
-class Writer(Protocol):
+class ByteWriter(Protocol):
     """Where bytes go to; an `asyncio.StreamWriter` is one."""
 
     def write(self, content: bytes, /) -> None:

@@ -15,21 +15,27 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.rpc.connection import Connection, Reader, Refused
+from holdfast.acp.rpc.connection import AcpConnection, ByteReader, RequestRefused
 from holdfast.acp.rpc.framing import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    Notification,
-    Request,
-    RpcError,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
 )
-from holdfast.acp.server.api import House
-from holdfast.acp.server.capabilities import MODE, MODEL, introduction, options, standing
-from holdfast.acp.server.client_session import Beginning, Hold, Prompt, Spawn
-from holdfast.acp.server.content import Keep, parts_of
-from holdfast.acp.server.errors import bad_params, data_of, rpc_error
-from holdfast.acp.server.notifications import Voice, cursor_of
-from holdfast.acp.server.workspace import Places
+from holdfast.acp.server.api import AcpBackend
+from holdfast.acp.server.capabilities import (
+    MODE,
+    MODEL,
+    initialize_result,
+    session_modes,
+    session_options,
+)
+from holdfast.acp.server.client_session import ClientSession, FollowStart, PendingPrompt, Spawn
+from holdfast.acp.server.content import StoreMedia, read_parts
+from holdfast.acp.server.errors import error_data, invalid_params, rpc_error
+from holdfast.acp.server.notifications import SessionNotifier, replay_cursor
+from holdfast.acp.server.workspace import SessionFolders
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import SessionId
@@ -37,14 +43,14 @@ from holdfast.domain.sessions import Session
 from holdfast.services.background_tasks import Background
 
 
-class Opening(Struct, frozen=True, rename="camel"):
+class NewSessionParams(Struct, frozen=True, rename="camel"):
     """What opens a session: where, and with which servers of the client."""
 
     cwd: str
     mcp_servers: list[Any] = []
 
 
-class Reopening(Struct, frozen=True, rename="camel"):
+class LoadSessionParams(Struct, frozen=True, rename="camel"):
     """What picks a session up."""
 
     session_id: str
@@ -52,27 +58,27 @@ class Reopening(Struct, frozen=True, rename="camel"):
     mcp_servers: list[Any] = []
 
 
-class Named(Struct, frozen=True, rename="camel"):
+class SessionParams(Struct, frozen=True, rename="camel"):
     """What is about one session."""
 
     session_id: str
 
 
-class Prompted(Struct, frozen=True, rename="camel"):
+class PromptParams(Struct, frozen=True, rename="camel"):
     """What a person says."""
 
     session_id: str
     prompt: list[Any]
 
 
-class ModeWish(Struct, frozen=True, rename="camel"):
+class SetModeParams(Struct, frozen=True, rename="camel"):
     """Another mode."""
 
     session_id: str
     mode_id: str
 
 
-class OptionWish(Struct, frozen=True, rename="camel"):
+class SetOptionParams(Struct, frozen=True, rename="camel"):
     """Another value of an option."""
 
     session_id: str
@@ -80,7 +86,7 @@ class OptionWish(Struct, frozen=True, rename="camel"):
     value: Any = None
 
 
-class ListWish(Struct, frozen=True, rename="camel"):
+class ListSessionsParams(Struct, frozen=True, rename="camel"):
     """Which sessions."""
 
     cwd: str | None = None
@@ -91,50 +97,50 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NAME_LONGEST: Final = 64
 
 
-class Pair(Struct, frozen=True):
+class NameValue(Struct, frozen=True):
     """A variable, or a header."""
 
     name: str
     value: str
 
 
-class StdioEntry(Struct, frozen=True):
+class StdioServerEntry(Struct, frozen=True):
     """A program."""
 
     name: str
     command: str
     args: list[str] = []
-    env: list[Pair] = []
+    env: list[NameValue] = []
 
 
-class HttpEntry(Struct, frozen=True):
+class HttpServerEntry(Struct, frozen=True):
     """An address."""
 
     name: str
     url: str
-    headers: list[Pair] = []
+    headers: list[NameValue] = []
 
 
-def companions(servers: list[Any]) -> tuple[dict[str, Any], ...]:
+def read_mcp_servers(servers: list[Any]) -> tuple[dict[str, Any], ...]:
     """Return the servers that a client names; what we have not offered to reach is refused."""
-    return tuple(map(_entry, servers))
+    return tuple(map(_server_entry, servers))
 
 
-def _entry(given: Any) -> dict[str, Any]:
+def _server_entry(given: Any) -> dict[str, Any]:
     kind = given.get("type", "stdio") if isinstance(given, dict) else None
     try:
         if kind == "http":
-            return _http(msgspec.convert(given, HttpEntry))
+            return _http(msgspec.convert(given, HttpServerEntry))
         if kind == "stdio":
-            return _stdio(msgspec.convert(given, StdioEntry))
+            return _stdio(msgspec.convert(given, StdioServerEntry))
     except msgspec.ValidationError as error:
-        raise bad_params(f"mcpServers is not valid: {error}.") from None
-    raise bad_params("mcpServers are programs, or addresses of type http.")
+        raise invalid_params(f"mcpServers is not valid: {error}.") from None
+    raise invalid_params("mcpServers are programs, or addresses of type http.")
 
 
-def _stdio(given: StdioEntry) -> dict[str, Any]:
+def _stdio(given: StdioServerEntry) -> dict[str, Any]:
     return {
-        "id": _id(given.name),
+        "id": _server_id(given.name),
         "transport": "stdio",
         "command": given.command,
         "args": given.args,
@@ -142,27 +148,27 @@ def _stdio(given: StdioEntry) -> dict[str, Any]:
     }
 
 
-def _http(given: HttpEntry) -> dict[str, Any]:
+def _http(given: HttpServerEntry) -> dict[str, Any]:
     return {
-        "id": _id(given.name),
+        "id": _server_id(given.name),
         "transport": "http",
         "url": given.url,
         "headers": {each.name: each.value for each in given.headers},
     }
 
 
-def _id(name: str) -> str:
+def _server_id(name: str) -> str:
     return _NOT_IN_A_NAME.sub("-", name)[:_NAME_LONGEST] or "server"
 
 
 Result = dict[str, Any]
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class AcpServeOptions(Struct, frozen=True, kw_only=True):
     """How this installation serves: as whom, where, and what becomes of turns without a client."""
 
     version: str
-    places: Places
+    places: SessionFolders
     new_id: Callable[[], str]
     has_pictures: bool = True
     # Behind a server turns are played whether a client is there or not.
@@ -172,30 +178,32 @@ class Terms(Struct, frozen=True, kw_only=True):
 Method = Callable[[Any], Coroutine[Any, Any, Result]]
 
 
-class Agent:
+class AcpAgent:
     """Serves one client: its sessions are held as long as it is there."""
 
-    def __init__(self, house: House, connection: Connection, terms: Terms, spawn: Spawn) -> None:
-        self._house = house
+    def __init__(
+        self, backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, spawn: Spawn
+    ) -> None:
+        self._backend = backend
         self._connection = connection
         self._terms = terms
         self._spawn = spawn
-        self._is_met = False
+        self._is_initialized = False
         self._is_parting = False
         self._owed = 0
         self._paid = asyncio.Event()
-        self._holds: dict[SessionId, Hold] = {}
+        self._holds: dict[SessionId, ClientSession] = {}
         # Kept as long as somebody waits for it.
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._methods: Mapping[str, tuple[type[Any], Method]] = {
-            "session/new": (Opening, self._new),
-            "session/load": (Reopening, self._load),
-            "session/resume": (Reopening, self._resume),
-            "session/list": (ListWish, self._list),
-            "session/close": (Named, self._close),
-            "session/delete": (Named, self._delete),
-            "session/set_mode": (ModeWish, self._set_mode),
-            "session/set_config_option": (OptionWish, self._set_option),
+            "session/new": (NewSessionParams, self._new),
+            "session/load": (LoadSessionParams, self._load),
+            "session/resume": (LoadSessionParams, self._resume),
+            "session/list": (ListSessionsParams, self._list),
+            "session/close": (SessionParams, self._close),
+            "session/delete": (SessionParams, self._delete),
+            "session/set_mode": (SetModeParams, self._set_mode),
+            "session/set_config_option": (SetOptionParams, self._set_option),
         }
 
     async def part(self) -> None:
@@ -213,67 +221,67 @@ class Agent:
             self._paid.clear()
             await self._paid.wait()
 
-    def called(self, request: Request) -> Coroutine[Any, Any, None]:
+    def called(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Return the work that answers a request; what has to keep its place is done at once."""
         if request.method == "initialize":
-            self._is_met = True
+            self._is_initialized = True
             return self._answer(request, self._introduced())
-        if not self._is_met:
-            return self._answer(request, _refused(INVALID_REQUEST, "Call initialize first."))
+        if not self._is_initialized:
+            return self._answer(request, _refusal(INVALID_REQUEST, "Call initialize first."))
         if request.method == "session/prompt":
             return self._prompted(request)
         if request.method not in self._methods:
-            told = "There is no such method here."
-            return self._answer(request, _refused(METHOD_NOT_FOUND, told))
+            error_text = "There is no such method here."
+            return self._answer(request, _refusal(METHOD_NOT_FOUND, error_text))
         return self._answer(request, self._done(request))
 
     def cancelled(self, params: Any) -> None:
         """Stop what the client has asked in a session; where that is nothing, nothing happens."""
         try:
-            hold = self._holds.get(SessionId(msgspec.convert(params, Named).session_id))
+            hold = self._holds.get(SessionId(msgspec.convert(params, SessionParams).session_id))
         except msgspec.ValidationError:
             return
         if hold is not None:
             hold.cancel()
 
     async def _introduced(self) -> Result:
-        return introduction(self._terms.version, has_pictures=self._terms.has_pictures)
+        return initialize_result(self._terms.version, has_pictures=self._terms.has_pictures)
 
-    async def _done(self, request: Request) -> Result:
+    async def _done(self, request: JsonRpcRequest) -> Result:
         kind, method = self._methods[request.method]
         return await method(_params(request, kind))
 
-    async def _answer(self, request: Request, work: Coroutine[Any, Any, Result]) -> None:
+    async def _answer(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Result]) -> None:
         """Answer with what the work returns: here, so that it is said when this has ended."""
         self._owed += 1
         try:
             await self._connection.answer(request, await work)
         except HoldfastError as error:
             await self._connection.refuse(request, rpc_error(error))
-        except Refused as refusal:
+        except RequestRefused as refusal:
             await self._connection.refuse(request, refusal.error)
         finally:
             self._owed -= 1
             if not self._owed:
                 self._paid.set()
 
-    def _prompted(self, request: Request) -> Coroutine[Any, Any, None]:
+    def _prompted(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Take a prompt in before anything that comes behind it is looked at."""
         try:
-            said = _params(request, Prompted)
+            said = _params(request, PromptParams)
             hold = self._held(said.session_id)
-        except Refused as refusal:
-            return self._answer(request, _raised(refusal))
+        except RequestRefused as refusal:
+            return self._answer(request, _raise(refusal))
         prompt = hold.begin(self._terms.new_id())
         prompt.is_cancelled = self._is_parting
         return self._played(request, hold, prompt, said.prompt)
 
     async def _played(
-        self, request: Request, hold: Hold, prompt: Prompt, blocks: list[Any]
+        self, request: JsonRpcRequest, hold: ClientSession, prompt: PendingPrompt, blocks: list[Any]
     ) -> None:
         async def play() -> Result:
             keep = self._keep(hold.session_id) if self._terms.has_pictures else None
-            return await hold.play(prompt, await parts_of(blocks, keep))
+            return await hold.play(prompt, await read_parts(blocks, keep))
 
         try:
             await self._answer(request, play())
@@ -285,89 +293,95 @@ class Agent:
         finally:
             hold.drop(prompt)
 
-    def _keep(self, session_id: SessionId) -> Keep:
+    def _keep(self, session_id: SessionId) -> StoreMedia:
         async def keep(content: bytes, mime_type: str) -> str:
-            return await self._house.media.keep(
-                self._house.owner, session_id, content, mime_type=mime_type
+            return await self._backend.media.keep(
+                self._backend.owner, session_id, content, mime_type=mime_type
             )
 
         return keep
 
-    async def _new(self, wish: Opening) -> Result:
-        servers = companions(wish.mcp_servers)
-        session = await self._terms.places.opened(self._house, wish.cwd)
+    async def _new(self, request_params: NewSessionParams) -> Result:
+        servers = read_mcp_servers(request_params.mcp_servers)
+        session = await self._terms.places.opened(self._backend, request_params.cwd)
         # From its first row on: what its opening has to say is told with the first answer.
-        voice = await self._voice(replace(session, message_count=0))
+        notifier = await self._notifier(replace(session, message_count=0))
         remarks = await self._bring(session.id, servers)
-        self._hold(voice, Beginning(after=0, remarks=remarks))
-        return {"sessionId": session.id} | self._standing(voice)
+        self._hold(notifier, FollowStart(after=0, remarks=remarks))
+        return {"sessionId": session.id} | self._standing(notifier)
 
-    async def _load(self, wish: Reopening) -> Result:
-        hold = await self._picked_up(wish, is_replayed=True)
-        return self._standing(hold.voice)
+    async def _load(self, request_params: LoadSessionParams) -> Result:
+        hold = await self._load_session(request_params, is_replayed=True)
+        return self._standing(hold.notifier)
 
-    async def _resume(self, wish: Reopening) -> Result:
-        hold = await self._picked_up(wish, is_replayed=False)
-        return self._standing(hold.voice)
+    async def _resume(self, request_params: LoadSessionParams) -> Result:
+        hold = await self._load_session(request_params, is_replayed=False)
+        return self._standing(hold.notifier)
 
-    async def _picked_up(self, wish: Reopening, *, is_replayed: bool) -> Hold:
-        servers = companions(wish.mcp_servers)
-        id_ = SessionId(wish.session_id)
+    async def _load_session(
+        self, request_params: LoadSessionParams, *, is_replayed: bool
+    ) -> ClientSession:
+        servers = read_mcp_servers(request_params.mcp_servers)
+        id_ = SessionId(request_params.session_id)
         # One after the other: of two who follow the same news the client would hear all twice.
         async with self._lock(id_):
-            session = await self._let_go(id_, wish.cwd)
-            voice = await self._voice(session)
-            after = await cursor_of(self._house, session) if is_replayed else session.last_event
+            session = await self._release(id_, request_params.cwd)
+            notifier = await self._notifier(session)
+            after = (
+                await replay_cursor(self._backend, session) if is_replayed else session.last_event
+            )
             if is_replayed:
-                await voice.replay()
+                await notifier.replay()
             remarks = await self._bring(id_, servers)
-            hold = self._hold(voice, Beginning(after=after, remarks=remarks))
+            hold = self._hold(notifier, FollowStart(after=after, remarks=remarks))
         hold.follow()
         return hold
 
-    async def _let_go(self, id_: SessionId, cwd: str) -> Session:
+    async def _release(self, id_: SessionId, cwd: str) -> Session:
         """Return a session that is to be picked up, let go of by whoever holds it here."""
-        session = await self._terms.places.picked_up(self._house, id_, cwd)
+        session = await self._terms.places.picked_up(self._backend, id_, cwd)
         before = self._holds.get(id_)
         if before is None:
             return session
         if before.is_busy:
-            raise bad_params("A prompt of this session is not answered yet; cancel it first.")
+            raise invalid_params("A prompt of this session is not answered yet; cancel it first.")
         del self._holds[id_]
         await before.release()
         # Once more: what has happened meanwhile was told.
-        return await self._house.sessions.get(self._house.owner, id_)
+        return await self._backend.sessions.get(self._backend.owner, id_)
 
     async def _bring(
         self, session_id: SessionId, servers: tuple[dict[str, Any], ...]
     ) -> tuple[str, ...]:
         try:
-            await self._house.guests.bring(self._house.owner, session_id, servers)
+            await self._backend.guests.bring(self._backend.owner, session_id, servers)
         # A server that cannot be had must not keep a person from talking.
         except Invalid as error:
             return (error.message,)
         return ()
 
-    async def _voice(self, session: Session) -> Voice:
-        models = await self._house.models.catalogue()
-        return Voice(self._house, self._connection, session, models)
+    async def _notifier(self, session: Session) -> SessionNotifier:
+        models = await self._backend.models.catalogue()
+        return SessionNotifier(self._backend, self._connection, session, models)
 
-    def _hold(self, voice: Voice, start: Beginning) -> Hold:
-        hold = Hold(self._house, self._connection, voice, start, self._spawn)
+    def _hold(self, notifier: SessionNotifier, start: FollowStart) -> ClientSession:
+        hold = ClientSession(self._backend, self._connection, notifier, start, self._spawn)
         self._holds[hold.session_id] = hold
         return hold
 
     def _lock(self, session_id: SessionId) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
-    def _standing(self, voice: Voice) -> Result:
-        return standing(voice.session, voice.models, self._house.config)
+    def _standing(self, notifier: SessionNotifier) -> Result:
+        return session_modes(notifier.session, notifier.models, self._backend.config)
 
-    async def _list(self, wish: ListWish) -> Result:
-        return await self._terms.places.listed(self._house, wish.cwd, wish.cursor)
+    async def _list(self, request_params: ListSessionsParams) -> Result:
+        return await self._terms.places.listed(
+            self._backend, request_params.cwd, request_params.cursor
+        )
 
-    async def _close(self, wish: Named) -> Result:
-        id_ = SessionId(wish.session_id)
+    async def _close(self, request_params: SessionParams) -> Result:
+        id_ = SessionId(request_params.session_id)
         async with self._lock(id_):
             hold = self._holds.pop(id_, None)
             if hold is not None:
@@ -377,41 +391,53 @@ class Agent:
                 await self._bring(id_, ())
         return {}
 
-    async def _delete(self, wish: Named) -> Result:
-        await self._close(wish)
+    async def _delete(self, request_params: SessionParams) -> Result:
+        await self._close(request_params)
         try:
-            await self._house.sessions.delete(self._house.owner, SessionId(wish.session_id))
+            await self._backend.sessions.delete(
+                self._backend.owner, SessionId(request_params.session_id)
+            )
         except NotFound as error:
             if error.code is not Code.SESSION_NOT_FOUND:
                 raise
         return {}
 
-    async def _set_mode(self, wish: ModeWish) -> Result:
-        hold = self._held(wish.session_id)
+    async def _set_mode(self, request_params: SetModeParams) -> Result:
+        hold = self._held(request_params.session_id)
         async with hold.turnstile:
-            await self._changed(hold, {"approval": _mode(wish.mode_id)})
+            await self._changed(hold, {"approval": _mode(request_params.mode_id)})
         return {}
 
-    async def _set_option(self, wish: OptionWish) -> Result:
-        hold = self._held(wish.session_id)
+    async def _set_option(self, request_params: SetOptionParams) -> Result:
+        hold = self._held(request_params.session_id)
         async with hold.turnstile:
-            shown = options(hold.voice.session, hold.voice.models, self._house.config)
-            chosen = next((each for each in shown if each["id"] == wish.config_id), None)
-            if chosen is None or wish.value not in [each["value"] for each in chosen["options"]]:
-                raise bad_params("There is no such option, or it has no such value.")
-            field = {MODE: "approval", MODEL: "model"}[wish.config_id]
-            value = _mode(wish.value) if field == "approval" else wish.value
+            shown = session_options(
+                hold.notifier.session, hold.notifier.models, self._backend.config
+            )
+            chosen = next((each for each in shown if each["id"] == request_params.config_id), None)
+            if chosen is None or request_params.value not in [
+                each["value"] for each in chosen["options"]
+            ]:
+                raise invalid_params("There is no such option, or it has no such value.")
+            field = {MODE: "approval", MODEL: "model"}[request_params.config_id]
+            value = _mode(request_params.value) if field == "approval" else request_params.value
             await self._changed(hold, {field: value})
-        return {"configOptions": options(hold.voice.session, hold.voice.models, self._house.config)}
+        return {
+            "configOptions": session_options(
+                hold.notifier.session, hold.notifier.models, self._backend.config
+            )
+        }
 
-    async def _changed(self, hold: Hold, changes: Mapping[str, Any]) -> None:
-        house = self._house
-        hold.voice.session = await house.sessions.update(house.owner, hold.session_id, changes)
+    async def _changed(self, hold: ClientSession, changes: Mapping[str, Any]) -> None:
+        backend = self._backend
+        hold.notifier.session = await backend.sessions.update(
+            backend.owner, hold.session_id, changes
+        )
 
-    def _held(self, session_id: str) -> Hold:
+    def _held(self, session_id: str) -> ClientSession:
         hold = self._holds.get(SessionId(session_id))
         if hold is None:
-            raise bad_params("Open the session first, with session/new, load or resume.")
+            raise invalid_params("Open the session first, with session/new, load or resume.")
         return hold
 
 
@@ -420,34 +446,34 @@ MODES: Final = frozenset(mode.value for mode in ApprovalMode)
 
 def _mode(id_: str) -> ApprovalMode:
     if id_ not in MODES:
-        raise bad_params(f"There is no such mode; the modes are {', '.join(ApprovalMode)}.")
+        raise invalid_params(f"There is no such mode; the modes are {', '.join(ApprovalMode)}.")
     return ApprovalMode(id_)
 
 
-def _params(request: Request, kind: type[Any]) -> Any:
+def _params(request: JsonRpcRequest, kind: type[Any]) -> Any:
     try:
         return msgspec.convert(request.params or {}, kind)
     except msgspec.ValidationError as error:
-        raise bad_params(f"The parameters are not valid: {error}.") from None
+        raise invalid_params(f"The parameters are not valid: {error}.") from None
 
 
-async def _refused(code: int, message: str) -> Result:
-    raise Refused(RpcError(code, message, data_of(Code.INVALID_INPUT, message)))
+async def _refusal(code: int, message: str) -> Result:
+    raise RequestRefused(JsonRpcError(code, message, error_data(Code.INVALID_INPUT, message)))
 
 
-async def _raised(refusal: Refused) -> Result:
+async def _raise(refusal: RequestRefused) -> Result:
     raise refusal
 
 
 log = logging.getLogger(__name__)
 # Seconds that running turns have to come to their end when the client is gone.
-PARTING: Final = 5.0
+PARTING_SECONDS: Final = 5.0
 
 
-class Input:
+class ClientInput:
     """What a client says; its end is told apart, because what it asked is still to be answered."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self.ended = asyncio.Event()
 
@@ -464,29 +490,31 @@ class Input:
         return b""
 
 
-async def serve(house: House, connection: Connection, terms: Terms, ended: asyncio.Event) -> None:
+async def serve(
+    backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, ended: asyncio.Event
+) -> None:
     """Answer a client until it leaves; its running turns are stopped then, unless they go on."""
     async with Background() as background:
-        agent = Agent(house, connection, terms, background.start)
-        taking = background.start(_take(agent, connection))
-        leaving = background.start(_until(ended))
+        agent = AcpAgent(backend, connection, terms, background.start)
+        taking = background.start(_dispatch(agent, connection))
+        leaving = background.start(_wait_for_end(ended))
         await asyncio.wait([taking, leaving], return_when=asyncio.FIRST_COMPLETED)
         # What was read before the end is taken by now: it waited in front of this.
         try:
-            async with asyncio.timeout(PARTING):
+            async with asyncio.timeout(PARTING_SECONDS):
                 await agent.part()
         except TimeoutError:
             log.warning("a turn did not stop in time; it can be taken up again")
         await connection.aclose()
 
 
-async def _take(agent: Agent, connection: Connection) -> None:
+async def _dispatch(agent: AcpAgent, connection: AcpConnection) -> None:
     async for item in connection.incoming():
-        if isinstance(item, Request):
+        if isinstance(item, JsonRpcRequest):
             connection.handle(item, agent.called(item))
-        elif isinstance(item, Notification) and item.method == "session/cancel":
+        elif isinstance(item, JsonRpcNotification) and item.method == "session/cancel":
             agent.cancelled(item.params)
 
 
-async def _until(ended: asyncio.Event) -> None:
+async def _wait_for_end(ended: asyncio.Event) -> None:
     await ended.wait()

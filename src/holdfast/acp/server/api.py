@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.services.session_lifecycle import Interruption, Resumption
 
 
-class Settings(Protocol):
+class AcpSettings(Protocol):
     """What a client may know of how the house is set."""
 
     @property
@@ -24,7 +24,7 @@ class Settings(Protocol):
     def approval(self) -> "ApprovalMode": ...
 
 
-class Sessions(Protocol):
+class AcpSessions(Protocol):
     """Conversations."""
 
     async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
@@ -43,7 +43,7 @@ class Sessions(Protocol):
     async def delete(self, owner: "Owner", session_id: "SessionId") -> "tuple[SessionId, ...]": ...
 
 
-class Messages(Protocol):
+class AcpMessages(Protocol):
     """What was said."""
 
     async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
@@ -52,7 +52,7 @@ class Messages(Protocol):
     ) -> "Page[Message]": ...
 
 
-class Events(Protocol):
+class AcpEvents(Protocol):
     """What happened."""
 
     async def list(
@@ -60,7 +60,7 @@ class Events(Protocol):
     ) -> "Page[Event | Gap]": ...
 
 
-class Approvals(Protocol):
+class AcpApprovals(Protocol):
     """What is asked."""
 
     async def list(
@@ -84,13 +84,13 @@ class Approvals(Protocol):
     ) -> "Approval": ...
 
 
-class Models(Protocol):
+class AcpModels(Protocol):
     """Which models there are."""
 
     async def catalogue(self) -> "tuple[Model, ...]": ...
 
 
-class Repos(Protocol):
+class AcpRepos(Protocol):
     """Where agents may work."""
 
     async def require_folder(self, owner: "Owner", path: str) -> str: ...
@@ -99,7 +99,7 @@ class Repos(Protocol):
     ) -> "Repo": ...
 
 
-class Media(Protocol):
+class AcpMedia(Protocol):
     """Contents that stand beside the messages."""
 
     async def keep(
@@ -108,7 +108,7 @@ class Media(Protocol):
     async def read(self, owner: "Owner", session_id: "SessionId", handle: str) -> bytes: ...
 
 
-class Guests(Protocol):
+class AcpMcpServers(Protocol):
     """MCP servers that a client brings along."""
 
     async def bring(
@@ -116,29 +116,29 @@ class Guests(Protocol):
     ) -> None: ...
 
 
-class House(Protocol):
+class AcpBackend(Protocol):
     """A house, here or elsewhere."""
 
     @property
-    def config(self) -> Settings: ...
+    def config(self) -> AcpSettings: ...
     @property
     def owner(self) -> "Owner": ...
     @property
-    def approvals(self) -> Approvals: ...
+    def approvals(self) -> AcpApprovals: ...
     @property
-    def events(self) -> Events: ...
+    def events(self) -> AcpEvents: ...
     @property
-    def guests(self) -> Guests: ...
+    def guests(self) -> AcpMcpServers: ...
     @property
-    def media(self) -> Media: ...
+    def media(self) -> AcpMedia: ...
     @property
-    def messages(self) -> Messages: ...
+    def messages(self) -> AcpMessages: ...
     @property
-    def models(self) -> Models: ...
+    def models(self) -> AcpModels: ...
     @property
-    def repos(self) -> Repos: ...
+    def repos(self) -> AcpRepos: ...
     @property
-    def sessions(self) -> Sessions: ...
+    def sessions(self) -> AcpSessions: ...
 
     async def open(
         self, agent: str = ..., request: "SessionRequest | None" = None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.acp.server.api import Settings
+from holdfast.acp.server.api import AcpSettings
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.approvals import ApprovalMode, stricter_mode
 from holdfast.domain.models import Model
@@ -23,7 +23,7 @@ _MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
 }
 
 
-def introduction(version: str, *, has_pictures: bool) -> Form:
+def initialize_result(version: str, *, has_pictures: bool) -> Form:
     """Return the answer to `initialize`, whichever version was asked for: we speak this one."""
     return {
         "protocolVersion": VERSION,
@@ -42,27 +42,35 @@ def introduction(version: str, *, has_pictures: bool) -> Form:
     }
 
 
-def standing(session: Session, models: Sequence[Model], settings: Settings) -> Form:
+def session_modes(session: Session, models: Sequence[Model], settings: AcpSettings) -> Form:
     """Return the modes and options of a session, as it is now."""
     return {
         "modes": {
             "currentModeId": session.approval.value,
             "availableModes": [
-                {"id": mode.value, "name": _MODES[mode][0], "description": _meaning(mode, settings)}
+                {
+                    "id": mode.value,
+                    "name": _MODES[mode][0],
+                    "description": _mode_description(mode, settings),
+                }
                 for mode in ApprovalMode
             ],
         },
-        "configOptions": options(session, models, settings),
+        "configOptions": session_options(session, models, settings),
     }
 
 
-def options(session: Session, models: Sequence[Model], settings: Settings) -> list[Form]:
+def session_options(session: Session, models: Sequence[Model], settings: AcpSettings) -> list[Form]:
     """Return what can be chosen: the mode once more, for clients that look here only, and a model.
 
     An agent that is somebody else's program chooses its model itself.
     """
     modes = [
-        {"value": mode.value, "name": _MODES[mode][0], "description": _meaning(mode, settings)}
+        {
+            "value": mode.value,
+            "name": _MODES[mode][0],
+            "description": _mode_description(mode, settings),
+        }
         for mode in ApprovalMode
     ]
     found = [_select(MODE, "Approvals", session.approval.value, modes)]
@@ -98,7 +106,7 @@ def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
     }
 
 
-def _meaning(mode: ApprovalMode, settings: Settings) -> str:
+def _mode_description(mode: ApprovalMode, settings: AcpSettings) -> str:
     """Return what a mode does; what the configuration keeps closed is not promised."""
     held = stricter_mode(mode, settings.approval)
     if held is mode:

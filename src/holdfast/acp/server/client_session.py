@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.acp.rpc.connection import Connection, Lost, Refused
-from holdfast.acp.rpc.framing import INTERNAL_ERROR, RpcError
-from holdfast.acp.server.api import House
-from holdfast.acp.server.errors import data_of
-from holdfast.acp.server.notifications import Voice
-from holdfast.acp.server.updates import Telling, usage_form
+from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost, RequestRefused
+from holdfast.acp.rpc.framing import INTERNAL_ERROR, JsonRpcError
+from holdfast.acp.server.api import AcpBackend
+from holdfast.acp.server.errors import error_data
+from holdfast.acp.server.notifications import SessionNotifier
+from holdfast.acp.server.updates import UpdateTranslator, usage_form
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
@@ -59,7 +59,7 @@ STOPS: Final[Mapping[StopReason, str]] = {
 }
 
 
-class Prompt:
+class PendingPrompt:
     """One `session/prompt` until it is answered; its turn is known once its message is written."""
 
     def __init__(self, message_id: str) -> None:
@@ -84,13 +84,13 @@ class Prompt:
     def result(self, ended: TurnEnded | None) -> dict[str, Any]:
         """Return the answer, or raise the refusal of a turn that has failed."""
         if ended is None:
-            return stopped(StopReason.ABORTED, Usage())
+            return prompt_result(StopReason.ABORTED, Usage())
         if ended.stop_reason is StopReason.ERROR and not self.is_cancelled:
-            raise Refused(_error(ended))
-        return stopped(ended.stop_reason, ended.usage)
+            raise RequestRefused(_turn_error(ended))
+        return prompt_result(ended.stop_reason, ended.usage)
 
 
-def stopped(stop: StopReason, usage: Usage) -> dict[str, Any]:
+def prompt_result(stop: StopReason, usage: Usage) -> dict[str, Any]:
     """Return how a turn has stopped, in the protocol's words and in ours."""
     return {
         "stopReason": STOPS.get(stop, CANCELLED),
@@ -99,11 +99,11 @@ def stopped(stop: StopReason, usage: Usage) -> dict[str, Any]:
     }
 
 
-def _error(ended: TurnEnded) -> RpcError:
+def _turn_error(ended: TurnEnded) -> JsonRpcError:
     failure = ended.failure
     code = failure.code if failure else FailureCode.INTERNAL
     message = failure.message if failure else "The turn has failed."
-    return RpcError(INTERNAL_ERROR, message, data_of(code, message))
+    return JsonRpcError(INTERNAL_ERROR, message, error_data(code, message))
 
 
 log = logging.getLogger(__name__)
@@ -112,62 +112,62 @@ REJECT_ONCE: Final = "reject_once"
 REQUEST: Final = "session/request_permission"
 
 
-class Outcome(Struct, frozen=True, rename="camel"):
+class PermissionOutcome(Struct, frozen=True, rename="camel"):
     """Which option somebody took, or that nobody did."""
 
     outcome: str
     option_id: str | None = None
 
 
-class Given(Struct, frozen=True):
+class PermissionReply(Struct, frozen=True):
     """The answer of a client."""
 
-    outcome: Outcome
+    outcome: PermissionOutcome
 
 
-class Asking:
+class ClientApprovals:
     """Asks each question once; an answer from elsewhere makes the client's one too late."""
 
     def __init__(
         self,
-        house: House,
-        connection: Connection,
+        backend: AcpBackend,
+        connection: AcpConnection,
         session_id: SessionId,
         start: Callable[..., asyncio.Task[None]],
     ) -> None:
         """`start` runs what waits for an answer, as long as the session is held."""
-        self._house = house
+        self._backend = backend
         self._connection = connection
         self._session_id = session_id
         self._start = start
         self._open: dict[ApprovalId, asyncio.Task[None] | None] = {}
 
-    async def waiting(self, telling: Telling) -> None:
+    async def waiting(self, translator: UpdateTranslator) -> None:
         """Ask what waits, whoever's turn has asked it."""
-        found = await self._house.approvals.list(
-            self._house.owner, self._session_id, state=ApprovalState.WAITING
+        found = await self._backend.approvals.list(
+            self._backend.owner, self._session_id, state=ApprovalState.WAITING
         )
         for approval in found.items:
-            await self.ask(approval.id, telling)
+            await self.ask(approval.id, translator)
 
-    async def ask(self, approval_id: ApprovalId, telling: Telling) -> None:
+    async def ask(self, approval_id: ApprovalId, translator: UpdateTranslator) -> None:
         """Put a question to the client, unless it is there already or has its answer."""
         if approval_id in self._open:
             return
         # Before anything is waited for: the news and a new prompt may both bring it here.
         self._open[approval_id] = None
-        house, session_id = self._house, self._session_id
-        approval = await house.approvals.get(house.owner, session_id, approval_id)
+        backend, session_id = self._backend, self._session_id
+        approval = await backend.approvals.get(backend.owner, session_id, approval_id)
         if approval.state is not ApprovalState.WAITING:
             return
         params = {
             "sessionId": session_id,
-            "toolCall": telling.asked(approval),
-            "options": offered(approval.question),
+            "toolCall": translator.asked(approval),
+            "options": offered_choices(approval.question),
         }
         try:
             future = await self._connection.begin(REQUEST, params)
-        except Lost:
+        except ConnectionLost:
             return
         self._open[approval_id] = self._start(self._heard(approval, future))
 
@@ -179,15 +179,15 @@ class Asking:
 
     async def _heard(self, approval: Approval, future: asyncio.Future[Any]) -> None:
         try:
-            answer = answer_of(approval.question, await future)
-        except Refused:
+            answer = read_answer(approval.question, await future)
+        except RequestRefused:
             # Whoever cannot be asked has not agreed.
             answer = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
-        except Lost:
+        except ConnectionLost:
             return
         try:
-            await self._house.approvals.answer(
-                self._house.owner,
+            await self._backend.approvals.answer(
+                self._backend.owner,
                 self._session_id,
                 approval.id,
                 answer,
@@ -198,7 +198,7 @@ class Asking:
             log.info("an answer came too late: %s", error.message)
 
 
-def offered(question: Question) -> list[dict[str, str]]:
+def offered_choices(question: Question) -> list[dict[str, str]]:
     """Return the answers that a question takes: those of its agent, else our own."""
     if question.choices:
         return [
@@ -210,14 +210,14 @@ def offered(question: Question) -> list[dict[str, str]]:
     return [once, *([always] if question.memory is not None else []), never]
 
 
-def answer_of(question: Question, result: Any) -> ApprovalAnswer:
+def read_answer(question: Question, result: Any) -> ApprovalAnswer:
     """Return what a client's answer means; whatever is not a yes that was offered is a no."""
     denied = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
     try:
-        outcome = msgspec.convert(result, Given).outcome
+        outcome = msgspec.convert(result, PermissionReply).outcome
     except msgspec.ValidationError:
         return denied
-    kinds = {each["optionId"]: each["kind"] for each in offered(question)}
+    kinds = {each["optionId"]: each["kind"] for each in offered_choices(question)}
     taken = outcome.option_id if outcome.outcome == "selected" else None
     kind = kinds.get(taken or "")
     choice = taken if question.choices and kind is not None else None
@@ -233,34 +233,39 @@ def answer_of(question: Question, result: Any) -> ApprovalAnswer:
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-class Beginning(Struct, frozen=True, kw_only=True):
+class FollowStart(Struct, frozen=True, kw_only=True):
     """Where a hold begins: behind an event, and with what the person should know at once."""
 
     after: int
     remarks: tuple[str, ...] = ()
 
 
-class Hold:
+class ClientSession:
     """What one client has of a session; to let go of it changes nothing in the session."""
 
     def __init__(
-        self, house: House, connection: Connection, voice: Voice, start: Beginning, spawn: Spawn
+        self,
+        backend: AcpBackend,
+        connection: AcpConnection,
+        notifier: SessionNotifier,
+        start: FollowStart,
+        spawn: Spawn,
     ) -> None:
         """`spawn` runs a task as long as the client is there."""
-        self.session_id = voice.session.id
+        self.session_id = notifier.session.id
         # What is asked of a session is done in the order in which it was asked.
         self.turnstile = asyncio.Lock()
-        self.voice = voice
-        self._house = house
+        self.notifier = notifier
+        self._backend = backend
         self._spawn = spawn
         self._cursor = start.after
         self._remarks = start.remarks
-        self._asking = Asking(house, connection, self.session_id, self._start)
-        self._prompts: list[Prompt] = []
+        self._asking = ClientApprovals(backend, connection, self.session_id, self._start)
+        self._prompts: list[PendingPrompt] = []
         # Turns that nobody here waits for any more, and turns in which others have spoken, too.
         self._given_up: set[int] = set()
         self._recalled: set[str] = set()
-        self._shared = {voice.session.turn}
+        self._shared = {notifier.session.turn}
         self._ended: dict[int, TurnEnded] = {}
         self._following: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -282,26 +287,26 @@ class Hold:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def begin(self, message_id: str) -> Prompt:
+    def begin(self, message_id: str) -> PendingPrompt:
         """Take a prompt in; from here on a cancel means it, too."""
-        prompt = Prompt(message_id)
+        prompt = PendingPrompt(message_id)
         self._prompts.append(prompt)
-        self.voice.own.add(message_id)
+        self.notifier.own.add(message_id)
         return prompt
 
-    async def play(self, prompt: Prompt, parts: tuple[Part, ...]) -> dict[str, Any]:
+    async def play(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> dict[str, Any]:
         """Send a prompt's message; return its answer when all of its turn was told."""
         async with self.turnstile:
             if prompt.is_cancelled:
-                return stopped(StopReason.ABORTED, Usage())
+                return prompt_result(StopReason.ABORTED, Usage())
             remarks, self._remarks = self._remarks, ()
-            await self.voice.remark(remarks)
+            await self.notifier.remark(remarks)
             await self._send(prompt, parts)
         self.follow()
-        await self._asking.waiting(self.voice.telling)
+        await self._asking.waiting(self.notifier.translator)
         return prompt.result(await prompt.ended)
 
-    def drop(self, prompt: Prompt) -> None:
+    def drop(self, prompt: PendingPrompt) -> None:
         """Let go of a prompt: it is answered, or never was sent."""
         self._prompts.remove(prompt)
         prompt.answered.set()
@@ -317,7 +322,7 @@ class Hold:
                 prompt.settle(None)
         self._give_up([each for each in self._prompts if not each.ended.done()])
 
-    def take_back(self, prompt: Prompt) -> None:
+    def take_back(self, prompt: PendingPrompt) -> None:
         """Stop one prompt, and none beside it."""
         if prompt.turn is None:
             # Its message may be written all the same; then the news say in which turn.
@@ -330,15 +335,15 @@ class Hold:
         while self._prompts:
             await self._prompts[0].answered.wait()
 
-    async def _send(self, prompt: Prompt, parts: tuple[Part, ...]) -> None:
-        house, id_ = self._house, prompt.message_id
+    async def _send(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> None:
+        backend, id_ = self._backend, prompt.message_id
         try:
-            message = await house.send(self.session_id, parts, id=id_)
+            message = await backend.send(self.session_id, parts, id=id_)
         except Conflict as error:
             if error.code is not Code.SESSION_CLOSED:
                 raise
-            await house.sessions.resume(house.owner, self.session_id)
-            message = await house.send(self.session_id, parts, id=id_)
+            await backend.sessions.resume(backend.owner, self.session_id)
+            message = await backend.send(self.session_id, parts, id=id_)
         turn = prompt.turn = message.turn
         # The news may have been faster than the answer of whoever wrote the message down.
         if (ended := self._ended.get(turn)) is not None:
@@ -347,7 +352,7 @@ class Hold:
             self._given_up.add(turn)
             await self._stop([prompt])
 
-    def _give_up(self, prompts: Sequence[Prompt]) -> None:
+    def _give_up(self, prompts: Sequence[PendingPrompt]) -> None:
         for prompt in prompts:
             prompt.is_cancelled = True
         sent = [each for each in prompts if each.turn is not None]
@@ -355,7 +360,7 @@ class Hold:
             self._given_up.update(each.turn or 0 for each in sent)
             self._start(self._stop(sent))
 
-    async def _stop(self, prompts: Sequence[Prompt]) -> None:
+    async def _stop(self, prompts: Sequence[PendingPrompt]) -> None:
         """Stop the turns of prompts, the one that runs first; no other turn is touched."""
         for turn in sorted({each.turn or 0 for each in prompts}):
             found = await self._interrupt(turn)
@@ -364,14 +369,14 @@ class Hold:
                 self._answer_cancelled(turn)
 
     async def _interrupt(self, turn: int) -> Session:
-        house = self._house
-        stopped = await house.sessions.interrupt(house.owner, self.session_id, turn=turn)
+        backend = self._backend
+        stopped = await backend.sessions.interrupt(backend.owner, self.session_id, turn=turn)
         return stopped.session
 
     async def _follow(self) -> None:
         """Tell the news until the session is let go of, or gone."""
         try:
-            news = self._house.follow(self.session_id, after=self._cursor)
+            news = self._backend.follow(self.session_id, after=self._cursor)
             async with aclosing(news):
                 async for item in news:
                     await self._hear(item)
@@ -396,27 +401,27 @@ class Hold:
                 self._note(message_id)
                 if role is Role.USER:
                     self._attribute(message_id, item.turn or 0)
-                await self.voice.appended(payload)
+                await self.notifier.appended(payload)
             case ApprovalRequested(approval_id=approval_id):
                 # Only while somebody here waits for an answer: others have surfaces of their own.
                 if self._prompts:
-                    await self._asking.ask(approval_id, self.voice.telling)
+                    await self._asking.ask(approval_id, self.notifier.translator)
             case ApprovalAnswered(approval_id=approval_id):
                 self._asking.withdraw(approval_id)
-                await self.voice.tell(payload)
+                await self.notifier.tell(payload)
             case StepStarted() | StepEnded():
-                await self.voice.step(payload)
+                await self.notifier.step(payload)
             case TurnStarted():
                 await self._begun(item.turn or 0)
             case TurnEnded():
-                await self.voice.look()
+                await self.notifier.look()
                 self._remember(item.turn or 0, payload)
                 await self._settle(self._up_to(item.turn or 0), payload)
             case SessionClosed():
                 # What was sent behind this has opened the session again.
                 await self._settle([each for each in self._prompts if each.is_heard], None)
             case _:
-                await self.voice.tell(payload)
+                await self.notifier.tell(payload)
 
     async def _begun(self, turn: int) -> None:
         if turn in self._given_up and self._is_wanted(turn):
@@ -424,13 +429,13 @@ class Hold:
         elif turn in self._given_up:
             self._start(self._interrupt(turn))
         # The first message has given the session its title.
-        if self.voice.session.title is None:
-            await self.voice.look()
+        if self.notifier.session.title is None:
+            await self.notifier.look()
 
     async def _missed(self, gap: Gap) -> None:
         """Settle what has ended in news that will not come, if none come behind them."""
-        await self.voice.look()
-        session = self.voice.session
+        await self.notifier.look()
+        session = self.notifier.session
         if gap.to_sequence >= session.last_event:
             ended = TurnEnded(stop_reason=session.last_stop or StopReason.STOP)
             await self._settle(self._up_to(session.settled), ended)
@@ -461,19 +466,19 @@ class Hold:
         if message_id in self._recalled:
             self._recalled.discard(message_id)
             self._given_up.add(turn)
-        elif message_id not in self.voice.own:
+        elif message_id not in self.notifier.own:
             self._shared.add(turn)
 
     def _note(self, message_id: str) -> None:
         for prompt in self._prompts:
             prompt.is_heard |= prompt.message_id == message_id
 
-    def _up_to(self, turn: int) -> list[Prompt]:
+    def _up_to(self, turn: int) -> list[PendingPrompt]:
         # At least: turns settle in their order, so a later one says that an earlier one has.
         sent = [each for each in self._prompts if each.turn is not None]
         return [each for each in sent if (each.turn or 0) <= turn]
 
-    async def _settle(self, done: Sequence[Prompt], ended: TurnEnded | None) -> None:
+    async def _settle(self, done: Sequence[PendingPrompt], ended: TurnEnded | None) -> None:
         for prompt in done:
             prompt.settle(ended)
         for prompt in done:
@@ -481,7 +486,7 @@ class Hold:
             await prompt.answered.wait()
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
-        task = self._spawn(_quietly(work))
+        task = self._spawn(_ignore_errors(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # One that was stopped before it began has not been awaited by anybody.
@@ -489,7 +494,7 @@ class Hold:
         return task
 
 
-async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+async def _ignore_errors(work: Coroutine[Any, Any, object]) -> None:
     """Do work that nobody waits for: what goes wrong in it must not end the conversation."""
     try:
         await work

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.acp.server.errors import bad_params
+from holdfast.acp.server.errors import invalid_params
 from holdfast.domain.messages import Media, Part, Text
 
 Block = dict[str, Any]
 # Stores a content and returns its handle, or gives back the one that is stored under a handle.
-Keep = Callable[[bytes, str], Awaitable[str]]
-Read = Callable[[str], Awaitable[bytes | None]]
+StoreMedia = Callable[[bytes, str], Awaitable[str]]
+ReadMedia = Callable[[str], Awaitable[bytes | None]]
 
 
 class TextBlock(Struct, frozen=True, tag="text"):
@@ -44,7 +44,7 @@ class LinkBlock(Struct, frozen=True, tag="resource_link", rename="camel"):
     name: str = ""
 
 
-class Embedded(Struct, frozen=True, rename="camel"):
+class EmbeddedResource(Struct, frozen=True, rename="camel"):
     """Something with what is in it: words, or bytes in base64."""
 
     uri: str
@@ -56,56 +56,56 @@ class Embedded(Struct, frozen=True, rename="camel"):
 class ResourceBlock(Struct, frozen=True, tag="resource"):
     """Something that is given whole."""
 
-    resource: Embedded
+    resource: EmbeddedResource
 
 
-Given = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
+ContentBlock = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
 
 
-async def parts_of(blocks: list[Any], keep: Keep | None) -> tuple[Part, ...]:
+async def read_parts(blocks: list[Any], keep: StoreMedia | None) -> tuple[Part, ...]:
     """Return the parts of a prompt; without `keep`, pictures are refused."""
     try:
-        given = msgspec.convert(blocks, list[Given])
+        given = msgspec.convert(blocks, list[ContentBlock])
     except msgspec.ValidationError as error:
-        raise bad_params(f"The prompt is not valid: {error}.") from None
+        raise invalid_params(f"The prompt is not valid: {error}.") from None
     # A picture that cannot be kept must not leave the ones before it behind.
     for block in given:
         if isinstance(block, AudioBlock):
-            raise bad_params("Sound is not understood; the capabilities say so.")
+            raise invalid_params("Sound is not understood; the capabilities say so.")
     return tuple([await _part(block, keep) for block in given if not isinstance(block, AudioBlock)])
 
 
 async def _part(
-    block: TextBlock | ImageBlock | LinkBlock | ResourceBlock, keep: Keep | None
+    block: TextBlock | ImageBlock | LinkBlock | ResourceBlock, keep: StoreMedia | None
 ) -> Part:
     match block:
         case TextBlock(text=text):
             return Text(text=text)
         case ImageBlock(data=data, mime_type=kind):
-            return await _picture(data, kind, keep)
+            return await _media_part(data, kind, keep)
         case LinkBlock(uri=uri, name=name):
             return Text(text=f"\n[{name or uri}]({uri})\n")
         case ResourceBlock(resource=whole):
             return await _resource(whole, keep)
 
 
-async def _resource(whole: Embedded, keep: Keep | None) -> Part:
+async def _resource(whole: EmbeddedResource, keep: StoreMedia | None) -> Part:
     if whole.text is not None:
         # Told apart from what the person says, by words that no file has to end with.
         return Text(text=f'\n<resource uri="{whole.uri}">\n{whole.text}\n</resource>\n')
     kind = whole.mime_type or ""
     if whole.blob is not None and kind.startswith("image/") and keep is not None:
-        return await _picture(whole.blob, kind, keep)
+        return await _media_part(whole.blob, kind, keep)
     return Text(text=f"\n[{whole.uri}]({whole.uri})\n")
 
 
-async def _picture(data: str, kind: str, keep: Keep | None) -> Media:
+async def _media_part(data: str, kind: str, keep: StoreMedia | None) -> Media:
     if keep is None:
-        raise bad_params("Pictures cannot be sent here; the capabilities say so.")
+        raise invalid_params("Pictures cannot be sent here; the capabilities say so.")
     try:
         content = base64.b64decode(data, validate=True)
     except binascii.Error:
-        raise bad_params("A picture is not valid base64.") from None
+        raise invalid_params("A picture is not valid base64.") from None
     return Media(mime_type=kind, ref=await keep(content, kind), byte_length=len(content))
 
 
@@ -114,7 +114,7 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-async def block_of(part: Text | Media, read: Read) -> Block:
+async def content_block(part: Text | Media, read: ReadMedia) -> Block:
     """Return a part of a message as a block; of what is no picture, or is gone, only the name."""
     if isinstance(part, Text):
         return text_block(part.text)

@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
-from holdfast.acp.rpc.connection import Connection, Lost
-from holdfast.acp.server.api import House
-from holdfast.acp.server.capabilities import options
-from holdfast.acp.server.content import Block, block_of
+from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost
+from holdfast.acp.server.api import AcpBackend
+from holdfast.acp.server.capabilities import session_options
+from holdfast.acp.server.content import Block, content_block
 from holdfast.acp.server.updates import (
     COMPACTED,
-    Telling,
     Update,
+    UpdateTranslator,
     message_chunk,
-    plan,
+    plan_update,
     thought_chunk,
     usage_update,
 )
@@ -33,52 +33,54 @@ from holdfast.domain.models import Model
 from holdfast.domain.sessions import Session, Status
 
 PAGE: Final = 500
-_LOOK: Final = 1_000
+_EVENT_PAGE: Final = 1_000
 
 
-async def replayed(house: House, session: Session, telling: Telling) -> AsyncIterator[Update]:
+async def replay_updates(
+    backend: AcpBackend, session: Session, translator: UpdateTranslator
+) -> AsyncIterator[Update]:
     """Yield what was said up to the row that the session had when it was read."""
     after = 0
     last: Plan | None = None
     while after < session.message_count:
         most = min(PAGE, session.message_count - after)
-        page = await house.messages.list(house.owner, session.id, after=after, limit=most)
+        page = await backend.messages.list(backend.owner, session.id, after=after, limit=most)
         for row in page.items:
             last = next((part for part in row.parts if isinstance(part, Plan)), last)
-            for update in await row_updates(house, session.id, row, telling):
+            for update in await row_updates(backend, session.id, row, translator):
                 yield update
         after = page.items[-1].sequence if page.items else session.message_count
     if last is not None:
-        yield plan(last.steps)
+        yield plan_update(last.steps)
 
 
 async def row_updates(
-    house: House, session_id: SessionId, row: Message, telling: Telling
+    backend: AcpBackend, session_id: SessionId, row: Message, translator: UpdateTranslator
 ) -> list[Update]:
     """Return the updates of one row; a plan is told by whoever knows which is the last one."""
     match row.role:
         case Role.USER:
             return [
-                _said("user_message_chunk", block, row)
-                for block in await _blocks(house, session_id, row)
+                _message_update("user_message_chunk", block, row)
+                for block in await _blocks(backend, session_id, row)
             ]
         case Role.ASSISTANT:
             return [
                 *_thoughts(row),
                 *(
-                    _said("agent_message_chunk", block, row)
-                    for block in await _blocks(house, session_id, row)
+                    _message_update("agent_message_chunk", block, row)
+                    for block in await _blocks(backend, session_id, row)
                 ),
             ]
         case Role.SYSTEM:
             folded = any(isinstance(part, Compaction) for part in row.parts)
             summed = [message_chunk(COMPACTED, row.id)] if folded else []
-            return summed + telling.row(row)
+            return summed + translator.row(row)
         case _:
-            return telling.row(row)
+            return translator.row(row)
 
 
-async def cursor_of(house: House, session: Session) -> int:
+async def replay_cursor(backend: AcpBackend, session: Session) -> int:
     """Return behind which event the news of a replayed session begin.
 
     A text that is being streamed is in no row yet: then before its first piece.
@@ -87,8 +89,10 @@ async def cursor_of(house: House, session: Session) -> int:
         return session.last_event
     before = session.last_event
     while before > 0:
-        first = max(0, before - _LOOK)
-        page = await house.events.list(house.owner, session.id, after=first, limit=before - first)
+        first = max(0, before - _EVENT_PAGE)
+        page = await backend.events.list(
+            backend.owner, session.id, after=first, limit=before - first
+        )
         for item in reversed(page.items):
             if isinstance(item, Gap):
                 return session.last_event
@@ -104,32 +108,36 @@ def _thoughts(row: Message) -> list[Update]:
     return [thought_chunk(part.text, row.id) for part in row.parts if isinstance(part, Reasoning)]
 
 
-def _said(kind: str, block: Block, row: Message) -> Update:
+def _message_update(kind: str, block: Block, row: Message) -> Update:
     return {"sessionUpdate": kind, "content": block, "messageId": row.id}
 
 
-async def _blocks(house: House, session_id: SessionId, row: Message) -> list[Block]:
+async def _blocks(backend: AcpBackend, session_id: SessionId, row: Message) -> list[Block]:
     async def read(handle: str) -> bytes | None:
         try:
-            return await house.media.read(house.owner, session_id, handle)
+            return await backend.media.read(backend.owner, session_id, handle)
         # Its words are worth more than a picture that is gone.
         except HoldfastError:
             return None
 
-    return [await block_of(part, read) for part in row.parts if isinstance(part, Text | Media)]
+    return [await content_block(part, read) for part in row.parts if isinstance(part, Text | Media)]
 
 
-class Voice:
+class SessionNotifier:
     """Speaks for one session; to a client that is gone it speaks without being heard."""
 
     def __init__(
-        self, house: House, connection: Connection, session: Session, models: Iterable[Model]
+        self,
+        backend: AcpBackend,
+        connection: AcpConnection,
+        session: Session,
+        models: Iterable[Model],
     ) -> None:
         self.session = session
-        self.telling = Telling(session.context.working_dir)
+        self.translator = UpdateTranslator(session.context.working_dir)
         # Messages that the client has sent itself, and need not be told.
         self.own: set[str] = set()
-        self._house = house
+        self._backend = backend
         self._connection = connection
         self._models = {model.id: model for model in models}
         self._model: ModelId | None = None
@@ -145,14 +153,14 @@ class Voice:
 
     async def replay(self) -> None:
         """Tell the past."""
-        async for update in replayed(self._house, self.session, self.telling):
+        async for update in replay_updates(self._backend, self.session, self.translator):
             await self.send([update])
 
     async def tell(self, payload: Payload) -> None:
         """Tell an event."""
         if isinstance(payload, StepDelta) and payload.message_id is not None:
             self._told = payload.message_id
-        await self.send(self.telling.of(payload))
+        await self.send(self.translator.of(payload))
 
     async def remark(self, texts: Iterable[str]) -> None:
         """Tell the person something that the record does not say."""
@@ -168,10 +176,10 @@ class Voice:
         # Results come with the end of their calls.
         if is_told or appended.role is Role.TOOL_RESULT:
             return
-        house = self._house
-        row = await house.messages.get(house.owner, self.session.id, appended.message_id)
+        backend = self._backend
+        row = await backend.messages.get(backend.owner, self.session.id, appended.message_id)
         if row.role is Role.TOOL_CALL:
-            self.telling.learn(row)
+            self.translator.learn(row)
         elif not any(isinstance(part, Compaction) for part in row.parts):
             await self._send_row(row)
 
@@ -191,15 +199,15 @@ class Voice:
 
     async def look(self) -> None:
         """Tell what no event tells: a title, or a mode and a model that were changed elsewhere."""
-        house, before = self._house, self.session
-        now = self.session = await house.sessions.get(house.owner, before.id)
+        backend, before = self._backend, self.session
+        now = self.session = await backend.sessions.get(backend.owner, before.id)
         if now.title != before.title:
-            await self.send([_told("session_info_update", title=now.title)])
+            await self.send([_update("session_info_update", title=now.title)])
         if now.approval is not before.approval:
-            await self.send([_told("current_mode_update", currentModeId=now.approval.value)])
+            await self.send([_update("current_mode_update", currentModeId=now.approval.value)])
         if (now.approval, now.model_id) != (before.approval, before.model_id):
-            shown = options(now, self.models, house.config)
-            await self.send([_told("config_option_update", configOptions=shown)])
+            shown = session_options(now, self.models, backend.config)
+            await self.send([_update("config_option_update", configOptions=shown)])
 
     async def send(self, updates: Iterable[Update]) -> None:
         """Send updates, each in a line of its own."""
@@ -208,7 +216,7 @@ class Voice:
                 await self._connection.notify(
                     "session/update", {"sessionId": self.session.id, "update": update}
                 )
-            except Lost:
+            except ConnectionLost:
                 # The turn goes on to where it is stopped, and that has to be heard.
                 return
 
@@ -216,12 +224,12 @@ class Voice:
         if self._model is None:
             return None
         if self._model not in self._models:
-            self._models |= {each.id: each for each in await self._house.models.catalogue()}
+            self._models |= {each.id: each for each in await self._backend.models.catalogue()}
         return self._models.get(self._model)
 
     async def _send_row(self, row: Message) -> None:
-        await self.send(await row_updates(self._house, self.session.id, row, self.telling))
+        await self.send(await row_updates(self._backend, self.session.id, row, self.translator))
 
 
-def _told(kind: str, **fields: Any) -> Update:
+def _update(kind: str, **fields: Any) -> Update:
     return {"sessionUpdate": kind, **fields}

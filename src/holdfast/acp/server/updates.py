@@ -56,11 +56,11 @@ _ABOUT_FILES: Final = frozenset({"read_file", "write_file", "edit_file", "list_d
 _WORDS: Final = ("content", "text", "output", "stdout", "stderr", "body", "diff")
 
 
-def call_form(call: ToolCall, folder: str) -> Form:
+def tool_call_form(call: ToolCall, folder: str) -> Form:
     """Return what a client is told of a call; paths are absolute, those of ours by the folder."""
     form: Form = {
-        "title": call.title or title_of(call.name, call.arguments),
-        "kind": call.kind if call.kind in KINDS else kind_of(call.name),
+        "title": call.title or call_title(call.name, call.arguments),
+        "kind": call.kind if call.kind in KINDS else tool_kind(call.name),
         "rawInput": call.arguments,
     }
     if found := _locations(call, folder):
@@ -86,12 +86,12 @@ def text_item(text: str) -> Form:
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-def kind_of(name: str) -> str:
+def tool_kind(name: str) -> str:
     """Return the protocol's word for what a tool does."""
     return name if name in KINDS else _OWN_KINDS.get(name, "other")
 
 
-def title_of(name: str, arguments: Values) -> str:
+def call_title(name: str, arguments: Values) -> str:
     """Return a call on one line."""
     tell = _TITLES.get(name)
     try:
@@ -149,7 +149,7 @@ COMPACTED: Final = (
     "keeps every message."
 )
 # Only what a person can do something about; the rest is in the record for whoever asks.
-TOLD: Final = frozenset(
+SHOWN_NOTICES: Final = frozenset(
     {
         NoticeCode.BUDGET,
         NoticeCode.BUDGET_WARNING,
@@ -165,7 +165,7 @@ TOLD: Final = frozenset(
 _MICROCENTS: Final = 100_000_000
 
 
-class Telling:
+class UpdateTranslator:
     """Turns the news of one session into updates, in their order."""
 
     def __init__(self, folder: str) -> None:
@@ -186,14 +186,14 @@ class Telling:
             case StepDelta():
                 found = [_chunk(payload)]
             case ToolStarted(call_id=call_id):
-                call = self._calls.get(call_id) or _call_of(payload)
+                call = self._calls.get(call_id) or _started_call(payload)
                 found = [self._tool_call(call, "in_progress")]
             case ToolEnded():
                 found = self._ended(payload)
             case ApprovalAnswered(call_id=None):
                 found = self._paid(payload)
             case PlanChanged(steps=steps):
-                found = [plan(steps)]
+                found = [plan_update(steps)]
             case SessionCompacted(message_id=message_id):
                 found = [message_chunk(COMPACTED, message_id)]
             case _:
@@ -208,7 +208,7 @@ class Telling:
         call = self._calls.get(CallId(id_)) or ToolCall(
             id=CallId(id_), name=question.tool, arguments=question.arguments
         )
-        shown = call_form(call, self._folder)
+        shown = tool_call_form(call, self._folder)
         content = [text_item(question.question)]
         return {"toolCallId": id_, **shown, "status": "pending", "content": content}
 
@@ -223,8 +223,8 @@ class Telling:
                 case ToolResult(call_id=id_, status=status, result=result, error=error):
                     self._calls.pop(id_, None)
                     self._known.discard(id_)
-                    found.append(_update(id_, result_form(status, result, error)))
-                case Notice(code=code, text=text) if code in TOLD:
+                    found.append(_call_update(id_, result_form(status, result, error)))
+                case Notice(code=code, text=text) if code in SHOWN_NOTICES:
                     found.append(message_chunk(text, row.id))
                 case _:
                     pass
@@ -233,17 +233,17 @@ class Telling:
     def _tool_call(self, call: ToolCall, status: str) -> Update:
         self._known.add(call.id)
         head = {"sessionUpdate": "tool_call", "toolCallId": call.id}
-        return head | call_form(call, self._folder) | {"status": status}
+        return head | tool_call_form(call, self._folder) | {"status": status}
 
     def _ended(self, ended: ToolEnded) -> list[Update]:
         done = result_form(ended.status, ended.result, ended.failure)
         call = self._calls.pop(ended.call_id, None)
         if ended.call_id in self._known:
             self._known.discard(ended.call_id)
-            return [_update(ended.call_id, done)]
+            return [_call_update(ended.call_id, done)]
         # Refused before it began, so nothing was told of it yet.
         shown = call or ToolCall(id=ended.call_id, name=ended.name, arguments={})
-        return [self._tool_call(shown, "pending"), _update(ended.call_id, done)]
+        return [self._tool_call(shown, "pending"), _call_update(ended.call_id, done)]
 
     def _paid(self, answered: ApprovalAnswered) -> list[Update]:
         """Close a question about money: no call ends that would do so."""
@@ -251,20 +251,22 @@ class Telling:
             return []
         self._known.discard(answered.approval_id)
         is_allowed = answered.decision == ApprovalState.ALLOWED
-        return [_update(answered.approval_id, {"status": "completed" if is_allowed else "failed"})]
+        return [
+            _call_update(answered.approval_id, {"status": "completed" if is_allowed else "failed"})
+        ]
 
 
 def message_chunk(text: str, message_id: str | None) -> Update:
     """Return words of the agent."""
-    return _told("agent_message_chunk", text, message_id)
+    return _text_update("agent_message_chunk", text, message_id)
 
 
 def thought_chunk(text: str, message_id: str | None) -> Update:
     """Return thoughts of the agent."""
-    return _told("agent_thought_chunk", text, message_id)
+    return _text_update("agent_thought_chunk", text, message_id)
 
 
-def plan(steps: tuple[PlanStep, ...]) -> Update:
+def plan_update(steps: tuple[PlanStep, ...]) -> Update:
     """Return a whole plan; it replaces the one before."""
     entries = [
         {"content": step.text, "priority": step.priority, "status": step.status} for step in steps
@@ -274,16 +276,16 @@ def plan(steps: tuple[PlanStep, ...]) -> Update:
 
 def usage_update(usage: Usage, window: int, microcents: int | None) -> Update:
     """Return how full the model's window is, and what the session has cost if that is known."""
-    told: Update = {"sessionUpdate": "usage_update", "used": total(usage), "size": window}
+    update: Update = {"sessionUpdate": "usage_update", "used": total_tokens(usage), "size": window}
     if microcents is not None:
-        told["cost"] = {"amount": microcents / _MICROCENTS, "currency": "USD"}
-    return told
+        update["cost"] = {"amount": microcents / _MICROCENTS, "currency": "USD"}
+    return update
 
 
 def usage_form(usage: Usage) -> dict[str, int]:
     """Return the tokens of a turn."""
     return {
-        "totalTokens": total(usage),
+        "totalTokens": total_tokens(usage),
         "inputTokens": usage.input,
         "outputTokens": usage.output,
         "thoughtTokens": usage.reasoning,
@@ -292,7 +294,7 @@ def usage_form(usage: Usage) -> dict[str, int]:
     }
 
 
-def total(usage: Usage) -> int:
+def total_tokens(usage: Usage) -> int:
     """Return all tokens; those of reasoning are among those of the output."""
     return usage.input + usage.output + usage.cache_read + usage.cache_write
 
@@ -302,14 +304,14 @@ def _chunk(delta: StepDelta) -> Update:
     return tell(delta.text, delta.message_id)
 
 
-def _told(kind: str, text: str, message_id: str | None) -> Update:
-    told: Update = {"sessionUpdate": kind, "content": text_block(text)}
-    return told if message_id is None else told | {"messageId": message_id}
+def _text_update(kind: str, text: str, message_id: str | None) -> Update:
+    update: Update = {"sessionUpdate": kind, "content": text_block(text)}
+    return update if message_id is None else update | {"messageId": message_id}
 
 
-def _update(call_id: str, done: dict[str, Any]) -> Update:
+def _call_update(call_id: str, done: dict[str, Any]) -> Update:
     return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, **done}
 
 
-def _call_of(started: ToolStarted) -> ToolCall:
+def _started_call(started: ToolStarted) -> ToolCall:
     return ToolCall(id=started.call_id, name=started.name, arguments=started.arguments)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.acp.server.api import House
-from holdfast.acp.server.errors import bad_params
+from holdfast.acp.server.api import AcpBackend
+from holdfast.acp.server.errors import invalid_params
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import SessionOrder, SessionQuery
@@ -19,23 +19,23 @@ from holdfast.domain.tools import FsTier
 PAGE: Final = 100
 
 
-def no_ref(_: str) -> str | None:
+def unknown_git_ref(_: str) -> str | None:
     """Know nothing about a folder's history."""
     return None
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class SessionFolders(Struct, frozen=True, kw_only=True):
     """With whom sessions are opened, and how far they reach."""
 
     agent: str
     tier: FsTier = FsTier.SANDBOXED
     # Asks Git, and may take its time.
-    git_ref: Callable[[str], str | None] = no_ref
+    git_ref: Callable[[str], str | None] = unknown_git_ref
 
-    async def opened(self, house: House, cwd: str) -> Session:
+    async def opened(self, backend: AcpBackend, cwd: str) -> Session:
         """Open a session in a folder; one that is a repository is registered as such."""
-        folder = await _judged(house, cwd)
-        repo = await _repo(house, folder)
+        folder = await _require_folder(backend, cwd)
+        repo = await _register_repo(backend, folder)
         request = SessionRequest(
             context=SessionContext(
                 working_dir=repo.path if repo else folder,
@@ -43,14 +43,14 @@ class Places(Struct, frozen=True, kw_only=True):
                 fs_scope_tier=self.tier,
             ),
             repo_id=repo.id if repo else None,
-            approval=house.config.approval,
+            approval=backend.config.approval,
         )
-        return await house.open(self.agent, request)
+        return await backend.open(self.agent, request)
 
-    async def picked_up(self, house: House, session_id: SessionId, cwd: str) -> Session:
+    async def picked_up(self, backend: AcpBackend, session_id: SessionId, cwd: str) -> Session:
         """Return a session of the owner; named with another folder, it goes on there."""
-        session = await house.sessions.get(house.owner, session_id)
-        folder = await _judged(house, cwd)
+        session = await backend.sessions.get(backend.owner, session_id)
+        folder = await _require_folder(backend, cwd)
         if folder == session.context.working_dir:
             return session
         place = SessionContext(
@@ -59,40 +59,42 @@ class Places(Struct, frozen=True, kw_only=True):
             fs_scope_tier=session.context.fs_scope_tier,
             variables=session.context.variables,
         )
-        return (await house.sessions.resume(house.owner, session_id, context=place)).session
+        return (await backend.sessions.resume(backend.owner, session_id, context=place)).session
 
-    async def listed(self, house: House, cwd: str | None, cursor: str | None) -> dict[str, Any]:
+    async def listed(
+        self, backend: AcpBackend, cwd: str | None, cursor: str | None
+    ) -> dict[str, Any]:
         """Return sessions, those that were used last first; with a folder, only those of it."""
-        query = SessionQuery(owner=house.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
-        folder = None if cwd is None else await asyncio.to_thread(_resolved, cwd)
+        query = SessionQuery(owner=backend.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
+        folder = None if cwd is None else await asyncio.to_thread(_resolve, cwd)
         found: list[Session] = []
         while True:
-            page = await house.sessions.list(query, cursor=cursor)
+            page = await backend.sessions.list(query, cursor=cursor)
             found += [each for each in page.items if folder in {None, each.context.working_dir}]
             cursor = page.next_cursor
             if cursor is None or len(found) >= PAGE:
                 break
-        shown = {"sessions": list(map(_form, found))}
+        shown = {"sessions": list(map(_session_form, found))}
         return shown if cursor is None else shown | {"nextCursor": cursor}
 
 
-def _resolved(cwd: str) -> str:
+def _resolve(cwd: str) -> str:
     try:
         return os.path.realpath(cwd)
     # Letters that no path has.
     except ValueError:
-        raise bad_params("cwd is no path.") from None
+        raise invalid_params("cwd is no path.") from None
 
 
-async def _judged(house: House, cwd: str) -> str:
+async def _require_folder(backend: AcpBackend, cwd: str) -> str:
     if not os.path.isabs(cwd):
-        raise bad_params("cwd must be an absolute path.")
-    return await house.repos.require_folder(house.owner, cwd)
+        raise invalid_params("cwd must be an absolute path.")
+    return await backend.repos.require_folder(backend.owner, cwd)
 
 
-async def _repo(house: House, folder: str) -> Repo | None:
+async def _register_repo(backend: AcpBackend, folder: str) -> Repo | None:
     try:
-        return await house.repos.add(house.owner, folder)
+        return await backend.repos.add(backend.owner, folder)
     except Invalid as error:
         # A folder like any other is enough for an agent that is a model.
         if error.code is not Code.REPO_INVALID:
@@ -100,7 +102,7 @@ async def _repo(house: House, folder: str) -> Repo | None:
         return None
 
 
-def _form(session: Session) -> dict[str, Any]:
+def _session_form(session: Session) -> dict[str, Any]:
     form = {
         "sessionId": session.id,
         "cwd": session.context.working_dir,

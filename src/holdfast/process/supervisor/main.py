@@ -8,14 +8,14 @@ import select
 import sys
 import time
 
-from holdfast.process.supervisor.namespaces import arrange, guarded, leave
-from holdfast.process.supervisor.restrictions import become
+from holdfast.process.supervisor.namespaces import enter_namespaces, guarded, set_up_mounts
+from holdfast.process.supervisor.restrictions import exec_command
 from holdfast.process.supervisor.syscalls import (
     KILL,
     LINUX,
     TERM,
-    Passing,
-    Refused,
+    StepRefused,
+    SuppressErrors,
     code_of,
     descendants,
     end_descendants,
@@ -56,28 +56,28 @@ def main() -> None:
     try:
         # Taken back before it began.
         if select.select([control], [], [], 0)[0]:
-            _tell(report, 128 + TERM)
+            _report_code(report, 128 + TERM)
         elif order["unshare"]:
-            _in_namespace(order, control, report)
+            _run_in_namespace(order, control, report)
         else:
-            _in_the_open(order, control, report)
-    except Refused as refused:
+            _run_without_namespace(order, control, report)
+    except StepRefused as refused:
         os.write(report, refused.line())
 
 
-def _in_namespace(order: dict[str, Any], control: int, report: int) -> None:
+def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
     """Let an init of its own tend the command; ending it is the kernel's work."""
-    leave(order["unshare"], maps_user=order["maps_user"])
+    enter_namespaces(order["unshare"], maps_user=order["maps_user"])
     heard, ours = os.pipe()
     found, finds = os.pipe()
     init = os.fork()
     if init == 0:
         os.close(ours)
         os.close(found)
-        _be_init(order, heard, report, finds)
+        _run_init(order, heard, report, finds)
     os.close(heard)
     os.close(finds)
-    _let_go(order)
+    _close_streams(order)
     with open(found, "rb") as file:
         known = file.read()
 
@@ -85,18 +85,18 @@ def _in_namespace(order: dict[str, Any], control: int, report: int) -> None:
         if number == KILL:
             send(init, KILL)
             return
-        with Passing(BrokenPipeError):
+        with SuppressErrors(BrokenPipeError):
             os.write(ours, b"T")
 
     status, _ = _watch(init, control, quell)
     if os.WIFSIGNALED(status):
-        _tell(report, code_of(status))
+        _report_code(report, code_of(status))
     # Nothing where the command was never started.
     if known:
         _restore(order["guard"], marshal.loads(known), report)  # noqa: S302 — written by init
 
 
-def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
+def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> None:
     """Tend the command ourselves: adopt what it leaves behind, and end that too."""
     if LINUX:
         libc.prctl(_ADOPT, 1, 0, 0, 0)
@@ -105,8 +105,8 @@ def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
     known = guarded(order["guard"], covers=False)
     command = os.fork()
     if command == 0:
-        become(order, report)
-    _let_go(order)
+        exec_command(order, report)
+    _close_streams(order)
 
     def quell(number: int) -> None:
         # Once to each: a second signal would hit whoever is tidying up after the first.
@@ -122,7 +122,7 @@ def _in_the_open(order: dict[str, Any], control: int, report: int) -> None:
         reap()
     if not LINUX:
         send(-command, KILL)
-    _tell(report, code_of(status))
+    _report_code(report, code_of(status))
     _restore(order["guard"], known, report)
 
 
@@ -134,7 +134,7 @@ def _restore(guard: dict[str, Any] | None, known: dict[str, Any], report: int) -
 
     for path in restore(guard, known)[:_TOLD_MOST]:
         # Done in any case, also when nobody is there to be told.
-        with Passing(BrokenPipeError):
+        with SuppressErrors(BrokenPipeError):
             os.write(report, b"aside " + os.fsencode(path).hex().encode() + b"\n")
 
 
@@ -145,7 +145,7 @@ def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int,
     """
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    look = _ring_for(child, poll)
+    look = _poll_exit(child, poll)
     until = 0.0
     while True:
         ended = reap()
@@ -163,7 +163,7 @@ def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int,
             quell(TERM)
 
 
-def _be_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
+def _run_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
     """Be the first process of the namespace, until the command ends or everybody has."""
     try:
         libc.prctl(_DEATH_SIGNAL, KILL, 0, 0, 0)
@@ -173,22 +173,22 @@ def _be_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoRe
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
             os._exit(0)
         with open(finds, "wb") as file:
-            file.write(marshal.dumps(arrange(order)))
+            file.write(marshal.dumps(set_up_mounts(order)))
         command = os.fork()
         if command == 0:
-            become(order, report)
-        _let_go(order)
-        _tell(report, _tended(command, heard, poll))
-    except Refused as refused:
+            exec_command(order, report)
+        _close_streams(order)
+        _report_code(report, _wait_for_command(command, heard, poll))
+    except StepRefused as refused:
         os.write(report, refused.line())
     except OSError as error:
-        os.write(report, Refused("init", error.errno).line())
+        os.write(report, StepRefused("init", error.errno).line())
     os._exit(0)
 
 
-def _tended(command: int, heard: int, poll: select.poll) -> int:
+def _wait_for_command(command: int, heard: int, poll: select.poll) -> int:
     """Return how the command ended; once asked to stop, when everybody else has ended, too."""
-    look = _ring_for(command, poll) or _TIDY_MS
+    look = _poll_exit(command, poll) or _TIDY_MS
     code = None
     is_stopping = False
     while True:
@@ -206,7 +206,7 @@ def _tended(command: int, heard: int, poll: select.poll) -> int:
             send(-1, TERM)
 
 
-def _ring_for(child: int, poll: select.poll) -> int | None:
+def _poll_exit(child: int, poll: select.poll) -> int | None:
     """Have the poll ring when a child ends; where that cannot be had, return how often to look."""
     try:
         poll.register(os.pidfd_open(child), select.POLLIN)
@@ -216,7 +216,7 @@ def _ring_for(child: int, poll: select.poll) -> int | None:
 
 
 def _is_in_group(process: int, group: int) -> bool:
-    with Passing(ProcessLookupError):
+    with SuppressErrors(ProcessLookupError):
         return os.getpgid(process) == group
     return True
 
@@ -230,11 +230,11 @@ def _is_alone() -> bool:
     return False
 
 
-def _let_go(order: dict[str, Any]) -> None:
+def _close_streams(order: dict[str, Any]) -> None:
     """Hold none of the command's streams: whoever is at their other end shall see it close them."""
     for stream in range(3):
         os.dup2(order["nothing"], stream)
 
 
-def _tell(report: int, code: int) -> None:
+def _report_code(report: int, code: int) -> None:
     os.write(report, f"ended {code}\n".encode())

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from holdfast.process.supervisor.syscalls import Passing, Refused, libc, require, system
+from holdfast.process.supervisor.syscalls import StepRefused, SuppressErrors, libc, require, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _NO_SUID, _NO_DEVICES, _NO_EXEC, _BIND, _PRIVATE = 2, 4, 8, 4096, (1 << 18) | (1
 _SET_FLAGS = 0x8914
 
 
-def leave(flags: int, *, maps_user: bool) -> None:
+def enter_namespaces(flags: int, *, maps_user: bool) -> None:
     """Enter new namespaces; in a new one for users we stay who we are."""
     user, group = os.geteuid(), os.getegid()
     require("namespaces", libc.unshare(flags))
@@ -35,10 +35,10 @@ def leave(flags: int, *, maps_user: bool) -> None:
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(content)
     except OSError as error:
-        raise Refused("namespaces", error.errno) from None
+        raise StepRefused("namespaces", error.errno) from None
 
 
-def arrange(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
+def set_up_mounts(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
     """Show the command its own processes, and of the files what it may see and change.
 
     Returns the protected paths of the workspace, as they are now that they are covered.
@@ -46,7 +46,7 @@ def arrange(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
     known = cover(order)
     _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
     if order["processes"]:
-        with Passing(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
+        with SuppressErrors(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
             file.write(str(order["processes"]))
     if order["mounts"] is not None:
         _set_read_only("/proc/sys")
@@ -142,12 +142,12 @@ def _set_read_only(path: str, *, recursive: bool = False) -> None:
         try:
             system("mounts", _SET_MOUNT, _HERE, *given)
             return
-        except Refused as refused:
+        except StepRefused as refused:
             # Even a reader writes for a moment, when the kernel notes the time of the reading.
             if refused.problem != errno.EBUSY:
                 raise
             time.sleep(0.002)
-    raise Refused("mounts", errno.EBUSY)
+    raise StepRefused("mounts", errno.EBUSY)
 
 
 def _mount(stage: str, what: tuple[str | None, ...], flags: int, options: str = "") -> None:
@@ -162,6 +162,6 @@ def _raise_loopback() -> None:
     try:
         fcntl.ioctl(socket, _SET_FLAGS, b"lo".ljust(16, b"\0") + b"\x41".ljust(24, b"\0"))
     except OSError as error:
-        raise Refused("network", error.errno) from None
+        raise StepRefused("network", error.errno) from None
     finally:
         os.close(socket)

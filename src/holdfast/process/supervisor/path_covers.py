@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from holdfast.process.supervisor.syscalls import Refused, libc, require, system
+from holdfast.process.supervisor.syscalls import StepRefused, libc, require, system
 
 _SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(.*)')
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?")
@@ -90,7 +90,7 @@ def place(covers: dict[str, str]) -> None:
 def _cover(path: str, kind: str) -> None:
     try:
         target = _opened(path)
-    except Refused as refused:
+    except StepRefused as refused:
         # Gone meanwhile; should it come back, it is found after the end.
         if refused.problem in (errno.ENOENT, errno.ENOTDIR):
             return

@@ -12,9 +12,15 @@ import os
 import re
 import stat
 
-from holdfast.process.protected_paths import KEY_HEAD, Floors, folded, folded_path, is_private_key
+from holdfast.process.protected_paths import (
+    KEY_HEAD,
+    ProtectedPaths,
+    fold_name,
+    fold_path,
+    is_private_key,
+)
 from holdfast.process.supervisor.path_covers import HIDDEN, PINNED, READ_ONLY, SETTINGS
-from holdfast.process.supervisor.syscalls import Passing
+from holdfast.process.supervisor.syscalls import SuppressErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,10 +55,10 @@ class Survey:
         self.covers: dict[str, str] = {}
         # Everything protected by its path: what it is, and where it leads if it is a link.
         self.known: dict[str, tuple[Identity, str]] = {}
-        self._floors = Floors(())
+        self._floors = ProtectedPaths(())
         self._roots: list[str] = guard["roots"]
         self._outside = {*guard["outside"]}
-        self._open_names = {folded(name) for name in guard["open_names"]}
+        self._open_names = {fold_name(name) for name in guard["open_names"]}
         self._writes_git: bool = guard["writes_git"]
         self._is_jailed: bool = guard["is_jailed"]
         self._linked: dict[Identity, str] = {}
@@ -79,22 +85,22 @@ class Survey:
             path, names = waiting.pop()
             if path in self._outside:
                 continue
-            with Passing(OSError):
+            with SuppressErrors(OSError):
                 entries = list(os.scandir(path))
                 yield path, names, entries
                 for entry in entries:
                     if not self._is_inner(entry):
                         continue
-                    inner = (*names, folded(entry.name))
+                    inner = (*names, fold_name(entry.name))
                     if not self._floors.cover(inner, is_folder=True):
                         waiting.append((entry.path, inner))
 
     def _is_inner(self, entry: os.DirEntry[str]) -> bool:
         is_folder = entry.is_dir(follow_symlinks=False)
-        return is_folder and folded(entry.name) not in self._open_names
+        return is_folder and fold_name(entry.name) not in self._open_names
 
     def _judge(self, entry: os.DirEntry[str], above: Names) -> None:
-        name = folded(entry.name)
+        name = fold_name(entry.name)
         if entry.is_symlink():
             self._judge_link(entry, (*above[-3:], name))
         elif name in _GIT_NAMES:
@@ -133,8 +139,8 @@ class Survey:
                     self._add_git(os.path.realpath(f"{above}/.git"))
         folders = [(os.path.join(home, inner), home) for inner in _IN_HOME] if home else []
         for folder, top in [*folders, *((folder, "/") for folder in _IN_SYSTEM)]:
-            with Passing(OSError):
-                below = folded_path(os.path.relpath(folder, top).split("/"))
+            with SuppressErrors(OSError):
+                below = fold_path(os.path.relpath(folder, top).split("/"))
                 # From the root of everything on, or in a home, which may be anywhere.
                 names = below if top == "/" else ("", *below)
                 for entry in os.scandir(folder):
@@ -143,7 +149,7 @@ class Survey:
 
     def _judge_outside(self, entry: os.DirEntry[str], above: Names) -> None:
         path = os.path.realpath(entry.path)
-        names = (*above, folded(entry.name))
+        names = (*above, fold_name(entry.name))
         is_folder = os.path.isdir(path)
         kind = self._floors.cover(names, is_folder=is_folder)
         if kind in ("hidden", "locked") and os.path.exists(path):
@@ -191,7 +197,7 @@ class Survey:
         return not self._is_jailed or any(f"{path}/".startswith(root) for root in whole)
 
     def _remember(self, path: str) -> None:
-        with Passing(OSError):
+        with SuppressErrors(OSError):
             found = os.lstat(path)
             leads = os.readlink(path) if stat.S_ISLNK(found.st_mode) else ""
             self.known[path] = ((found.st_dev, found.st_ino), leads)
@@ -203,7 +209,7 @@ class Survey:
         for root in self._roots if self._linked else ():
             for _, _, entries in self._folders(root):
                 for entry in entries:
-                    with Passing(OSError):
+                    with SuppressErrors(OSError):
                         found = entry.stat(follow_symlinks=False)
                         kind = self._linked.get((found.st_dev, found.st_ino))
                         if kind is not None:
@@ -214,7 +220,7 @@ def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, st
     """Return the same paths with what is there now that they are covered."""
     found = {}
     for path, (_, leads) in known.items():
-        with Passing(OSError):
+        with SuppressErrors(OSError):
             now = os.lstat(path)
             found[path] = ((now.st_dev, now.st_ino), leads)
     return found
@@ -237,7 +243,7 @@ def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> l
             moved.append(path)
     for path, (_, leads) in before.items():
         if leads and not os.path.lexists(path):
-            with Passing(OSError):
+            with SuppressErrors(OSError):
                 os.symlink(leads, path)
     return moved
 
@@ -247,7 +253,7 @@ def _moved_aside(path: str) -> bool:
         target = f"{path}{ASIDE}" if number == 1 else f"{path}{ASIDE}-{number}"
         if os.path.lexists(target):
             continue
-        with Passing(OSError):
+        with SuppressErrors(OSError):
             os.rename(path, target)
             found = os.lstat(target)
             # Some folders run whatever can be run in them, by any name.
@@ -261,7 +267,7 @@ def _moved_aside(path: str) -> bool:
 def _is_key(entry: os.DirEntry[str]) -> bool:
     if _MAY_BE_KEY.fullmatch(entry.name) is None:
         return False
-    with Passing(OSError):
+    with SuppressErrors(OSError):
         if not entry.is_file(follow_symlinks=False) or entry.stat().st_size > _KEY_LARGEST:
             return False
         return is_private_key(_head(entry.path, KEY_HEAD))
@@ -278,7 +284,7 @@ def _head(path: str, size: int) -> bytes:
 
 def _pointed_at(path: str) -> str | None:
     """Return the folder that a repository's `.git` file names."""
-    with Passing(OSError):
+    with SuppressErrors(OSError):
         line = os.fsdecode(_head(path, _POINTER_LARGEST)).strip("\n")
         if line.startswith("gitdir: "):
             return os.path.realpath(os.path.join(os.path.dirname(path), line[8:]))
@@ -286,7 +292,7 @@ def _pointed_at(path: str) -> str | None:
 
 
 def _subfolders(path: str) -> Iterable[str]:
-    with Passing(OSError):
+    with SuppressErrors(OSError):
         return [each.path for each in os.scandir(path) if each.is_dir(follow_symlinks=False)]
     return ()
 

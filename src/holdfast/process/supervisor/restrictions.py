@@ -7,7 +7,14 @@ import os
 import resource
 import sys
 
-from holdfast.process.supervisor.syscalls import LINUX, Passing, Refused, libc, require, system
+from holdfast.process.supervisor.syscalls import (
+    LINUX,
+    StepRefused,
+    SuppressErrors,
+    libc,
+    require,
+    system,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ _BROKEN_PIPE, _FILE_TOO_LARGE = 13, 25
 _FILE_RIGHTS = 1 | 2 | 4 | (1 << 14) | (1 << 15)
 
 
-def become(order: dict[str, Any], report: int) -> NoReturn:
+def exec_command(order: dict[str, Any], report: int) -> NoReturn:
     """Give up everything that the command shall not have, and become it; trouble is reported."""
     stage = "session"
     try:
@@ -43,10 +50,10 @@ def become(order: dict[str, Any], report: int) -> NoReturn:
             os._exit(0)
         stage = "start"
         os.execve(order["program"], order["argv"], order["environment"])  # noqa: S606
-    except Refused as refused:
+    except StepRefused as refused:
         os.write(report, refused.line())
     except (OSError, ValueError) as error:
-        os.write(report, Refused(stage, getattr(error, "errno", None)).line())
+        os.write(report, StepRefused(stage, getattr(error, "errno", None)).line())
     os._exit(127)
 
 
@@ -63,7 +70,7 @@ def limit(limits: list[tuple[int, int]]) -> None:
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(name, (bound, bound))
     # The kernel, short of memory, shall take the command and not whoever started it.
-    with Passing(OSError), open("/proc/self/oom_score_adj", "w") as file:
+    with SuppressErrors(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
 
 
@@ -71,7 +78,7 @@ def _require_same(stage: str, path: str, wanted: tuple[int, ...]) -> None:
     found = os.stat(path)
     seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     if seen[: len(wanted)] != tuple(wanted):
-        raise Refused(f"{stage}-changed", 0)
+        raise StepRefused(f"{stage}-changed", 0)
 
 
 def _confine(order: dict[str, Any]) -> None:
@@ -93,7 +100,7 @@ def _restrict_files(attributes: bytes, rules: list[tuple[str, int]]) -> None:
     ruleset = system("landlock", _CREATE_RULES, attributes, len(attributes), 0)
     for path, rights in rules:
         # What is not there cannot be reached either.
-        with Passing(FileNotFoundError, NotADirectoryError, PermissionError):
+        with SuppressErrors(FileNotFoundError, NotADirectoryError, PermissionError):
             beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
             given = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
             rule = given.to_bytes(8, sys.byteorder) + beneath.to_bytes(4, sys.byteorder)

@@ -16,7 +16,7 @@ KILL, TERM, STOP = 9, 15, 19
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Refused(Exception):  # noqa: N818 — it is what the kernel said
+class StepRefused(Exception):  # noqa: N818 — it is what the kernel said
     """A step that this system did not let us take."""
 
     def __init__(self, stage: str, problem: int | None) -> None:
@@ -29,7 +29,7 @@ class Refused(Exception):  # noqa: N818 — it is what the kernel said
         return f"refused {self.stage} {self.problem}\n".encode()
 
 
-class Passing:
+class SuppressErrors:
     """Lets errors of some kinds pass without a word."""
 
     def __init__(self, *kinds: type[BaseException]) -> None:
@@ -46,7 +46,7 @@ class Passing:
 def require(stage: str, result: int) -> int:
     """Return what a call of the C library gave, if it did not fail."""
     if result < 0:
-        raise Refused(stage, ctypes.get_errno())
+        raise StepRefused(stage, ctypes.get_errno())
     return result
 
 
@@ -57,7 +57,7 @@ def system(stage: str, *given: Any) -> int:
 
 def send(target: int, number: int) -> None:
     """Send a signal to whoever still is there."""
-    with Passing(OSError):
+    with SuppressErrors(OSError):
         os.kill(target, number)
 
 
@@ -69,7 +69,7 @@ def code_of(status: int) -> int:
 def reap() -> dict[int, int]:
     """Collect the children that have ended; returns the status of each."""
     found = {}
-    with Passing(ChildProcessError):
+    with SuppressErrors(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             found[ended[0]] = ended[1]
     return found
@@ -78,9 +78,9 @@ def reap() -> dict[int, int]:
 def descendants() -> list[int]:
     """Return everybody who comes from us and lives, as far as this system tells."""
     parents: dict[int, int] = {}
-    with Passing(FileNotFoundError):
+    with SuppressErrors(FileNotFoundError):
         for name in filter(str.isdecimal, os.listdir("/proc")):
-            with Passing(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            with SuppressErrors(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state not in (b"Z", b"X"):
                     parents[int(name)] = int(parent)

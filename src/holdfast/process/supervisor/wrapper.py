@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 
-from holdfast.process.supervisor.namespaces import cover, leave
+from holdfast.process.supervisor.namespaces import cover, enter_namespaces
 from holdfast.process.supervisor.path_survey import restore
 from holdfast.process.supervisor.restrictions import confine
-from holdfast.process.supervisor.syscalls import Refused
+from holdfast.process.supervisor.syscalls import StepRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def main() -> NoReturn:
     words = sys.argv[3:]
     folder = os.getcwd()
     try:
-        leave(order["unshare"], maps_user=order["maps_user"])
+        enter_namespaces(order["unshare"], maps_user=order["maps_user"])
         known = cover(order)
         # We stand below the covers as yet.
         os.chdir(folder)
-    except Refused as refused:
+    except StepRefused as refused:
         told = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
         os.write(2, told.encode())
         os._exit(126)
@@ -69,6 +69,6 @@ def _become(order: dict[str, Any], words: list[str]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         confine(order)
         os.execve(words[0], words, environment)  # noqa: S606 — no shell
-    except (OSError, Refused) as trouble:
+    except (OSError, StepRefused) as trouble:
         os.write(2, f"the command cannot be run: {trouble}\n".encode())
     os._exit(126)

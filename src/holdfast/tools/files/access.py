@@ -10,29 +10,29 @@ from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
 from holdfast.ports import ToolWorkspace
-from holdfast.process.protected_paths import KEY_HEAD, Floors, folded_path, is_private_key
+from holdfast.process.protected_paths import KEY_HEAD, ProtectedPaths, fold_path, is_private_key
 from holdfast.tools.files.errors import (
-    linked_twice,
+    hard_linked,
     not_a_file,
     not_found,
-    outside,
-    protected,
-    telling,
+    outside_scope,
+    protected_path,
     too_large,
+    translate_os_errors,
 )
 from holdfast.tools.files.hard_links import Places, ProtectedInodes
 from holdfast.tools.files.openat import (
     FOLDER,
     NO_FOLLOW,
     Identity,
-    Kernel,
+    KernelSupport,
     identities_above,
     identity,
     real_path,
 )
-from holdfast.tools.files.path_walk import Spot, walked
-from holdfast.tools.files.scope import Names, Scope, names_in, scope_of
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.files.path_walk import PathTarget, walk_path
+from holdfast.tools.files.scope import Names, ToolScope, build_scope, split_path
+from holdfast.tools.tool import ToolFailure
 
 LARGEST: Final = 8 << 20
 
@@ -52,81 +52,90 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     linked_dirs: tuple[str, ...] = ("node_modules", ".venv")
 
 
-class Doorkeeper:
+class FileAccess:
     """Lets tools through to files, by the rules of an installation."""
 
-    def __init__(self, settings: FileSettings, kernel: Kernel) -> None:
+    def __init__(self, settings: FileSettings, kernel: KernelSupport) -> None:
         self.kernel = kernel
         self._extra_roots = settings.extra_roots
         self._linked_dirs = frozenset(settings.linked_dirs)
         self._protected = {*settings.protected, *map(os.path.realpath, settings.protected)}
-        self.floors = Floors(names_in(each) for each in self._protected)
+        self.protected_paths = ProtectedPaths(split_path(each) for each in self._protected)
         self._user_home = settings.user_home
-        self._inodes = ProtectedInodes(self.floors)
+        self._inodes = ProtectedInodes(self.protected_paths)
 
-    def scope(self, place: ToolWorkspace) -> Scope:
+    def scope(self, place: ToolWorkspace) -> ToolScope:
         """Return what a place reaches."""
-        return scope_of(place, self._extra_roots)
+        return build_scope(place, self._extra_roots)
 
     @contextmanager
-    def way_to(self, scope: Scope, path: str) -> Iterator[Spot]:
+    def resolve_path(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:
         """Walk to what is to be read; links are followed as long as they stay in scope."""
-        with walked(scope, path, kernel=self.kernel, follow=True) as spot:
-            self._require_not_ours(spot)
-            yield spot
+        with walk_path(scope, path, kernel=self.kernel, follow=True) as path_target:
+            self._require_not_own(path_target)
+            yield path_target
 
     @contextmanager
-    def way_to_change(self, scope: Scope, path: str) -> Iterator[Spot]:
+    def resolve_for_change(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:
         """Walk to a file that is to be written, there or not, and judge where it would be."""
-        with walked(scope, path, kernel=self.kernel, follow=False) as spot:
-            if spot.leaf is None:
+        with walk_path(scope, path, kernel=self.kernel, follow=False) as path_target:
+            if path_target.leaf is None:
                 raise not_a_file(path)
-            self._require_unlocked(spot, *spot.judged())
-            if (real := self.real_names(spot, spot.folder)) is not None:
-                self._require_unlocked(spot, spot.ruled((*real, *spot.missing, spot.leaf)))
-            if self.is_closed(spot.folder):
-                raise protected(path)
-            self._require_not_ours(spot)
-            yield spot
+            self._require_unlocked(path_target, *path_target.judged())
+            if (real := self.real_names(path_target, path_target.folder)) is not None:
+                self._require_unlocked(
+                    path_target, path_target.ruled((*real, *path_target.missing, path_target.leaf))
+                )
+            if self.is_closed(path_target.folder):
+                raise protected_path(path)
+            self._require_not_own(path_target)
+            yield path_target
 
     @contextmanager
-    def file(self, scope: Scope, spot: Spot) -> Iterator[int]:
+    def file(self, scope: ToolScope, path_target: PathTarget) -> Iterator[int]:
         """Open a regular file for reading."""
-        self.require_shown(spot, is_folder=False)
-        if not spot.is_there:
-            raise not_found(spot.path)
-        if spot.leaf is None:
-            raise not_a_file(spot.path)
-        with telling(spot.path), self.opened(scope, spot, spot.folder, spot.leaf) as descriptor:
+        self.require_readable(path_target, is_folder=False)
+        if not path_target.is_there:
+            raise not_found(path_target.path)
+        if path_target.leaf is None:
+            raise not_a_file(path_target.path)
+        with (
+            translate_os_errors(path_target.path),
+            self.opened(scope, path_target, path_target.folder, path_target.leaf) as descriptor,
+        ):
             yield descriptor
 
     @contextmanager
-    def opened(self, scope: Scope, spot: Spot, folder: int, name: str) -> Iterator[int]:
+    def opened(
+        self, scope: ToolScope, path_target: PathTarget, folder: int, name: str
+    ) -> Iterator[int]:
         """Open a file in a folder that a spot led to; every judgement is on what was opened."""
         # Looked at before, because opening alone makes some devices act.
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise not_a_file(spot.path)
+            raise not_a_file(path_target.path)
         descriptor = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
         try:
-            self.judge(scope, spot, descriptor)
+            self.judge(scope, path_target, descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
 
     @contextmanager
-    def folder(self, spot: Spot) -> Iterator[int]:
+    def folder(self, path_target: PathTarget) -> Iterator[int]:
         """Open a directory for listing."""
-        self.require_shown(spot, is_folder=True)
-        if not spot.is_there:
-            raise not_found(spot.path)
-        with telling(spot.path):
-            descriptor = os.open(spot.leaf or ".", os.O_RDONLY | FOLDER, dir_fd=spot.folder)
+        self.require_readable(path_target, is_folder=True)
+        if not path_target.is_there:
+            raise not_found(path_target.path)
+        with translate_os_errors(path_target.path):
+            descriptor = os.open(
+                path_target.leaf or ".", os.O_RDONLY | FOLDER, dir_fd=path_target.folder
+            )
             try:
-                real = self.real_names(spot, descriptor)
-                if real is not None and self.hides(spot.ruled(real), is_folder=True):
-                    raise protected(spot.path)
+                real = self.real_names(path_target, descriptor)
+                if real is not None and self.hides(path_target.ruled(real), is_folder=True):
+                    raise protected_path(path_target.path)
                 if self.is_closed(descriptor):
-                    raise protected(spot.path)
+                    raise protected_path(path_target.path)
                 yield descriptor
             finally:
                 os.close(descriptor)
@@ -137,56 +146,56 @@ class Doorkeeper:
 
     def hides(self, names: Names, *, is_folder: bool) -> bool:
         """Tell whether something of this name is protected from reading."""
-        return self.floors.hides(folded_path(names), is_folder=is_folder)
+        return self.protected_paths.hides(fold_path(names), is_folder=is_folder)
 
-    def require_shown(self, spot: Spot, *, is_folder: bool) -> None:
+    def require_readable(self, path_target: PathTarget, *, is_folder: bool) -> None:
         """Refuse a name that is protected, there or not."""
-        if any(self.hides(names, is_folder=is_folder) for names in spot.judged()):
-            raise protected(spot.path)
+        if any(self.hides(names, is_folder=is_folder) for names in path_target.judged()):
+            raise protected_path(path_target.path)
 
-    def judge(self, scope: Scope, spot: Spot, descriptor: int) -> None:
+    def judge(self, scope: ToolScope, path_target: PathTarget, descriptor: int) -> None:
         """Refuse an open file by what it is, where it is and how it begins."""
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise not_a_file(spot.path)
-        real = self.real_names(spot, descriptor)
-        if real is not None and self.hides(spot.ruled(real), is_folder=False):
-            raise protected(spot.path)
+            raise not_a_file(path_target.path)
+        real = self.real_names(path_target, descriptor)
+        if real is not None and self.hides(path_target.ruled(real), is_folder=False):
+            raise protected_path(path_target.path)
         if self.kernel.speaks(descriptor):
-            raise protected(spot.path)
+            raise protected_path(path_target.path)
         if scope.is_jailed and found.st_nlink > 1:
-            folders = (real or spot.resolved())[len(spot.root.names) : -1]
+            folders = (real or path_target.resolved())[len(path_target.root.names) : -1]
             if self._linked_dirs.isdisjoint(folders):
-                raise linked_twice(spot.path)
+                raise hard_linked(path_target.path)
         if found.st_nlink > 1 and self._inodes.holds(found, self._places(scope)):
-            raise protected(spot.path)
+            raise protected_path(path_target.path)
         if is_private_key(os.pread(descriptor, KEY_HEAD, 0)):
-            raise protected(spot.path)
+            raise protected_path(path_target.path)
 
-    def _places(self, scope: Scope) -> Places:
+    def _places(self, scope: ToolScope) -> Places:
         """Return where protected files of this session are known to be."""
         roots = tuple(root.path() for root in scope.roots if root.names and not root.is_scratch)
         base = "/" + "/".join(scope.base)
         return Places(tuple(sorted(self._protected)), roots or (base,), self._user_home)
 
-    def real_names(self, spot: Spot, descriptor: int) -> Names | None:
+    def real_names(self, path_target: PathTarget, descriptor: int) -> Names | None:
         """Return where an open thing really is, and refuse it if that is not below the root."""
-        path, root = real_path(descriptor), real_path(spot.root_fd)
+        path, root = real_path(descriptor), real_path(path_target.root_fd)
         if path is None or root is None:
             return None
-        real, above = names_in(path), names_in(root)
+        real, above = split_path(path), split_path(root)
         if real[: len(above)] != above:
-            raise outside(spot.path)
+            raise outside_scope(path_target.path)
         return real
 
-    def _require_not_ours(self, spot: Spot) -> None:
+    def _require_not_own(self, path_target: PathTarget) -> None:
         # By what it is and not by its name, because a mount gives a folder a second one.
-        with telling(spot.path):
-            above = set(identities_above(spot.folder, spot.root_fd))
-            if not spot.root.is_scratch:
-                above.add(identity(spot.root_fd))
+        with translate_os_errors(path_target.path):
+            above = set(identities_above(path_target.folder, path_target.root_fd))
+            if not path_target.root.is_scratch:
+                above.add(identity(path_target.root_fd))
             if above & self._ours():
-                raise protected(spot.path)
+                raise protected_path(path_target.path)
 
     def _ours(self) -> set[Identity]:
         found = set()
@@ -196,12 +205,12 @@ class Doorkeeper:
                 found.add((status.st_dev, status.st_ino))
         return found
 
-    def _require_unlocked(self, spot: Spot, *judged: Names) -> None:
-        if any(self.floors.locks(folded_path(names)) for names in judged):
-            raise protected(spot.path)
+    def _require_unlocked(self, path_target: PathTarget, *judged: Names) -> None:
+        if any(self.protected_paths.locks(fold_path(names)) for names in judged):
+            raise protected_path(path_target.path)
 
 
-def content_of(descriptor: int, path: str) -> bytes:
+def read_whole(descriptor: int, path: str) -> bytes:
     """Read a whole file, however large it claims to be."""
     if os.fstat(descriptor).st_size > LARGEST:
         raise too_large(path, LARGEST)
@@ -215,7 +224,7 @@ def content_of(descriptor: int, path: str) -> bytes:
     return b"".join(parts)
 
 
-def pass_if_it_may_change(trouble: ToolTrouble) -> None:
+def allow_if_transient(trouble: ToolFailure) -> None:
     """Let a plan pass what may be otherwise when the call runs; what is forbidden stays so."""
     if trouble.code not in (ResultCode.NOT_FOUND, ResultCode.NOT_A_FILE, ResultCode.FAILED):
         raise trouble

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 
 _REASONS: Final[Mapping[int, tuple[ResultCode, str]]] = {
     errno.ENOENT: (ResultCode.NOT_FOUND, "is not there"),
@@ -27,7 +27,7 @@ _REASONS: Final[Mapping[int, tuple[ResultCode, str]]] = {
 
 
 @contextmanager
-def telling(path: str) -> Iterator[None]:
+def translate_os_errors(path: str) -> Iterator[None]:
     """Turn what the system says about a path into the tool's answer."""
     try:
         yield
@@ -35,49 +35,49 @@ def telling(path: str) -> Iterator[None]:
         code, reason = _REASONS.get(
             error.errno or 0, (ResultCode.FAILED, "cannot be used: the system reports an error")
         )
-        raise ToolTrouble(code, f"{path} {reason}.") from error
+        raise ToolFailure(code, f"{path} {reason}.") from error
 
 
-def outside(path: str) -> ToolTrouble:
+def outside_scope(path: str) -> ToolFailure:
     """Return the refusal of what no root holds."""
-    return ToolTrouble(ResultCode.OUTSIDE_SCOPE, f"{path} is outside of what this session reaches.")
+    return ToolFailure(ResultCode.OUTSIDE_SCOPE, f"{path} is outside of what this session reaches.")
 
 
-def through_link(path: str) -> ToolTrouble:
+def through_symlink(path: str) -> ToolFailure:
     """Return the refusal of a write that would go where a link points."""
-    return ToolTrouble(
+    return ToolFailure(
         ResultCode.OUTSIDE_SCOPE,
         f"{path} goes through a link; nothing is written through links, so name the file itself.",
     )
 
 
-def linked_twice(path: str) -> ToolTrouble:
+def hard_linked(path: str) -> ToolFailure:
     """Return the refusal of a file that may have another name outside."""
-    return ToolTrouble(
+    return ToolFailure(
         ResultCode.OUTSIDE_SCOPE, f"{path} has more than one hard link, so it may be outside, too."
     )
 
 
-def protected(path: str) -> ToolTrouble:
+def protected_path(path: str) -> ToolFailure:
     """Return the refusal of what no tier and no answer opens."""
-    return ToolTrouble(ResultCode.PROTECTED_PATH, f"{path} is protected from agents.")
+    return ToolFailure(ResultCode.PROTECTED_PATH, f"{path} is protected from agents.")
 
 
-def not_a_file(path: str) -> ToolTrouble:
+def not_a_file(path: str) -> ToolFailure:
     """Return the refusal of directories, pipes, sockets and devices."""
-    return ToolTrouble(ResultCode.NOT_A_FILE, f"{path} is not a regular file.")
+    return ToolFailure(ResultCode.NOT_A_FILE, f"{path} is not a regular file.")
 
 
-def not_found(path: str) -> ToolTrouble:
+def not_found(path: str) -> ToolFailure:
     """Return the answer for what does not exist."""
-    return ToolTrouble(ResultCode.NOT_FOUND, f"{path} is not there.")
+    return ToolFailure(ResultCode.NOT_FOUND, f"{path} is not there.")
 
 
-def too_large(path: str, most: int) -> ToolTrouble:
+def too_large(path: str, most: int) -> ToolFailure:
     """Return the refusal of more bytes than a call may move."""
-    return ToolTrouble(ResultCode.TOO_LARGE, f"{path} has more than {most >> 20} MiB.")
+    return ToolFailure(ResultCode.TOO_LARGE, f"{path} has more than {most >> 20} MiB.")
 
 
-def binary(path: str) -> ToolTrouble:
+def binary_file(path: str) -> ToolFailure:
     """Return the refusal of what is no text."""
-    return ToolTrouble(ResultCode.BINARY, f"{path} is not text.")
+    return ToolFailure(ResultCode.BINARY, f"{path} is not text.")

@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.process.protected_paths import CREDENTIALS, Floors, folded_path
+from holdfast.process.protected_paths import CREDENTIALS, ProtectedPaths, fold_path
 from holdfast.tools.files.openat import Identity
-from holdfast.tools.files.scope import names_in
+from holdfast.tools.files.scope import split_path
 
 # Seconds that a list of inodes is used again: a search opens thousands of linked files.
 _FRESH: Final = 5.0
@@ -37,8 +37,8 @@ class Places(Struct, frozen=True):
 class ProtectedInodes:
     """The inodes of protected files, looked up anew when they are no longer fresh."""
 
-    def __init__(self, floors: Floors) -> None:
-        self._floors = floors
+    def __init__(self, protected_paths: ProtectedPaths) -> None:
+        self._floors = protected_paths
         self._known: dict[Places, tuple[float, frozenset[Identity] | None]] = {}
 
     def holds(self, found: os.stat_result, places: Places) -> bool:
@@ -77,7 +77,7 @@ class ProtectedInodes:
             yield from ((path, True) for path in _below(os.path.join(home or "", name)))
         for folder in places.searched:
             for path in _below(folder):
-                names = folded_path(names_in(path))
+                names = fold_path(split_path(path))
                 yield path, self._floors.hides(names, is_folder=False)
 
 

@@ -15,13 +15,13 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.tools.files.access import Doorkeeper, pass_if_it_may_change
-from holdfast.tools.files.path_walk import Spot
+from holdfast.process.cancellation import run_in_thread
+from holdfast.tools.files.access import FileAccess, allow_if_transient
+from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import glob_matcher
 from holdfast.tools.files.read import FilePath, modified_at
-from holdfast.tools.files.scope import Names, Scope
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.files.scope import Names, ToolScope
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 Glob = Annotated[str, Meta(min_length=1, max_length=1000)]
 
@@ -38,7 +38,7 @@ class ListDirectoryArguments(Struct, frozen=True, kw_only=True, forbid_unknown_f
     glob: Glob | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class TreeEntry(Struct, frozen=True, kw_only=True):
     """Something in a tree: an open directory, a name in it, and the names that led there."""
 
     folder: int
@@ -48,19 +48,21 @@ class Entry(Struct, frozen=True, kw_only=True):
     found: os.stat_result
 
 
-class Tree:
+class DirectoryTree:
     """Walks a tree level by level, each directory in the order of its names."""
 
-    def __init__(self, keeper: Doorkeeper, scope: Scope, spot: Spot, stop: Event) -> None:
-        self._keeper = keeper
+    def __init__(
+        self, file_access: FileAccess, scope: ToolScope, path_target: PathTarget, stop: Event
+    ) -> None:
+        self._file_access = file_access
         self._scope = scope
-        self._spot = spot
+        self._path_target = path_target
         self._stop = stop
         self.withheld = 0
         self.is_truncated = False
-        self._looks = 0
+        self._entries_seen = 0
 
-    def entries(self, top: int, *, depth: int, passing: str = "") -> Iterator[Entry]:
+    def entries(self, top: int, *, depth: int, passing: str = "") -> Iterator[TreeEntry]:
         """Yield what is not protected; an entry's directory is open until the next is asked for.
 
         Directories called `passing` are not entered.
@@ -69,7 +71,7 @@ class Tree:
         while ahead and not self._stop.is_set():
             above = ahead.popleft()
             try:
-                folder = self._keeper.kernel.open_folder(top, above, os.O_RDONLY)
+                folder = self._file_access.kernel.open_folder(top, above, os.O_RDONLY)
             # Gone, replaced or forbidden since it was seen.
             except OSError:
                 continue
@@ -82,12 +84,12 @@ class Tree:
             finally:
                 os.close(folder)
 
-    def withholds(self, entry: Entry) -> bool:
+    def withholds(self, entry: TreeEntry) -> bool:
         """Tell, and count, whether a file may not be read: it holds a key, or has other names."""
         try:
-            with self._keeper.opened(self._scope, self._spot, entry.folder, entry.name):
+            with self._file_access.opened(self._scope, self._path_target, entry.folder, entry.name):
                 return False
-        except ToolTrouble as trouble:
+        except ToolFailure as trouble:
             is_denied = trouble.code is ResultCode.PROTECTED_PATH
             self.withheld += is_denied
             return is_denied
@@ -95,8 +97,8 @@ class Tree:
         except OSError:
             return False
 
-    def _in(self, folder: int, above: Names) -> Iterator[Entry]:
-        if self._keeper.is_closed(folder):
+    def _in(self, folder: int, above: Names) -> Iterator[TreeEntry]:
+        if self._file_access.is_closed(folder):
             self.withheld += 1
             return
         for name in self._names_in(folder):
@@ -105,27 +107,27 @@ class Tree:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue
-            whole = self._spot.ruled(self._spot.resolved() + names)
-            if self._keeper.hides(whole, is_folder=stat.S_ISDIR(found.st_mode)):
+            whole = self._path_target.ruled(self._path_target.resolved() + names)
+            if self._file_access.hides(whole, is_folder=stat.S_ISDIR(found.st_mode)):
                 self.withheld += 1
                 continue
-            yield Entry(folder=folder, name=name, names=names, found=found)
+            yield TreeEntry(folder=folder, name=name, names=names, found=found)
 
     def _names_in(self, folder: int) -> list[str]:
         names = []
         with os.scandir(folder) as listing:
             for entry in listing:
-                if self._looks >= _LOOKS_MOST:
+                if self._entries_seen >= _LOOKS_MOST:
                     self.is_truncated = True
                     break
-                self._looks += 1
+                self._entries_seen += 1
                 names.append(entry.name)
         return sorted(names)
 
 
-def listing_tool(keeper: Doorkeeper) -> Tool[ListDirectoryArguments]:
+def list_directory_tool(file_access: FileAccess) -> Tool[ListDirectoryArguments]:
     """Return `list_directory`."""
-    listing = _Listing(keeper)
+    listing = _Listing(file_access)
     return Tool(
         name="list_directory",
         description=(
@@ -140,7 +142,7 @@ def listing_tool(keeper: Doorkeeper) -> Tool[ListDirectoryArguments]:
     )
 
 
-def shown_path(path: str, names: Names) -> str:
+def display_path(path: str, names: Names) -> str:
     """Return an entry's path the way the model spelled its directory, as valid text."""
     above = path.rstrip("/") or "/" * path.startswith("/")
     above = "" if above == "." else above
@@ -150,37 +152,40 @@ def shown_path(path: str, names: Names) -> str:
 
 
 class _Listing:
-    def __init__(self, keeper: Doorkeeper) -> None:
-        self._keeper = keeper
+    def __init__(self, file_access: FileAccess) -> None:
+        self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: ListDirectoryArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: ListDirectoryArguments) -> CallPlan:
         glob_matcher(arguments.glob)
-        await in_thread(partial(self._judge, place, arguments.path))
-        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+        await run_in_thread(partial(self._check, place, arguments.path))
+        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
         self, place: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await in_thread(partial(self._list, place, arguments))
+        return await run_in_thread(partial(self._list, place, arguments))
 
-    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
+    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
         try:
             with (
-                self._keeper.way_to(self._keeper.scope(place), path) as spot,
-                self._keeper.folder(spot),
+                self._file_access.resolve_path(self._file_access.scope(place), path) as path_target,
+                self._file_access.folder(path_target),
             ):
                 return
-        except ToolTrouble as trouble:
-            pass_if_it_may_change(trouble)
+        except ToolFailure as trouble:
+            allow_if_transient(trouble)
 
     def _list(
         self, place: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
     ) -> dict[str, Any]:
         fits = glob_matcher(arguments.glob)
-        scope = self._keeper.scope(place)
+        scope = self._file_access.scope(place)
         shown: list[dict[str, Any]] = []
-        with self._keeper.way_to(scope, arguments.path) as spot, self._keeper.folder(spot) as top:
-            tree = Tree(self._keeper, scope, spot, stop)
+        with (
+            self._file_access.resolve_path(scope, arguments.path) as path_target,
+            self._file_access.folder(path_target) as top,
+        ):
+            tree = DirectoryTree(self._file_access, scope, path_target, stop)
             for entry in tree.entries(top, depth=arguments.depth):
                 if not fits("/".join(entry.names)):
                     continue
@@ -188,13 +193,13 @@ class _Listing:
                     tree.is_truncated = True
                     break
                 if not (stat.S_ISREG(entry.found.st_mode) and tree.withholds(entry)):
-                    shown.append(_shown(arguments.path, entry))
+                    shown.append(_display_entry(arguments.path, entry))
         return {"entries": shown, "truncated": tree.is_truncated, "withheld": tree.withheld}
 
 
-def _shown(path: str, entry: Entry) -> dict[str, Any]:
+def _display_entry(path: str, entry: TreeEntry) -> dict[str, Any]:
     return {
-        "path": shown_path(path, entry.names),
+        "path": display_path(path, entry.names),
         "type": _kind(entry.found.st_mode),
         "size_bytes": entry.found.st_size,
         "modified_at": modified_at(entry.found),

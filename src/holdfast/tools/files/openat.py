@@ -17,7 +17,7 @@ NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 
 FOLDER: Final[int] = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW
 
 # File systems in which a file is the kernel talking: our own environment and memory among them.
-_KERNEL_TALK: Final = frozenset(
+_KERNEL_FILESYSTEMS: Final = frozenset(
     {
         0x9FA0,  # proc
         0x62656572,  # sysfs
@@ -35,7 +35,7 @@ _KERNEL_TALK: Final = frozenset(
 )
 
 
-class Kernel(NamedTuple):
+class KernelSupport(NamedTuple):
     """What this system can do; asked once, when the tools are built."""
 
     # Opens a directory below another one; `OSError` where a link or nothing is in the way.
@@ -49,7 +49,7 @@ FolderOpener = Callable[[int, Sequence[str], int], int]
 Identity = tuple[int, int]
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (
         ("flags", ctypes.c_uint64),
         ("mode", ctypes.c_uint64),
@@ -57,19 +57,19 @@ class _How(ctypes.Structure):
     )
 
 
-def ask_kernel() -> Kernel:
+def probe_kernel() -> KernelSupport:
     """Find out what can be had here."""
     weaknesses = []
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     beneath = _beneath(libc) if libc is not None else None
     if beneath is None:
         weaknesses.append("File scope is walked name by name: the kernel has no openat2.")
-    with _opened_root() as root:
+    with _open_root() as root:
         if real_path(root) is None:
             weaknesses.append("Real paths cannot be read: protected files are told by name only.")
-    return Kernel(
+    return KernelSupport(
         open_folder=beneath or walk_beneath,
-        speaks=_speaker(libc) if libc is not None else lambda _: False,
+        speaks=_kernel_file_test(libc) if libc is not None else lambda _: False,
         weaknesses=tuple(weaknesses),
     )
 
@@ -122,7 +122,7 @@ def real_path(descriptor: int) -> str | None:
 
 
 @contextmanager
-def _opened_root() -> Iterator[int]:
+def _open_root() -> Iterator[int]:
     root = os.open("/", PATH_ONLY | FOLDER)
     try:
         yield root
@@ -138,13 +138,13 @@ def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
         ctypes.c_long,
         ctypes.c_int,
         ctypes.c_char_p,
-        ctypes.POINTER(_How),
+        ctypes.POINTER(_OpenHow),
         ctypes.c_size_t,
     )
 
     def open_folder(root: int, names: Sequence[str], flags: int) -> int:
         path = os.fsencode("/".join(names) or ".")
-        how = _How(flags=flags | FOLDER, mode=0, resolve=_RESOLVE)
+        how = _OpenHow(flags=flags | FOLDER, mode=0, resolve=_RESOLVE)
         while True:
             opened = int(call(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how)))
             if opened >= 0:
@@ -153,7 +153,7 @@ def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
             if problem != errno.EINTR:
                 raise OSError(problem, os.strerror(problem))
 
-    with _opened_root() as root:
+    with _open_root() as root:
         try:
             os.close(open_folder(root, (), PATH_ONLY))
         # An old kernel, or a filter around this process that does not know the call.
@@ -162,7 +162,7 @@ def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
     return open_folder
 
 
-def _speaker(libc: ctypes.CDLL) -> Callable[[int], bool]:
+def _kernel_file_test(libc: ctypes.CDLL) -> Callable[[int], bool]:
     """Return what tells whether an open thing is the kernel talking."""
 
     def speaks(descriptor: int) -> bool:
@@ -170,6 +170,6 @@ def _speaker(libc: ctypes.CDLL) -> Callable[[int], bool]:
         found = (ctypes.c_ulong * 64)()
         if libc.fstatfs(descriptor, found) != 0:
             return True
-        return int(found[0]) & 0xFFFFFFFF in _KERNEL_TALK
+        return int(found[0]) & 0xFFFFFFFF in _KERNEL_FILESYSTEMS
 
     return speaks

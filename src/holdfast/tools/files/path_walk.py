@@ -11,15 +11,20 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.tools.files.errors import not_found, outside, telling, through_link
-from holdfast.tools.files.openat import FOLDER, PATH_ONLY, Kernel
-from holdfast.tools.files.scope import Names, Root, Scope, Spelling, names_in
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.files.errors import (
+    not_found,
+    outside_scope,
+    through_symlink,
+    translate_os_errors,
+)
+from holdfast.tools.files.openat import FOLDER, PATH_ONLY, KernelSupport
+from holdfast.tools.files.scope import Names, PathSpelling, ScopeRoot, ToolScope, split_path
+from holdfast.tools.tool import ToolFailure
 
 _LINKS_MOST: Final = 40
 
 
-class Spot(Struct, frozen=True, kw_only=True):
+class PathTarget(Struct, frozen=True, kw_only=True):
     """Where a path led: an open directory, and a name in it that is no link.
 
     Without a `leaf` it is the directory itself. `missing` are directories that would have to be
@@ -28,7 +33,7 @@ class Spot(Struct, frozen=True, kw_only=True):
 
     # As the model gave it.
     path: str
-    root: Root
+    root: ScopeRoot
     root_fd: int
     folder: int
     # Below the root, as walked, without the leaf.
@@ -36,7 +41,7 @@ class Spot(Struct, frozen=True, kw_only=True):
     missing: Names = ()
     leaf: str | None
     is_there: bool
-    spellings: tuple[Spelling, ...]
+    spellings: tuple[PathSpelling, ...]
 
     def resolved(self) -> Names:
         """Return the names of the file from the file system's root on."""
@@ -53,59 +58,61 @@ class Spot(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def walked(scope: Scope, path: str, *, kernel: Kernel, follow: bool) -> Iterator[Spot]:
+def walk_path(
+    scope: ToolScope, path: str, *, kernel: KernelSupport, follow: bool
+) -> Iterator[PathTarget]:
     """Walk to where a path leads; without `follow` a link anywhere on the way refuses it."""
-    names = names_in(_required(path))
+    names = split_path(_require_valid(path))
     walk = _Walk(scope, kernel, path, follow=follow)
     try:
-        with telling(path):
-            spot = walk.to(names if path.startswith("/") else scope.base + names)
-        yield spot
+        with translate_os_errors(path):
+            path_target = walk.to(names if path.startswith("/") else scope.base + names)
+        yield path_target
     finally:
         walk.close()
 
 
-def _required(path: str) -> str:
+def _require_valid(path: str) -> str:
     """Return the path, if it is one that a file here can have."""
     if not path or "\0" in path:
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "The path is empty or no file's name.")
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "The path is empty or no file's name.")
     # Shares and devices as Windows spells them; two slashes are a host on some systems.
     if path.startswith(("//", "\\\\")):
-        raise outside(path)
+        raise outside_scope(path)
     return path
 
 
 class _Walk:
     """One walk: the directory it stands in, the names that led there, the names to come."""
 
-    def __init__(self, scope: Scope, kernel: Kernel, path: str, *, follow: bool) -> None:
+    def __init__(self, scope: ToolScope, kernel: KernelSupport, path: str, *, follow: bool) -> None:
         self._scope = scope
         self._path = path
         self._kernel = kernel
         self._follow = follow
-        self._root: Root = scope.roots[0]
+        self._root: ScopeRoot = scope.roots[0]
         self._root_fd = self._here = -1
         self._names: list[str] = []
         self._ahead: deque[str] = deque()
-        self._spellings: list[Spelling] = []
+        self._spellings: list[PathSpelling] = []
         self._links = 0
 
-    def to(self, names: Sequence[str]) -> Spot:
+    def to(self, names: Sequence[str]) -> PathTarget:
         """Walk the names; the spot's descriptors are open until `close`."""
         self._start(names)
-        if (spot := self._straight()) is not None:
-            return spot
+        if (path_target := self._straight()) is not None:
+            return path_target
         while self._ahead:
             name = self._ahead.popleft()
             if name == "..":
                 self._up()
             elif not self._ahead:
                 if (target := self._link(name)) is None:
-                    return self._spot(name)
+                    return self._path_target(name)
                 self._turn(target)
             elif (missing := self._down(name)) is not None:
                 return missing
-        return self._spot(None)
+        return self._path_target(None)
 
     def close(self) -> None:
         """Close what is open."""
@@ -117,14 +124,14 @@ class _Walk:
     def _start(self, names: Sequence[str]) -> None:
         self.close()
         if (begun := self._scope.begin(names)) is None:
-            raise outside(self._path)
+            raise outside_scope(self._path)
         self._root, ahead = begun
         self._root_fd = os.open(self._root.path(), PATH_ONLY | FOLDER)
         self._names, self._ahead = [], deque(ahead)
         self._spell()
         self._move(os.dup(self._root_fd))
 
-    def _straight(self) -> Spot | None:
+    def _straight(self) -> PathTarget | None:
         """Go all the way at once, where no link and no `..` is in the way."""
         *folders, leaf = self._ahead or [".."]
         if ".." in (*folders, leaf):
@@ -138,9 +145,9 @@ class _Walk:
             self._move(os.dup(self._root_fd))
             return None
         self._names = folders
-        return self._spot(leaf)
+        return self._path_target(leaf)
 
-    def _down(self, name: str) -> Spot | None:
+    def _down(self, name: str) -> PathTarget | None:
         """Enter a directory or turn at a link; where nothing is there, tell where that is."""
         try:
             self._move(os.open(name, PATH_ONLY | FOLDER, dir_fd=self._here))
@@ -156,7 +163,7 @@ class _Walk:
 
     def _up(self) -> None:
         if not self._names:
-            raise outside(self._path)
+            raise outside_scope(self._path)
         self._names.pop()
         # Not the kernel's `..`: a directory that was moved away meanwhile would lead outside.
         self._move(self._kernel.open_folder(self._root_fd, self._names, PATH_ONLY))
@@ -171,24 +178,24 @@ class _Walk:
 
     def _turn(self, target: str) -> None:
         if not self._follow:
-            raise through_link(self._path)
+            raise through_symlink(self._path)
         self._links += 1
         if self._links > _LINKS_MOST:
-            raise ToolTrouble(ResultCode.NOT_FOUND, f"{self._path} is a link that leads nowhere.")
+            raise ToolFailure(ResultCode.NOT_FOUND, f"{self._path} is a link that leads nowhere.")
         if target.startswith("/"):
-            self._start(names_in(target) + tuple(self._ahead))
+            self._start(split_path(target) + tuple(self._ahead))
             return
-        self._ahead.extendleft(reversed(names_in(target)))
+        self._ahead.extendleft(reversed(split_path(target)))
         self._spell()
 
-    def _ends_at(self, name: str) -> Spot:
+    def _ends_at(self, name: str) -> PathTarget:
         if ".." in self._ahead:
             raise not_found(self._path)
         *folders, leaf = name, *self._ahead
-        return self._spot(leaf, missing=tuple(folders))
+        return self._path_target(leaf, missing=tuple(folders))
 
-    def _spot(self, leaf: str | None, *, missing: Names = ()) -> Spot:
-        return Spot(
+    def _path_target(self, leaf: str | None, *, missing: Names = ()) -> PathTarget:
+        return PathTarget(
             path=self._path,
             root=self._root,
             root_fd=self._root_fd,
@@ -210,7 +217,7 @@ class _Walk:
     def _spell(self) -> None:
         names = (*self._names, *self._ahead)
         spelled = tuple(name for name in names if name != "..")
-        self._spellings.append(Spelling(root=self._root, names=spelled))
+        self._spellings.append(PathSpelling(root=self._root, names=spelled))
 
     def _move(self, descriptor: int) -> None:
         if self._here >= 0:

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.domain.tools import ResultCode
-from holdfast.parsing.regex import Pattern, PatternError
-from holdfast.parsing.regex import compile as compile_pattern
-from holdfast.tools.tool import ToolTrouble
+from holdfast.parsing.regex import Pattern, PatternError, compile_pattern
+from holdfast.tools.tool import ToolFailure
 
 # What makes a line's beginning and end differ from those of a text of several lines.
 _WHOLE_TEXT: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-")
@@ -17,7 +16,7 @@ class LinePattern:
     """Finds lines. A block of lines is asked first whether any of them could match."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = _compiled(f"(?m){pattern}")
+        self._pattern = _compile(f"(?m){pattern}")
         self._asks_blocks = _WHOLE_TEXT.search(pattern) is None
 
     def may_match(self, block: bytes) -> bool:
@@ -36,13 +35,13 @@ def glob_matcher(glob: str | None) -> Callable[[str], bool]:
     """
     if glob is None:
         return lambda _: True
-    pattern = _compiled(f"(?s){_translated(glob)}")
+    pattern = _compile(f"(?s){_translate_glob(glob)}")
     if "/" in glob:
         return pattern.is_all_of
     return lambda path: pattern.is_all_of(path.rpartition("/")[2])
 
 
-def _translated(glob: str) -> str:
+def _translate_glob(glob: str) -> str:
     parts, at = [], 0
     glob = glob.removeprefix("./")
     while at < len(glob):
@@ -50,19 +49,19 @@ def _translated(glob: str) -> str:
             parts.append(_GLOB[found.lastgroup or ""](found[0]))
             at = found.end()
         else:
-            parts.append(_quoted(glob[at]))
+            parts.append(_quote(glob[at]))
             at += 1
     return "".join(parts)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "".join(each if each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
 def _one_of(text: str) -> str:
     inner = text[1:-1]
     is_other = len(inner) > 1 and inner[0] in "!^"
-    quoted = "".join(each if each == "-" else _quoted(each) for each in inner[is_other:])
+    quoted = "".join(each if each == "-" else _quote(each) for each in inner[is_other:])
     return f"[^/{quoted}]" if is_other else f"[{quoted}]"
 
 
@@ -78,8 +77,8 @@ _GLOB: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def _compiled(pattern: str) -> Pattern:
+def _compile(pattern: str) -> Pattern:
     try:
         return compile_pattern(pattern)
     except PatternError as error:
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, f"The pattern: {error}.") from None
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, f"The pattern: {error}.") from None

@@ -10,10 +10,10 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.tools.files.access import Doorkeeper, content_of, pass_if_it_may_change
-from holdfast.tools.files.errors import binary
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.process.cancellation import run_in_thread
+from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
+from holdfast.tools.files.errors import binary_file
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -29,9 +29,9 @@ class ReadFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     end_line: Annotated[int, Meta(ge=1)] | None = None
 
 
-def reading_tool(keeper: Doorkeeper) -> Tool[ReadFileArguments]:
+def read_file_tool(file_access: FileAccess) -> Tool[ReadFileArguments]:
     """Return `read_file`."""
-    reading = _Reading(keeper)
+    reading = _ReadFile(file_access)
     return Tool(
         name="read_file",
         description=(
@@ -53,51 +53,54 @@ def is_binary(content: bytes) -> bool:
 def modified_at(found: os.stat_result) -> str | None:
     """Return when a file was changed; `None` where the file system says something absurd."""
     try:
-        return stamped(datetime.fromtimestamp(found.st_mtime_ns // 1_000_000 / 1000, UTC))
+        return format_instant(datetime.fromtimestamp(found.st_mtime_ns // 1_000_000 / 1000, UTC))
     except (OverflowError, ValueError, OSError):
         return None
 
 
-def stamped(at: datetime) -> str:
+def format_instant(at: datetime) -> str:
     """Return an instant as results show it."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _Reading:
-    def __init__(self, keeper: Doorkeeper) -> None:
-        self._keeper = keeper
+class _ReadFile:
+    def __init__(self, file_access: FileAccess) -> None:
+        self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: ReadFileArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: ReadFileArguments) -> CallPlan:
         if arguments.end_line is not None and arguments.end_line < arguments.start_line:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
             )
-        await in_thread(partial(self._judge, place, arguments.path))
-        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+        await run_in_thread(partial(self._check, place, arguments.path))
+        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
         self, place: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await in_thread(partial(self._read, place, arguments))
+        return await run_in_thread(partial(self._read, place, arguments))
 
-    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._keeper.scope(place)
+    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._file_access.scope(place)
         try:
-            with self._keeper.way_to(scope, path) as spot, self._keeper.file(scope, spot):
+            with (
+                self._file_access.resolve_path(scope, path) as path_target,
+                self._file_access.file(scope, path_target),
+            ):
                 return
-        except ToolTrouble as trouble:
-            pass_if_it_may_change(trouble)
+        except ToolFailure as trouble:
+            allow_if_transient(trouble)
 
     def _read(self, place: ToolWorkspace, arguments: ReadFileArguments, _: Event) -> dict[str, Any]:
-        scope = self._keeper.scope(place)
+        scope = self._file_access.scope(place)
         with (
-            self._keeper.way_to(scope, arguments.path) as spot,
-            self._keeper.file(scope, spot) as descriptor,
+            self._file_access.resolve_path(scope, arguments.path) as path_target,
+            self._file_access.file(scope, path_target) as descriptor,
         ):
-            content = content_of(descriptor, arguments.path)
+            content = read_whole(descriptor, arguments.path)
             found = os.fstat(descriptor)
         if is_binary(content):
-            raise binary(arguments.path)
+            raise binary_file(arguments.path)
         result = _lines(content.decode("utf-8", "replace"), arguments)
         result |= {"size_bytes": len(content), "modified_at": modified_at(found)}
         return result if _is_faithful(content) else result | {"lossy": True}

@@ -11,17 +11,17 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.tools.files.access import FILE, Doorkeeper, content_of
-from holdfast.tools.files.errors import linked_twice, telling
+from holdfast.tools.files.access import FILE, FileAccess, read_whole
+from holdfast.tools.files.errors import hard_linked, translate_os_errors
 from holdfast.tools.files.openat import FOLDER, NO_FOLLOW, PATH_ONLY
-from holdfast.tools.files.path_walk import Spot
-from holdfast.tools.files.scope import Scope
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.files.path_walk import PathTarget
+from holdfast.tools.files.scope import ToolScope
+from holdfast.tools.tool import ToolFailure
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-class Before(Struct, frozen=True, kw_only=True):
+class FileBefore(Struct, frozen=True, kw_only=True):
     """A file as it was found: what it held, and whose it was."""
 
     content: bytes
@@ -30,32 +30,36 @@ class Before(Struct, frozen=True, kw_only=True):
     gid: int
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class PendingWrite(Struct, frozen=True, kw_only=True):
     """What is to be in a file, and the call that wants it there."""
 
     call: str
-    before: Before | None
+    before: FileBefore | None
     content: bytes
 
 
-def before_change(keeper: Doorkeeper, scope: Scope, spot: Spot) -> Before | None:
+def read_before(
+    file_access: FileAccess, scope: ToolScope, path_target: PathTarget
+) -> FileBefore | None:
     """Return what is there now, if it may be changed; `None` where nothing is."""
-    if not spot.is_there:
+    if not path_target.is_there:
         return None
-    with keeper.file(scope, spot) as descriptor:
-        return _before(scope, spot, descriptor)
+    with file_access.file(scope, path_target) as descriptor:
+        return _before(scope, path_target, descriptor)
 
 
-def replace(keeper: Doorkeeper, spot: Spot, draft: Draft, stop: Event) -> None:
+def replace(
+    file_access: FileAccess, path_target: PathTarget, draft: PendingWrite, stop: Event
+) -> None:
     """Write beside the file and rename; without a `before` nothing is overwritten."""
-    leaf, before = spot.leaf or "", draft.before
-    with telling(spot.path), _folder(keeper, spot) as folder:
+    leaf, before = path_target.leaf or "", draft.before
+    with translate_os_errors(path_target.path), _folder(file_access, path_target) as folder:
         temporary = _temporary(draft.call)
         _remove(temporary, folder)
         try:
             _write_new(folder, temporary, before, draft.content)
             if stop.is_set():
-                raise ToolTrouble(ResultCode.ABORTED, "The call was stopped.")
+                raise ToolFailure(ResultCode.ABORTED, "The call was stopped.")
             if before is None:
                 _place_new(folder, temporary, leaf)
             else:
@@ -65,23 +69,29 @@ def replace(keeper: Doorkeeper, spot: Spot, draft: Draft, stop: Event) -> None:
         _sync_folder(folder)
 
 
-def tidy(spot: Spot, call: str) -> None:
+def remove_leftover(path_target: PathTarget, call: str) -> None:
     """Remove what an attempt at this call has left beside the file when it was cut off."""
-    if not spot.missing:
-        with telling(spot.path):
-            _remove(_temporary(call), spot.folder)
+    if not path_target.missing:
+        with translate_os_errors(path_target.path):
+            _remove(_temporary(call), path_target.folder)
 
 
-def append(keeper: Doorkeeper, scope: Scope, spot: Spot, before: Before, content: bytes) -> None:
+def append(
+    file_access: FileAccess,
+    scope: ToolScope,
+    path_target: PathTarget,
+    before: FileBefore,
+    content: bytes,
+) -> None:
     """Add to a file by one write; a part that was written is taken back."""
     flags = os.O_RDWR | os.O_APPEND | FILE
-    with telling(spot.path), _folder(keeper, spot) as folder:
-        descriptor = os.open(spot.leaf or "", flags, dir_fd=folder)
+    with translate_os_errors(path_target.path), _folder(file_access, path_target) as folder:
+        descriptor = os.open(path_target.leaf or "", flags, dir_fd=folder)
         try:
-            keeper.judge(scope, spot, descriptor)
+            file_access.judge(scope, path_target, descriptor)
             size = os.fstat(descriptor).st_size
-            if _before(scope, spot, descriptor).content != before.content:
-                raise changed(spot.path)
+            if _before(scope, path_target, descriptor).content != before.content:
+                raise changed_error(path_target.path)
             if os.write(descriptor, content) != len(content):
                 os.ftruncate(descriptor, size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -91,29 +101,29 @@ def append(keeper: Doorkeeper, scope: Scope, spot: Spot, before: Before, content
         _sync_folder(folder)
 
 
-def changed(path: str) -> ToolTrouble:
+def changed_error(path: str) -> ToolFailure:
     """Return the refusal of a file that is not what somebody agreed to change."""
-    return ToolTrouble(ResultCode.TARGET_CHANGED, f"{path} has changed; ask for it again.")
+    return ToolFailure(ResultCode.TARGET_CHANGED, f"{path} has changed; ask for it again.")
 
 
-def _before(scope: Scope, spot: Spot, descriptor: int) -> Before:
+def _before(scope: ToolScope, path_target: PathTarget, descriptor: int) -> FileBefore:
     found = os.fstat(descriptor)
     if scope.is_jailed and found.st_nlink > 1:
-        raise linked_twice(spot.path)
+        raise hard_linked(path_target.path)
     if not found.st_mode & 0o222:
-        raise ToolTrouble(ResultCode.FAILED, f"{spot.path} is read-only.")
-    content = content_of(descriptor, spot.path)
+        raise ToolFailure(ResultCode.FAILED, f"{path_target.path} is read-only.")
+    content = read_whole(descriptor, path_target.path)
     # Not who it runs as: whoever wrote the content did not grant that.
     mode = stat.S_IMODE(found.st_mode) & 0o777
-    return Before(content=content, mode=mode, uid=found.st_uid, gid=found.st_gid)
+    return FileBefore(content=content, mode=mode, uid=found.st_uid, gid=found.st_gid)
 
 
 @contextmanager
-def _folder(keeper: Doorkeeper, spot: Spot) -> Iterator[int]:
+def _folder(file_access: FileAccess, path_target: PathTarget) -> Iterator[int]:
     """Open the file's directory, making those that are missing; what fails leaves none of them."""
-    folder, made = os.dup(spot.folder), 0
+    folder, made = os.dup(path_target.folder), 0
     try:
-        for name in spot.missing:
+        for name in path_target.missing:
             os.mkdir(name, dir_fd=folder)
             made += 1
             below = os.open(name, PATH_ONLY | FOLDER, dir_fd=folder)
@@ -121,20 +131,20 @@ def _folder(keeper: Doorkeeper, spot: Spot) -> Iterator[int]:
             os.close(folder)
             folder = below
         # Once more, now that it exists: the way down was made by somebody else's rules.
-        keeper.real_names(spot, folder)
+        file_access.real_names(path_target, folder)
         yield folder
     except BaseException:
-        _unmake(keeper, spot, made)
+        _remove_folders(file_access, path_target, made)
         raise
     finally:
         os.close(folder)
 
 
-def _unmake(keeper: Doorkeeper, spot: Spot, made: int) -> None:
+def _remove_folders(file_access: FileAccess, path_target: PathTarget, made: int) -> None:
     for count in range(made, 0, -1):
-        *above, name = spot.missing[:count]
+        *above, name = path_target.missing[:count]
         with suppress(OSError):
-            folder = keeper.kernel.open_folder(spot.folder, above, PATH_ONLY)
+            folder = file_access.kernel.open_folder(path_target.folder, above, PATH_ONLY)
             try:
                 os.rmdir(name, dir_fd=folder)
             finally:
@@ -151,7 +161,7 @@ def _remove(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _write_new(folder: int, name: str, before: Before | None, content: bytes) -> None:
+def _write_new(folder: int, name: str, before: FileBefore | None, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
     mode = 0o666 if before is None else 0o600
     with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb", buffering=0) as file:

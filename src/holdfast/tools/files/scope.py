@@ -12,7 +12,7 @@ from holdfast.ports import ToolWorkspace
 Names = tuple[str, ...]
 
 
-class Root(Struct, frozen=True, kw_only=True):
+class ScopeRoot(Struct, frozen=True, kw_only=True):
     """A directory below which everything is in scope, by its real names."""
 
     names: Names
@@ -28,10 +28,10 @@ class Root(Struct, frozen=True, kw_only=True):
         return "/" + "/".join(self.names)
 
 
-class Spelling(Struct, frozen=True, kw_only=True):
+class PathSpelling(Struct, frozen=True, kw_only=True):
     """One way in which a file was named on the way to it."""
 
-    root: Root
+    root: ScopeRoot
     # Below the root; a name that a later `..` took back still counts.
     names: Names
 
@@ -40,12 +40,12 @@ class Spelling(Struct, frozen=True, kw_only=True):
         return self.names if self.root.is_scratch else self.root.names + self.names
 
 
-class Scope(Struct, frozen=True, kw_only=True):
+class ToolScope(Struct, frozen=True, kw_only=True):
     """The roots of a workplace, and how its paths are read."""
 
     tier: FsTier
     base: Names
-    roots: tuple[Root, ...]
+    roots: tuple[ScopeRoot, ...]
     # Spellings of the roots, which may go through links, and what they really are.
     aliases: tuple[tuple[Names, Names], ...]
 
@@ -54,7 +54,7 @@ class Scope(Struct, frozen=True, kw_only=True):
         """Tell whether there is anything outside."""
         return self.tier is not FsTier.FULL
 
-    def begin(self, names: Sequence[str]) -> tuple[Root, Names] | None:
+    def begin(self, names: Sequence[str]) -> tuple[ScopeRoot, Names] | None:
         """Return the innermost root that a path starts at, and the rest of the path."""
         names = tuple(names)
         for alias, real in self.aliases:
@@ -68,30 +68,30 @@ class Scope(Struct, frozen=True, kw_only=True):
         return root, names[len(root.names) :]
 
 
-def scope_of(place: ToolWorkspace, extra_roots: Sequence[str]) -> Scope:
+def build_scope(place: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
     """Return what a place reaches; looks at the file system."""
     tier = narrowest_tier(place.grants)
     extra = tuple(extra_roots) if tier is FsTier.PROJECT else ()
     real = {path: _real(path) for path in (place.working_dir, place.scratch, *extra)}
     base = real[place.working_dir]
     roots = (
-        Root(names=real[place.scratch], is_scratch=True),
-        Root(names=_widest(tier, base)),
-        *(Root(names=real[path]) for path in extra),
+        ScopeRoot(names=real[place.scratch], is_scratch=True),
+        ScopeRoot(names=_widest(tier, base)),
+        *(ScopeRoot(names=real[path]) for path in extra),
     )
-    aliases = ((names_in(path), names) for path, names in real.items())
+    aliases = ((split_path(path), names) for path, names in real.items())
     # The longest first, because one may lie in another.
     ordered = sorted(aliases, key=lambda each: len(each[0]), reverse=True)
-    return Scope(tier=tier, base=base, roots=roots, aliases=tuple(ordered))
+    return ToolScope(tier=tier, base=base, roots=roots, aliases=tuple(ordered))
 
 
-def names_in(path: str) -> Names:
+def split_path(path: str) -> Names:
     """Return the names that a path is made of; `..` is kept, because only walking can tell."""
     return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
 def _real(path: str) -> Names:
-    return names_in(os.path.realpath(path))
+    return split_path(os.path.realpath(path))
 
 
 def _widest(tier: FsTier, base: Names) -> Names:

@@ -13,15 +13,15 @@ from msgspec import Meta, Struct
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.tools.files.access import Doorkeeper, content_of, pass_if_it_may_change
-from holdfast.tools.files.errors import telling
-from holdfast.tools.files.listing import Entry, Glob, Tree, shown_path
-from holdfast.tools.files.path_walk import Spot
+from holdfast.process.cancellation import run_in_thread
+from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
+from holdfast.tools.files.errors import translate_os_errors
+from holdfast.tools.files.listing import DirectoryTree, Glob, TreeEntry, display_path
+from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import LinePattern, glob_matcher
 from holdfast.tools.files.read import FilePath, is_binary
-from holdfast.tools.files.scope import Scope
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.files.scope import ToolScope
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 _FILES_MOST: Final = 20_000
 _BYTES_MOST: Final = 256 << 20
@@ -41,9 +41,9 @@ class FindTextArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
-def searching_tool(keeper: Doorkeeper) -> Tool[FindTextArguments]:
+def find_text_tool(file_access: FileAccess) -> Tool[FindTextArguments]:
     """Return `find_text`."""
-    searching = _Searching(keeper)
+    searching = _FindText(file_access)
     return Tool(
         name="find_text",
         description=(
@@ -58,51 +58,56 @@ def searching_tool(keeper: Doorkeeper) -> Tool[FindTextArguments]:
     )
 
 
-class _Searching:
-    def __init__(self, keeper: Doorkeeper) -> None:
-        self._keeper = keeper
+class _FindText:
+    def __init__(self, file_access: FileAccess) -> None:
+        self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: FindTextArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: FindTextArguments) -> CallPlan:
         glob_matcher(arguments.glob)
         LinePattern(arguments.pattern)
-        await in_thread(partial(self._judge, place, arguments.path))
-        return Aim(tool_class=ToolClass.READ, preview={"path": arguments.path})
+        await run_in_thread(partial(self._check, place, arguments.path))
+        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
         self, place: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await in_thread(partial(self._find, place, arguments))
+        return await run_in_thread(partial(self._find, place, arguments))
 
-    def _judge(self, place: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._keeper.scope(place)
+    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._file_access.scope(place)
         try:
-            with self._keeper.way_to(scope, path) as spot:
-                if _is_folder(spot):
-                    with self._keeper.folder(spot):
+            with self._file_access.resolve_path(scope, path) as path_target:
+                if _is_folder(path_target):
+                    with self._file_access.folder(path_target):
                         return
-                with self._keeper.file(scope, spot):
+                with self._file_access.file(scope, path_target):
                     return
-        except ToolTrouble as trouble:
-            pass_if_it_may_change(trouble)
+        except ToolFailure as trouble:
+            allow_if_transient(trouble)
 
     def _find(
         self, place: ToolWorkspace, arguments: FindTextArguments, stop: Event
     ) -> dict[str, Any]:
-        scope = self._keeper.scope(place)
+        scope = self._file_access.scope(place)
         search = _Search(arguments, stop)
-        with self._keeper.way_to(scope, arguments.path) as spot:
-            if not _is_folder(spot):
-                with self._keeper.file(scope, spot) as descriptor:
-                    search.look(arguments.path, content_of(descriptor, arguments.path))
+        with self._file_access.resolve_path(scope, arguments.path) as path_target:
+            if not _is_folder(path_target):
+                with self._file_access.file(scope, path_target) as descriptor:
+                    search.look(arguments.path, read_whole(descriptor, arguments.path))
                 return search.result(withheld=0)
-            with self._keeper.folder(spot) as top:
-                tree = Tree(self._keeper, scope, spot, stop)
-                self._look_below(search, tree, scope, spot, top)
+            with self._file_access.folder(path_target) as top:
+                tree = DirectoryTree(self._file_access, scope, path_target, stop)
+                self._look_below(search, tree, scope, path_target, top)
         search.is_truncated |= tree.is_truncated
         return search.result(withheld=tree.withheld)
 
     def _look_below(
-        self, search: "_Search", tree: Tree, scope: Scope, spot: Spot, top: int
+        self,
+        search: "_Search",
+        tree: DirectoryTree,
+        scope: ToolScope,
+        path_target: PathTarget,
+        top: int,
     ) -> None:
         for entry in tree.entries(top, depth=_DEEPEST, passing=".git"):
             if search.must_stop():
@@ -112,16 +117,18 @@ class _Searching:
             if search.is_spent():
                 return
             try:
-                with self._keeper.opened(scope, spot, entry.folder, entry.name) as descriptor:
-                    content = content_of(descriptor, spot.path)
-            except ToolTrouble as trouble:
+                with self._file_access.opened(
+                    scope, path_target, entry.folder, entry.name
+                ) as descriptor:
+                    content = read_whole(descriptor, path_target.path)
+            except ToolFailure as trouble:
                 tree.withheld += trouble.status is ResultStatus.DENIED
                 search.skip(trouble)
             # Gone, or forbidden by the system: nothing to be found in it.
             except OSError:
                 continue
             else:
-                search.look(shown_path(spot.path, entry.names), content)
+                search.look(display_path(path_target.path, entry.names), content)
 
 
 class _Search:
@@ -139,7 +146,7 @@ class _Search:
         self._matches: list[dict[str, Any]] = []
         self.is_truncated = False
 
-    def wants(self, entry: Entry) -> bool:
+    def wants(self, entry: TreeEntry) -> bool:
         """Tell whether a file is one to look into."""
         return stat.S_ISREG(entry.found.st_mode) and self._fits("/".join(entry.names))
 
@@ -155,7 +162,7 @@ class _Search:
         self.is_truncated |= spent
         return spent
 
-    def skip(self, trouble: ToolTrouble) -> None:
+    def skip(self, trouble: ToolFailure) -> None:
         """Remember that a file was not looked into only because of its size."""
         self._files += 1
         self.is_truncated |= trouble.code is ResultCode.TOO_LARGE
@@ -210,9 +217,9 @@ def _blocks(content: bytes) -> Iterator[tuple[bytes, bool]]:
         at = end
 
 
-def _is_folder(spot: Spot) -> bool:
-    if spot.leaf is None or not spot.is_there:
-        return spot.leaf is None
-    with telling(spot.path):
-        found = os.stat(spot.leaf, dir_fd=spot.folder, follow_symlinks=False)
+def _is_folder(path_target: PathTarget) -> bool:
+    if path_target.leaf is None or not path_target.is_there:
+        return path_target.leaf is None
+    with translate_os_errors(path_target.path):
+        found = os.stat(path_target.leaf, dir_fd=path_target.folder, follow_symlinks=False)
     return stat.S_ISDIR(found.st_mode)

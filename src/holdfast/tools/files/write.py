@@ -18,28 +18,28 @@ from msgspec.structs import replace as replace_field
 
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.tools.files.access import LARGEST, Doorkeeper
-from holdfast.tools.files.changes import Change, class_of, resolved_of
-from holdfast.tools.files.errors import binary, not_found, too_large
-from holdfast.tools.files.path_walk import Spot
+from holdfast.process.cancellation import run_in_thread
+from holdfast.tools.files.access import LARGEST, FileAccess
+from holdfast.tools.files.changes import FileChange, change_class, resolved_path
+from holdfast.tools.files.errors import binary_file, not_found, too_large
+from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.read import FilePath, is_binary
 from holdfast.tools.files.replace import (
-    Before,
-    Draft,
+    FileBefore,
+    PendingWrite,
     append,
-    before_change,
-    changed,
+    changed_error,
+    read_before,
+    remove_leftover,
     replace,
-    tidy,
 )
-from holdfast.tools.files.scope import Scope
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.files.scope import ToolScope
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 _LARGEST: Final = 4096
 
 
-class Attempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WriteAttempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last change that a session has begun.
 
     `work` stands for a file and all that it holds afterwards, `before` is the handle of what it
@@ -51,17 +51,17 @@ class Attempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before: str | None
 
 
-def call_of(asked: RequestedCall) -> str:
+def call_digest(asked: RequestedCall) -> str:
     """Return what a call is known by, however often it is made."""
     return hashlib.sha256(f"{asked.name} {asked.idempotency_key}".encode()).hexdigest()
 
 
-def work_of(resolved: str, after: bytes) -> str:
+def work_digest(resolved: str, after: bytes) -> str:
     """Return what no other file and no other content has."""
     return hashlib.sha256(resolved.encode() + b"\x00" + after).hexdigest()
 
 
-def note(scratch: str, attempt: Attempt) -> None:
+def record_attempt(scratch: str, attempt: WriteAttempt) -> None:
     """Write down what is about to be done; it is on disk when this returns.
 
     Only the last one is kept, because the calls of a session run one after the other.
@@ -69,17 +69,17 @@ def note(scratch: str, attempt: Attempt) -> None:
     try:
         _write(_path(scratch), msgspec.json.encode(attempt))
     except OSError as error:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.FAILED, "What is about to be done cannot be noted, so it was not done."
         ) from error
 
 
-def noted(scratch: str, call: str) -> Attempt | None:
+def find_attempt(scratch: str, call: str) -> WriteAttempt | None:
     """Return the last change that was begun, if it was this call's."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(_path(scratch), flags), "rb") as file:
-            found = msgspec.json.decode(file.read(_LARGEST), type=Attempt)
+            found = msgspec.json.decode(file.read(_LARGEST), type=WriteAttempt)
     except (OSError, msgspec.DecodeError):
         # Not there, or not whole: then nothing was begun after it.
         return None
@@ -130,10 +130,10 @@ class EditFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 A = TypeVar("A", WriteFileArguments, EditFileArguments)
 
 
-def writing_tools(keeper: Doorkeeper) -> tuple[Tool[Any], ...]:
+def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
     """Return `write_file` and `edit_file`."""
-    writing = _Changing(keeper, _written, _told_write)
-    editing = _Changing(keeper, _edited, _told_edit)
+    writing = _ChangeTool(file_access, _new_content, _write_result)
+    editing = _ChangeTool(file_access, _edited_content, _edit_result)
     return (
         Tool(
             name="write_file",
@@ -175,42 +175,46 @@ class _Call(NamedTuple):
         return _effect(self.arguments) is Effect.IDEMPOTENT
 
 
-Planner = Callable[[A, Spot, Before | None], bytes]
-Teller = Callable[[A, Change], dict[str, Any]]
+Planner = Callable[[A, PathTarget, FileBefore | None], bytes]
+ResultBuilder = Callable[[A, FileChange], dict[str, Any]]
 
 
-class _Changing:
-    def __init__(self, keeper: Doorkeeper, plan: Planner[Any], tell: Teller[Any]) -> None:
-        self._keeper = keeper
+class _ChangeTool:
+    def __init__(
+        self, file_access: FileAccess, plan: Planner[Any], tell: ResultBuilder[Any]
+    ) -> None:
+        self._file_access = file_access
         self._content = plan
         self._tell = tell
 
-    async def plan(self, place: ToolWorkspace, arguments: Any) -> Aim:
-        return await in_thread(partial(self._aim, place, arguments))
+    async def plan(self, place: ToolWorkspace, arguments: Any) -> CallPlan:
+        return await run_in_thread(partial(self._aim, place, arguments))
 
     async def act(
         self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
     ) -> dict[str, Any]:
-        call = _Call(place, arguments, call_of(asked))
+        call = _Call(place, arguments, call_digest(asked))
         change = await self._done_already(call)
         if change is None:
-            change = await in_thread(partial(self._look, place, arguments))
+            change = await run_in_thread(partial(self._look, place, arguments))
             # Kept before anything is touched; what has changed in between is found below.
             if change.before is not None:
                 undo = await place.shelf.keep(change.before.content)
                 change = replace_field(change, undo=undo)
-            await in_thread(partial(self._do, call, change))
+            await run_in_thread(partial(self._do, call, change))
         return self._tell(arguments, change) | {"undo": change.undo}
 
-    async def again(self, place: ToolWorkspace, arguments: Any, asked: RequestedCall) -> Aim | None:
+    async def again(
+        self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
+    ) -> CallPlan | None:
         """Return what an attempt that was cut off aimed at, if its work is there."""
-        change = await self._done_already(_Call(place, arguments, call_of(asked)))
+        change = await self._done_already(_Call(place, arguments, call_digest(asked)))
         return None if change is None else change.aim(arguments.path)
 
-    async def _done_already(self, call: "_Call") -> Change | None:
+    async def _done_already(self, call: "_Call") -> FileChange | None:
         if not call.is_repeatable:
             return None
-        attempt = await in_thread(lambda _: noted(call.place.scratch, call.id))
+        attempt = await run_in_thread(lambda _: find_attempt(call.place.scratch, call.id))
         if attempt is None:
             return None
         content = None
@@ -220,59 +224,67 @@ class _Changing:
                 return None
             content = kept.content
         try:
-            return await in_thread(partial(self._recognised, call, attempt, content))
-        except ToolTrouble:
+            return await run_in_thread(partial(self._recognised, call, attempt, content))
+        except ToolFailure:
             # Whatever is wrong is said by the plan, as it is for every other call.
             return None
 
     def _recognised(
-        self, call: "_Call", attempt: Attempt, content: bytes | None, _: Event
-    ) -> Change | None:
+        self, call: "_Call", attempt: WriteAttempt, content: bytes | None, _: Event
+    ) -> FileChange | None:
         """Return the change that an attempt has made, if the file is as it left it."""
-        scope = self._keeper.scope(call.place)
-        with self._keeper.way_to_change(scope, call.arguments.path) as spot:
+        scope = self._file_access.scope(call.place)
+        with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
             # A second name of the file, which it had while it was put in its place.
-            tidy(spot, call.id)
-            found = before_change(self._keeper, scope, spot)
-            if found is None or attempt.work != work_of(resolved_of(spot), found.content):
+            remove_leftover(path_target, call.id)
+            found = read_before(self._file_access, scope, path_target)
+            if found is None or attempt.work != work_digest(
+                resolved_path(path_target), found.content
+            ):
                 return None
             before = None if content is None else replace_field(found, content=content)
-            change = self._changed(spot, call.arguments, before)
+            change = self._changed(path_target, call.arguments, before)
             return replace_field(change, undo=attempt.before)
 
-    def _aim(self, place: ToolWorkspace, arguments: Any, stop: Event) -> Aim:
+    def _aim(self, place: ToolWorkspace, arguments: Any, stop: Event) -> CallPlan:
         return self._look(place, arguments, stop).aim(arguments.path)
 
-    def _look(self, place: ToolWorkspace, arguments: Any, _: Event) -> Change:
-        scope = self._keeper.scope(place)
-        with self._keeper.way_to_change(scope, arguments.path) as spot:
-            return self._change(scope, spot, arguments)
+    def _look(self, place: ToolWorkspace, arguments: Any, _: Event) -> FileChange:
+        scope = self._file_access.scope(place)
+        with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
+            return self._change(scope, path_target, arguments)
 
-    def _do(self, call: "_Call", seen: Change, stop: Event) -> None:
-        scope = self._keeper.scope(call.place)
-        with self._keeper.way_to_change(scope, call.arguments.path) as spot:
-            change = self._change(scope, spot, call.arguments)
+    def _do(self, call: "_Call", seen: FileChange, stop: Event) -> None:
+        scope = self._file_access.scope(call.place)
+        with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
+            change = self._change(scope, path_target, call.arguments)
             if (change.resolved, change.replaced) != (seen.resolved, seen.replaced):
-                raise changed(call.arguments.path)
+                raise changed_error(call.arguments.path)
             if call.is_repeatable:
-                work = work_of(change.resolved, change.content)
-                note(call.place.scratch, Attempt(call=call.id, work=work, before=seen.undo))
+                work = work_digest(change.resolved, change.content)
+                record_attempt(
+                    call.place.scratch, WriteAttempt(call=call.id, work=work, before=seen.undo)
+                )
             if change.is_appending and change.before is not None:
-                append(self._keeper, scope, spot, change.before, change.content)
+                append(self._file_access, scope, path_target, change.before, change.content)
             else:
-                draft = Draft(call=call.id, before=change.before, content=change.content)
-                replace(self._keeper, spot, draft, stop)
+                draft = PendingWrite(call=call.id, before=change.before, content=change.content)
+                replace(self._file_access, path_target, draft, stop)
 
-    def _change(self, scope: Scope, spot: Spot, arguments: Any) -> Change:
-        return self._changed(spot, arguments, before_change(self._keeper, scope, spot))
+    def _change(self, scope: ToolScope, path_target: PathTarget, arguments: Any) -> FileChange:
+        return self._changed(
+            path_target, arguments, read_before(self._file_access, scope, path_target)
+        )
 
-    def _changed(self, spot: Spot, arguments: Any, before: Before | None) -> Change:
-        content = self._content(arguments, spot, before)
+    def _changed(
+        self, path_target: PathTarget, arguments: Any, before: FileBefore | None
+    ) -> FileChange:
+        content = self._content(arguments, path_target, before)
         if len(content) > LARGEST:
-            raise too_large(spot.path, LARGEST)
-        return Change(
-            resolved=resolved_of(spot),
-            tool_class=class_of(spot),
+            raise too_large(path_target.path, LARGEST)
+        return FileChange(
+            resolved=resolved_path(path_target),
+            tool_class=change_class(path_target),
             before=before,
             content=content,
             is_appending=getattr(arguments, "mode", "") == "append",
@@ -284,39 +296,43 @@ def _effect(arguments: WriteFileArguments | EditFileArguments) -> Effect:
     return Effect.IDEMPOTENT if is_whole else Effect.UNSAFE
 
 
-def _written(arguments: WriteFileArguments, spot: Spot, before: Before | None) -> bytes:
+def _new_content(
+    arguments: WriteFileArguments, path_target: PathTarget, before: FileBefore | None
+) -> bytes:
     if arguments.mode == "create" and before is not None:
-        raise ToolTrouble(ResultCode.EXISTS, f"{spot.path} is there already.")
-    if spot.missing and not arguments.create_dirs:
-        raise ToolTrouble(
+        raise ToolFailure(ResultCode.EXISTS, f"{path_target.path} is there already.")
+    if path_target.missing and not arguments.create_dirs:
+        raise ToolFailure(
             ResultCode.NOT_FOUND,
-            f"The directory of {spot.path} is not there; create_dirs makes it.",
+            f"The directory of {path_target.path} is not there; create_dirs makes it.",
         )
-    if len(spot.missing) > _FOLDERS_MOST:
-        raise ToolTrouble(
+    if len(path_target.missing) > _FOLDERS_MOST:
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS, f"At most {_FOLDERS_MOST} directories are made at once."
         )
     return arguments.content.encode()
 
 
-def _edited(arguments: EditFileArguments, spot: Spot, before: Before | None) -> bytes:
+def _edited_content(
+    arguments: EditFileArguments, path_target: PathTarget, before: FileBefore | None
+) -> bytes:
     if before is None:
-        raise not_found(spot.path)
+        raise not_found(path_target.path)
     if is_binary(before.content):
-        raise binary(spot.path)
+        raise binary_file(path_target.path)
     old, new = arguments.old.encode(), arguments.new.encode()
     found = before.content.count(old)
     if not found:
-        raise ToolTrouble(ResultCode.NO_MATCH, f"{spot.path} does not contain the text.")
+        raise ToolFailure(ResultCode.NO_MATCH, f"{path_target.path} does not contain the text.")
     if found != arguments.occurrences:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.AMBIGUOUS_MATCH,
-            f"{spot.path} contains the text {found} times, not {arguments.occurrences}.",
+            f"{path_target.path} contains the text {found} times, not {arguments.occurrences}.",
         )
     return before.content.replace(old, new)
 
 
-def _told_write(arguments: WriteFileArguments, change: Change) -> dict[str, Any]:
+def _write_result(arguments: WriteFileArguments, change: FileChange) -> dict[str, Any]:
     return {
         "path": arguments.path,
         "bytes_written": len(change.content),
@@ -324,5 +340,5 @@ def _told_write(arguments: WriteFileArguments, change: Change) -> dict[str, Any]
     }
 
 
-def _told_edit(arguments: EditFileArguments, _: Change) -> dict[str, Any]:
+def _edit_result(arguments: EditFileArguments, _: FileChange) -> dict[str, Any]:
     return {"path": arguments.path, "replaced": arguments.occurrences}

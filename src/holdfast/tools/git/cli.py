@@ -11,21 +11,27 @@ from typing import Final
 
 from holdfast.domain.text import is_encodable, visible
 from holdfast.domain.tools import ResultCode
-from holdfast.process.cancellation import in_thread
-from holdfast.process.child import NotStarted, Order
+from holdfast.process.cancellation import run_in_thread
+from holdfast.process.child import ChildNotStarted, ChildOrder
 from holdfast.process.environment import is_below
-from holdfast.process.executables import Program, executables, needed_by
-from holdfast.process.launcher import Finished, Launcher
-from holdfast.process.protected_paths import Floors, folded_path
+from holdfast.process.executables import Executable, executables, readable_for
+from holdfast.process.launcher import CommandResult, Launcher
+from holdfast.process.protected_paths import ProtectedPaths, fold_path
 from holdfast.process.sandbox import Bounds, Confinement
-from holdfast.tools.files.errors import outside, protected
+from holdfast.tools.files.errors import outside_scope, protected_path
 from holdfast.tools.files.hard_links import Places, ProtectedInodes
-from holdfast.tools.files.scope import names_in
-from holdfast.tools.git.repository import Head, Repository, Shadow, read_plain, shadow_of
-from holdfast.tools.process_context import Surroundings
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.files.scope import split_path
+from holdfast.tools.git.repository import (
+    GitHead,
+    Repository,
+    ShadowRepository,
+    read_regular_file,
+    shadow_repository,
+)
+from holdfast.tools.process_context import ProcessContext
+from holdfast.tools.tool import ToolFailure
 
-Settings = dict[str, str]
+GitSettings = dict[str, str]
 TIME_LIMIT: Final = 60.0
 _PROCESSES: Final = 512
 # Those of others to write our objects are theirs to read: git's own modes, not a command's.
@@ -95,13 +101,13 @@ _SAID_LONGEST: Final = 2_000
 class Git:
     """Git at one place."""
 
-    def __init__(self, launcher: Launcher, program: Program, around: Surroundings) -> None:
+    def __init__(self, launcher: Launcher, program: Executable, context: ProcessContext) -> None:
         self._launcher = launcher
         self._program = program
-        self._around = around
+        self._context = context
         self._readable = (
-            *(around.roots if around.is_jailed else ("/",)),
-            *needed_by(program, path=(), roots=()),
+            *(context.roots if context.is_jailed else ("/",)),
+            *readable_for(program, path=(), roots=()),
         )
 
     async def __call__(
@@ -111,10 +117,10 @@ class Git:
         folder: str,
         readable: Sequence[str] = (),
         writable: Sequence[str] = (),
-    ) -> Finished:
+    ) -> CommandResult:
         """Run git with `about` in its environment, which says where repository and index are."""
         settings = [word for each in _SETTINGS for word in ("-c", each)]
-        order = Order(
+        order = ChildOrder(
             argv=("git", "--no-pager", *settings, *words),
             program=self._program.path,
             program_identity=self._program.identity,
@@ -124,33 +130,33 @@ class Git:
                 readable=(*self._readable, *readable, folder),
                 writable=tuple(writable),
                 executable=executables(self._program.real),
-                hidden=self._around.hidden,
+                hidden=self._context.hidden,
                 bounds=Bounds(processes=_PROCESSES),
             ),
             umask=_UMASK,
         )
         try:
             finished = await self._launcher.run(order, time_limit=TIME_LIMIT)
-        except NotStarted as refused:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, f"git cannot run here: {refused}.") from None
+        except ChildNotStarted as refused:
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"git cannot run here: {refused}.") from None
         if finished.timed_out:
-            raise ToolTrouble(ResultCode.TIMEOUT, f"git took more than {TIME_LIMIT:g} seconds.")
+            raise ToolFailure(ResultCode.TIMEOUT, f"git took more than {TIME_LIMIT:g} seconds.")
         return finished
 
-    async def head(self, repository: Repository) -> Head:
+    async def head(self, repository: Repository) -> GitHead:
         """Return what is checked out."""
         both = await self._asked(repository, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
         if both.exit_code == 0:
             commit, ref = both.stdout.split()
-            return Head(ref=None if ref == "HEAD" else ref, commit=commit)
+            return GitHead(ref=None if ref == "HEAD" else ref, commit=commit)
         unborn = await self._asked(repository, "symbolic-ref", "-q", "HEAD")
         if unborn.exit_code:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, "This repository has no readable HEAD.")
-        return Head(ref=unborn.stdout.strip(), commit=None)
+            raise ToolFailure(ResultCode.UNAVAILABLE, "This repository has no readable HEAD.")
+        return GitHead(ref=unborn.stdout.strip(), commit=None)
 
-    async def settings(self, repository: Repository) -> Settings:
+    async def settings(self, repository: Repository) -> GitSettings:
         """Return what of the user's and the repository's configuration is harmless."""
-        home = self._around.user_home
+        home = self._context.user_home
         found = await self(
             *("config", "--includes", "--null", "--show-scope", "--list"),
             # The place of the user's file is git's to find: empty takes our own word back.
@@ -158,53 +164,57 @@ class Git:
             folder=repository.top,
             readable=("/", home) if home else (),
         )
-        told = records(said(found))
-        return dict(_harmless(zip(told[::2], told[1::2], strict=True)))
+        values = nul_records(git_output(found))
+        return dict(_harmless(zip(values[::2], values[1::2], strict=True)))
 
-    async def _asked(self, repository: Repository, *words: str) -> Finished:
+    async def _asked(self, repository: Repository, *words: str) -> CommandResult:
         about = {"GIT_DIR": repository.git_dir, "GIT_WORK_TREE": repository.top}
         return await self(*words, about=about, folder=repository.top)
 
     @asynccontextmanager
-    async def shadow(self, repository: Repository) -> AsyncIterator[tuple[Shadow, Head, Settings]]:
+    async def shadow(
+        self, repository: Repository
+    ) -> AsyncIterator[tuple[ShadowRepository, GitHead, GitSettings]]:
         """Yield a shadow of the repository as it is now, its HEAD, and the settings it has."""
         head = await self.head(repository)
         settings = await self.settings(repository)
-        ignored = await in_thread(lambda _: self._ignored(settings.pop("core.excludesfile", None)))
-        shadowed = shadow_of(
-            repository, head, settings, scratch=self._around.scratch, ignored=ignored
+        ignored = await run_in_thread(
+            lambda _: self._ignored(settings.pop("core.excludesfile", None))
+        )
+        shadowed = shadow_repository(
+            repository, head, settings, scratch=self._context.scratch, ignored=ignored
         )
         async with shadowed as shadow:
             yield shadow, head, settings
 
     def _ignored(self, file: str | None) -> bytes:
         """Return what the user excludes in every repository."""
-        home = self._around.user_home
+        home = self._context.user_home
         if home is None:
             return b""
         chosen = (file or "~/.config/git/ignore").replace("~", home, 1)
-        return read_plain(os.path.realpath(os.path.join(home, chosen)), _NOTE_LARGEST) or b""
+        return read_regular_file(os.path.realpath(os.path.join(home, chosen)), _NOTE_LARGEST) or b""
 
     def _environment(self, about: Mapping[str, str]) -> dict[str, str]:
-        around = self._around
-        basis = {"HOME": around.scratch, "PATH": os.pathsep.join(around.path)}
-        told = {**basis, "TMPDIR": around.scratch, **_ENVIRONMENT, **about}
-        return {name: value for name, value in told.items() if value or name not in about}
+        context = self._context
+        basis = {"HOME": context.scratch, "PATH": os.pathsep.join(context.path)}
+        values = {**basis, "TMPDIR": context.scratch, **_ENVIRONMENT, **about}
+        return {name: value for name, value in values.items() if value or name not in about}
 
 
-def records(finished: Finished) -> list[str]:
+def nul_records(finished: CommandResult) -> list[str]:
     """Return what git listed, each of which ends in NUL."""
     listed = finished.output.whole()
     if listed is None:
-        raise ToolTrouble(ResultCode.TOO_LARGE, "Too many files for one call.")
+        raise ToolFailure(ResultCode.TOO_LARGE, "Too many files for one call.")
     return [os.fsdecode(each) for each in listed.split(b"\0") if each]
 
 
-def said(finished: Finished) -> Finished:
+def git_output(finished: CommandResult) -> CommandResult:
     """Return what git said, unless it said no."""
     if finished.exit_code:
         words = visible(finished.stderr.strip() or finished.stdout.strip())
-        raise ToolTrouble(ResultCode.FAILED, f"git refuses: {words[:_SAID_LONGEST]}")
+        raise ToolFailure(ResultCode.FAILED, f"git refuses: {words[:_SAID_LONGEST]}")
     return finished
 
 
@@ -217,37 +227,39 @@ def _harmless(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-_RULES: Final = Floors(())
+_RULES: Final = ProtectedPaths(())
 _INODES: Final = ProtectedInodes(_RULES)
 
 
-def pathspec(path: str, repository: Repository, around: Surroundings) -> str:
+def pathspec(path: str, repository: Repository, context: ProcessContext) -> str:
     """Return the path as git shall read it: literally, and from the top of the repository."""
     if not path or "\x00" in path or not is_encodable(path):
-        raise ToolTrouble(ResultCode.INVALID_ARGUMENTS, "A path is empty, or no file's name.")
-    lexical = os.path.normpath(os.path.join(around.folder, path))
+        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "A path is empty, or no file's name.")
+    lexical = os.path.normpath(os.path.join(context.folder, path))
     # The last name stays: a link is a content of its own for git, and is not followed.
     parent, name = os.path.split(lexical)
     real = os.path.join(os.path.realpath(parent), name)
-    is_in_reach = not around.is_jailed or any(is_below(real, root) for root in around.roots)
+    is_in_reach = not context.is_jailed or any(is_below(real, root) for root in context.roots)
     if not is_in_reach or not is_below(real, repository.top):
-        raise outside(path)
+        raise outside_scope(path)
     below = os.path.relpath(real, repository.top)
-    if is_protected(below) or any(is_below(real, each) for each in _closed(repository, around)):
-        raise protected(path)
+    if is_protected(below) or any(
+        is_below(real, each) for each in _own_folders(repository, context)
+    ):
+        raise protected_path(path)
     return ":(top)" if below == "." else f":(top,literal){below}"
 
 
 def is_protected(below: str) -> bool:
     """Tell whether nobody may read a file, by its path below the top."""
-    return _RULES.hides(folded_path(names_in(below)), is_folder=False)
+    return _RULES.hides(fold_path(split_path(below)), is_folder=False)
 
 
-def protected_among(
-    names: Iterable[str], repository: Repository, around: Surroundings
+def filter_protected(
+    names: Iterable[str], repository: Repository, context: ProcessContext
 ) -> tuple[str, ...]:
     """Return the files that nobody may read, by their names or as hard links to such a file."""
-    places = Places(around.hidden, (repository.top,), around.user_home)
+    places = Places(context.hidden, (repository.top,), context.user_home)
     return tuple(
         name
         for name in names
@@ -263,6 +275,6 @@ def _is_linked(path: str, places: Places) -> bool:
         return False
 
 
-def _closed(repository: Repository, around: Surroundings) -> Iterable[str]:
+def _own_folders(repository: Repository, context: ProcessContext) -> Iterable[str]:
     """Return Holdfast's own folders, unless the repository itself lies in one."""
-    return (each for each in around.hidden if not is_below(repository.top, each))
+    return (each for each in context.hidden if not is_below(repository.top, each))

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from holdfast.process.executables import Program, executables, find_program
+from holdfast.process.executables import Executable, executables, find_executable
 from holdfast.process.launcher import Launcher
-from holdfast.tools.git.cli import Git, records, said
-from holdfast.tools.git.repository import read_plain
-from holdfast.tools.process_context import Surroundings
+from holdfast.tools.git.cli import Git, git_output, nul_records
+from holdfast.tools.git.repository import read_regular_file
+from holdfast.tools.process_context import ProcessContext
 
 Words = tuple[str, ...]
 Setting = tuple[str, str]
@@ -146,22 +146,22 @@ def names_git(call: Words) -> bool:
 
 
 async def hardened(
-    call: Words, program: Program, around: Surroundings, launcher: Launcher
+    call: Words, program: Executable, context: ProcessContext, launcher: Launcher
 ) -> HardenedCall:
     """Return the call without anything that the repository brings along."""
     is_git = os.path.basename(call[0]) == "git"
-    git = program if is_git else find_program("git", path=around.path, folder=around.folder)
+    git = program if is_git else find_executable("git", path=context.path, folder=context.folder)
     words = _parsed(call) if is_git else _Call((), "", ())
     if git is None:
         return HardenedCall(argv=call, environment=dict(_ENVIRONMENT))
-    caller = Git(launcher, git, around)
-    entries = await _entries(caller, words.options, around)
+    caller = Git(launcher, git, context)
+    entries = await _entries(caller, words.options, context)
     executable = _own_programs(git) if words.subcommand in _CONTAINED else None
     # The kernel refuses what a submodule would run, so that there is no need to know its name.
-    is_held = executable is not None and around.is_jailed and (await launcher.means()).landlock
-    names = () if is_held else await _submodules(caller, words.options, around.folder)
+    is_held = executable is not None and context.is_jailed and (await launcher.means()).landlock
+    names = () if is_held else await _submodules(caller, words.options, context.folder)
     settings = tuple(overrides(entries, submodules=names, reads=words.subcommand in _READING))
-    own = {"GIT_CONFIG_GLOBAL": os.devnull} if around.is_jailed else {}
+    own = {"GIT_CONFIG_GLOBAL": os.devnull} if context.is_jailed else {}
     return HardenedCall(
         argv=_plain(call, words) if _has_drivers(entries) else call,
         environment={**_ENVIRONMENT, **own, **_as_environment(settings)},
@@ -213,16 +213,16 @@ def _helpers(entries: Sequence[tuple[str, str, str]], theirs: Iterable[str]) -> 
                 yield key, value
 
 
-async def _entries(git: Git, options: Words, around: Surroundings) -> list[tuple[str, str, str]]:
+async def _entries(git: Git, options: Words, context: ProcessContext) -> list[tuple[str, str, str]]:
     """Return the whole configuration as git would read it in this call."""
     about: dict[str, str] = {}
-    if not around.is_jailed:
-        home = around.user_home or ""
+    if not context.is_jailed:
+        home = context.user_home or ""
         # Empty takes our own word back: here the user's and the machine's files count.
         about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
     listing = ("config", "--includes", "--null", "--show-scope", "--list")
-    found = await git(*_related(options), *listing, about=about, folder=around.folder)
-    told = records(said(found))
+    found = await git(*_related(options), *listing, about=about, folder=context.folder)
+    told = nul_records(git_output(found))
     pairs = zip(told[::2], (entry.partition("\n") for entry in told[1::2]), strict=True)
     return [(scope, key, value) for scope, (key, _, value) in pairs]
 
@@ -253,7 +253,7 @@ def _has_drivers(entries: Iterable[tuple[str, str, str]]) -> bool:
 async def _submodules(git: Git, options: Words, folder: str) -> list[str]:
     """Return the names in `.gitmodules`, from where git takes it: tree, index or last commit."""
     top = _top_above(folder, options)
-    content = read_plain(f"{top}/.gitmodules", _GITMODULES_LARGEST)
+    content = read_regular_file(f"{top}/.gitmodules", _GITMODULES_LARGEST)
     for revision in (":.gitmodules", "HEAD:.gitmodules"):
         if content is None:
             words = (*_related(options), "cat-file", "blob", revision)
@@ -279,7 +279,7 @@ def _as_environment(settings: Sequence[Setting]) -> dict[str, str]:
     return numbered
 
 
-def _own_programs(git: Program) -> tuple[str, ...] | None:
+def _own_programs(git: Executable) -> tuple[str, ...] | None:
     """Return git, what loads it, and the folder of its own programs."""
     own = executables(git.real)
     prefix = os.path.dirname(os.path.dirname(git.real))

@@ -16,10 +16,10 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.process.cancellation import in_thread
+from holdfast.process.cancellation import run_in_thread
 from holdfast.process.environment import is_below
-from holdfast.tools.process_context import Surroundings
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.process_context import ProcessContext
+from holdfast.tools.tool import ToolFailure
 
 _POINTER_LARGEST: Final = 4 << 10
 _NOTE_LARGEST: Final = 4 << 20
@@ -48,35 +48,35 @@ class Repository(Struct, frozen=True, kw_only=True):
         return next(names, None)
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class GitHead(Struct, frozen=True, kw_only=True):
     """What is checked out: a branch, a commit, or a branch without a commit yet."""
 
     ref: str | None
     commit: str | None
 
 
-def find_repository(around: Surroundings) -> Repository:
+def find_repository(context: ProcessContext) -> Repository:
     """Return the repository whose working tree holds the folder; one out of reach is refused."""
-    for folder in _upwards(around):
+    for folder in _parents(context):
         if os.path.lexists(f"{folder}/.git"):
-            return _repository(folder, around)
-    raise ToolTrouble(
+            return _repository(folder, context)
+    raise ToolFailure(
         ResultCode.NOT_FOUND,
         "There is no git repository in reach. Where it lies further up, the tier project reaches"
         " it.",
     )
 
 
-def _upwards(around: Surroundings) -> Iterator[str]:
-    folder = around.folder
-    while not around.is_jailed or any(is_below(folder, root) for root in around.roots):
+def _parents(context: ProcessContext) -> Iterator[str]:
+    folder = context.folder
+    while not context.is_jailed or any(is_below(folder, root) for root in context.roots):
         yield folder
         if folder == "/":
             return
         folder = os.path.dirname(folder)
 
 
-def _repository(top: str, around: Surroundings) -> Repository:
+def _repository(top: str, context: ProcessContext) -> Repository:
     pointer = _first_line(f"{top}/.git")
     if pointer is None:
         git_dir = f"{top}/.git"
@@ -88,10 +88,10 @@ def _repository(top: str, around: Surroundings) -> Repository:
     common = _first_line(f"{git_dir}/commondir")
     common_dir = os.path.realpath(os.path.join(git_dir, common)) if common else git_dir
     parts = (top, git_dir, common_dir, os.path.realpath(f"{common_dir}/objects"))
-    if around.is_jailed:
+    if context.is_jailed:
         for part in parts:
-            if not any(is_below(part, root) for root in around.roots):
-                raise ToolTrouble(
+            if not any(is_below(part, root) for root in context.roots):
+                raise ToolFailure(
                     ResultCode.OUTSIDE_SCOPE,
                     "Parts of this repository lie outside of what this session reaches.",
                 )
@@ -101,15 +101,15 @@ def _repository(top: str, around: Surroundings) -> Repository:
 
 
 def _first_line(path: str) -> str | None:
-    content = read_plain(path, _POINTER_LARGEST)
+    content = read_regular_file(path, _POINTER_LARGEST)
     return None if content is None else os.fsdecode(content).strip("\n")
 
 
-def _unusable() -> ToolTrouble:
-    return ToolTrouble(ResultCode.UNAVAILABLE, "What looks like a git repository here is none.")
+def _unusable() -> ToolFailure:
+    return ToolFailure(ResultCode.UNAVAILABLE, "What looks like a git repository here is none.")
 
 
-def read_plain(path: str, largest: int) -> bytes | None:
+def read_regular_file(path: str, largest: int) -> bytes | None:
     """Return the content of a regular file; nothing for what is missing, a link or a pipe."""
     found = _read(path, largest)
     return None if found is None else found[0]
@@ -130,11 +130,11 @@ def _read(path: str, largest: int) -> tuple[bytes, int] | None:
     finally:
         os.close(descriptor)
     if len(content) > largest:
-        raise ToolTrouble(ResultCode.TOO_LARGE, "A file of the repository itself is too large.")
+        raise ToolFailure(ResultCode.TOO_LARGE, "A file of the repository itself is too large.")
     return content, found.st_mtime_ns
 
 
-class Shadow(Struct, frozen=True, kw_only=True):
+class ShadowRepository(Struct, frozen=True, kw_only=True):
     """A repository without anything to run: what git is shown instead of the true one."""
 
     repository: Repository
@@ -148,34 +148,39 @@ class Shadow(Struct, frozen=True, kw_only=True):
     def about(self, *, in_place: bool) -> dict[str, str]:
         """Return how git is told of it; new objects are the true repository's only if in place."""
         true = self.repository.objects
-        told = {
+        variables = {
             "GIT_DIR": self.path,
             "GIT_WORK_TREE": self.repository.top,
             "GIT_INDEX_FILE": self.index,
         }
         if in_place:
-            return told | {"GIT_OBJECT_DIRECTORY": true}
+            return variables | {"GIT_OBJECT_DIRECTORY": true}
         escaped = true.replace("\\", "\\\\").replace('"', '\\"')
-        return told | {
+        return variables | {
             "GIT_OBJECT_DIRECTORY": f"{self.path}/objects",
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{escaped}"',
         }
 
 
 @asynccontextmanager
-async def shadow_of(
-    repository: Repository, head: Head, settings: Mapping[str, str], *, scratch: str, ignored: bytes
-) -> AsyncIterator[Shadow]:
+async def shadow_repository(
+    repository: Repository,
+    head: GitHead,
+    settings: Mapping[str, str],
+    *,
+    scratch: str,
+    ignored: bytes,
+) -> AsyncIterator[ShadowRepository]:
     """Yield a shadow of the repository, which is gone afterwards.
 
     `ignored` is what the user excludes everywhere.
     """
-    shadow = Shadow(repository=repository, path=_new_folder(scratch))
+    shadow = ShadowRepository(repository=repository, path=_new_folder(scratch))
     try:
-        await in_thread(lambda _: _fill(shadow, head, settings, ignored))
+        await run_in_thread(lambda _: _fill(shadow, head, settings, ignored))
         yield shadow
     finally:
-        await in_thread(lambda _: shutil.rmtree(shadow.path, ignore_errors=True))
+        await run_in_thread(lambda _: shutil.rmtree(shadow.path, ignore_errors=True))
 
 
 def _new_folder(scratch: str) -> str:
@@ -183,15 +188,17 @@ def _new_folder(scratch: str) -> str:
     return os.path.realpath(tempfile.mkdtemp(prefix="git-", dir=folder))
 
 
-def _fill(shadow: Shadow, head: Head, settings: Mapping[str, str], ignored: bytes) -> None:
+def _fill(
+    shadow: ShadowRepository, head: GitHead, settings: Mapping[str, str], ignored: bytes
+) -> None:
     path, repository = shadow.path, shadow.repository
     for name in ("refs/heads", "objects", "info"):
         os.makedirs(f"{path}/{name}")
     _write(f"{path}/config", _configuration(settings))
     _write_head(path, head)
-    excluded = read_plain(f"{repository.common_dir}/info/exclude", _NOTE_LARGEST) or b""
+    excluded = read_regular_file(f"{repository.common_dir}/info/exclude", _NOTE_LARGEST) or b""
     _write(f"{path}/info/exclude", ignored + b"\n" + excluded)
-    for source, name in _copied(repository):
+    for source, name in _files_to_copy(repository):
         found = _read(source, _INDEX_LARGEST)
         if found is not None:
             content, written = found
@@ -200,7 +207,7 @@ def _fill(shadow: Shadow, head: Head, settings: Mapping[str, str], ignored: byte
             os.utime(f"{path}/{name}", ns=(written, written))
 
 
-def _copied(repository: Repository) -> Iterator[tuple[str, str]]:
+def _files_to_copy(repository: Repository) -> Iterator[tuple[str, str]]:
     yield f"{repository.git_dir}/index", "index"
     yield f"{repository.common_dir}/info/attributes", "info/attributes"
     yield f"{repository.common_dir}/shallow", "shallow"
@@ -210,7 +217,7 @@ def _copied(repository: Repository) -> Iterator[tuple[str, str]]:
             yield f"{repository.git_dir}/{name}", name
 
 
-def _write_head(shadow: str, head: Head) -> None:
+def _write_head(shadow: str, head: GitHead) -> None:
     if head.ref is None:
         _write(f"{shadow}/HEAD", f"{head.commit}\n".encode())
         return

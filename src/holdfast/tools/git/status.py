@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from holdfast.domain.tools import Grant, ResultCode
 from holdfast.ports import Slice, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.process.executables import Program, find_program
+from holdfast.process.cancellation import run_in_thread
+from holdfast.process.executables import Executable, find_executable
 from holdfast.process.launcher import Launcher
-from holdfast.tools.git.cli import Git, records, said
-from holdfast.tools.git.repository import Repository, find_repository, read_plain
-from holdfast.tools.mcp.declarations import NOWHERE
-from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.git.cli import Git, git_output, nul_records
+from holdfast.tools.git.repository import Repository, find_repository, read_regular_file
+from holdfast.tools.mcp.declarations import ROOT_FOLDER
+from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.tool import ToolFailure
 
 # More take as long to look at as git does.
 FILES_MOST: Final = 20_000
@@ -36,14 +36,14 @@ _TICK: Final = 50_000_000
 _COARSE: Final = 2_000_000_000
 _HEAD_LARGEST: Final = 4096
 _STATED: Final = Packing("<QQQqqq")
-Seen = tuple[str, os.stat_result]
+TreeItem = tuple[str, os.stat_result]
 
 
-class _Unsure(Exception):  # noqa: N818 — it says what is, not what went wrong
+class _NoFingerprint(Exception):  # noqa: N818 — it says what is, not what went wrong
     """An imprint would prove nothing: there is too much, or it has changed a moment ago."""
 
 
-def imprint(repository: Repository, ignored: Collection[str], stop: Event) -> bytes | None:
+def fingerprint(repository: Repository, ignored: Collection[str], stop: Event) -> bytes | None:
     """Return what stays the same as long as git says the same; nothing where that is not sure.
 
     `ignored` are folders that git passes over, by their paths with a slash behind.
@@ -54,13 +54,13 @@ def imprint(repository: Repository, ignored: Collection[str], stop: Event) -> by
         for path, status in chain(_parts(repository), _tree(repository.top, ignored, stop)):
             _require_settled(status, now)
             found.update(os.fsencode(path))
-            found.update(_stated(status))
-    except (OSError, _Unsure):
+            found.update(_pack_stat(status))
+    except (OSError, _NoFingerprint):
         return None
     return found.digest()
 
 
-def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[Seen]:
+def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[TreeItem]:
     """Yield what is no folder, below a folder; links are not followed."""
     waiting, count = [(top, "")], 0
     while waiting:
@@ -74,10 +74,10 @@ def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[Seen]:
                     waiting.append((entry.path, f"{path}/"))
                 count += 1
                 if count > FILES_MOST or stop.is_set():
-                    raise _Unsure
+                    raise _NoFingerprint
 
 
-def _parts(repository: Repository) -> Iterator[Seen]:
+def _parts(repository: Repository) -> Iterator[TreeItem]:
     """Yield what decides beside the tree: the index, what is checked out, what is excluded."""
     for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for inner in (folder, f"{folder}/info"):
@@ -90,7 +90,7 @@ def _parts(repository: Repository) -> Iterator[Seen]:
         for path in (f"{folder}/logs/HEAD", f"{folder}/reftable/tables.list"):
             with suppress(FileNotFoundError):
                 yield path, os.lstat(path)
-    head = os.fsdecode(read_plain(f"{repository.git_dir}/HEAD", _HEAD_LARGEST) or b"")
+    head = os.fsdecode(read_regular_file(f"{repository.git_dir}/HEAD", _HEAD_LARGEST) or b"")
     branch = os.path.join(repository.common_dir, head.removeprefix("ref: ").strip())
     with suppress(FileNotFoundError):
         yield branch, os.lstat(branch)
@@ -99,10 +99,10 @@ def _parts(repository: Repository) -> Iterator[Seen]:
 def _require_settled(status: os.stat_result, now: int) -> None:
     changed = status.st_ctime_ns
     if changed > now - (_COARSE if changed % 1_000_000 == 0 else _TICK):
-        raise _Unsure
+        raise _NoFingerprint
 
 
-def _stated(status: os.stat_result) -> bytes:
+def _pack_stat(status: os.stat_result) -> bytes:
     times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return _STATED.pack(status.st_mode, status.st_dev, status.st_ino, *times)
 
@@ -114,10 +114,10 @@ _PASSED_OVER: Final = "!"
 _REMEMBERED_MOST: Final = 64
 
 
-class _Known(Struct, frozen=True, kw_only=True):
+class _CachedStatus(Struct, frozen=True, kw_only=True):
     """What git has said of a repository, and the imprint it had before that."""
 
-    imprint: bytes | None
+    fingerprint: bytes | None
     entries: Mapping[str, str]
     ignored: frozenset[str]
 
@@ -128,77 +128,79 @@ class GitStatus:
     def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
         self._settings = settings
         self._launcher = launcher
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedStatus] = {}
 
     async def entries(self, folder: str) -> Mapping[str, str]:
         """Return how each path stands that is not as it was committed."""
         known = self._known.get(folder)
         ignored = known.ignored if known is not None else frozenset()
-        seen = await in_thread(lambda stop: self._imprint(folder, ignored, stop))
-        if known is not None and seen is not None and known.imprint == seen:
+        seen = await run_in_thread(lambda stop: self._fingerprint(folder, ignored, stop))
+        if known is not None and seen is not None and known.fingerprint == seen:
             return known.entries
-        told = dict(parsed(await self._asked(folder)))
-        entries = {path: state for path, state in told.items() if state != _PASSED_OVER}
-        now = frozenset(path for path in told if path not in entries and path.endswith("/"))
+        states = dict(parse_status(await self._asked(folder)))
+        entries = {path: state for path, state in states.items() if state != _PASSED_OVER}
+        now = frozenset(path for path in states if path not in entries and path.endswith("/"))
         self._known.pop(folder, None)
         if len(self._known) >= _REMEMBERED_MOST:
             self._known.pop(next(iter(self._known)))
         # An imprint that was taken with others left out is good for nothing from now on.
-        imprint_before = seen if now == ignored else None
-        self._known[folder] = _Known(imprint=imprint_before, entries=entries, ignored=now)
+        fingerprint_before = seen if now == ignored else None
+        self._known[folder] = _CachedStatus(
+            fingerprint=fingerprint_before, entries=entries, ignored=now
+        )
         return entries
 
-    def _imprint(self, folder: str, ignored: frozenset[str], stop: Event) -> bytes | None:
-        around = surroundings_of(_place(folder, NOWHERE), self._settings)
-        return imprint(find_repository(around), ignored, stop)
+    def _fingerprint(self, folder: str, ignored: frozenset[str], stop: Event) -> bytes | None:
+        context = process_context_of(_workspace(folder, ROOT_FOLDER), self._settings)
+        return fingerprint(find_repository(context), ignored, stop)
 
     async def _asked(self, folder: str) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-            place = _place(folder, scratch)
-            around, program, repository = await in_thread(lambda _: self._look(place))
-            git = Git(self._launcher, program, around)
+            place = _workspace(folder, scratch)
+            context, program, repository = await run_in_thread(lambda _: self._look(place))
+            git = Git(self._launcher, program, context)
             async with git.shadow(repository) as (shadow, _head, _settings):
                 finished = await git(
                     *_STATUS,
                     about=shadow.about(in_place=True),
-                    folder=around.folder,
+                    folder=context.folder,
                     readable=(shadow.path, repository.top),
                 )
-        return records(said(finished))
+        return nul_records(git_output(finished))
 
-    def _look(self, place: ToolWorkspace) -> tuple[Surroundings, Program, Repository]:
-        around = surroundings_of(place, self._settings)
-        program = find_program("git", path=around.path, folder="/")
+    def _look(self, place: ToolWorkspace) -> tuple[ProcessContext, Executable, Repository]:
+        context = process_context_of(place, self._settings)
+        program = find_executable("git", path=context.path, folder="/")
         if program is None:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, "git is not installed.")
-        return around, program, find_repository(around)
+            raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")
+        return context, program, find_repository(context)
 
 
-class _NoShelf:
+class _NoOutputStore:
     """A shelf for those who keep nothing."""
 
     async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
-        raise ToolTrouble(ResultCode.UNAVAILABLE, "Nothing is kept here.")
+        raise ToolFailure(ResultCode.UNAVAILABLE, "Nothing is kept here.")
 
     async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
         return None
 
 
-_NO_SHELF: Final = _NoShelf()
+_NO_OUTPUT_STORE: Final = _NoOutputStore()
 
 
-def _place(folder: str, scratch: str) -> ToolWorkspace:
+def _workspace(folder: str, scratch: str) -> ToolWorkspace:
     return ToolWorkspace(
         session="",
         working_dir=folder,
         scratch=scratch,
         grants=(Grant(),),
         tools=frozenset(),
-        shelf=_NO_SHELF,
+        shelf=_NO_OUTPUT_STORE,
     )
 
 
-def parsed(entries: list[str]) -> Iterator[tuple[str, str]]:
+def parse_status(entries: list[str]) -> Iterator[tuple[str, str]]:
     """Yield path and state of each entry; a file that was moved has its old path behind it."""
     found = iter(entries)
     for entry in found:

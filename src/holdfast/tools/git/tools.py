@@ -16,15 +16,22 @@ from msgspec.structs import replace
 from holdfast.domain.text import is_encodable, quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread, to_its_end
+from holdfast.process.cancellation import run_in_thread, run_to_end
 from holdfast.process.environment import restricted_path
-from holdfast.process.executables import Program, find_program
-from holdfast.process.launcher import Finished, Launcher
-from holdfast.tools.files.errors import protected
-from holdfast.tools.git.cli import Git, Settings, pathspec, protected_among, records, said
-from holdfast.tools.git.repository import Head, Repository, Shadow, find_repository
-from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.process.executables import Executable, find_executable
+from holdfast.process.launcher import CommandResult, Launcher
+from holdfast.tools.files.errors import protected_path
+from holdfast.tools.git.cli import (
+    Git,
+    GitSettings,
+    filter_protected,
+    git_output,
+    nul_records,
+    pathspec,
+)
+from holdfast.tools.git.repository import GitHead, Repository, ShadowRepository, find_repository
+from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 _LOG_MOST: Final = 50
 _LOG_FORMAT: Final = "commit %H%nAuthor: %an <%ae>%nDate:   %aI%n%n%w(0,4,4)%B"
@@ -97,69 +104,69 @@ class _GitTools:
         path = restricted_path(
             self._settings.environment.get("PATH"), without=(os.path.realpath(place.working_dir),)
         )
-        return find_program("git", path=path, folder="/") is not None
+        return find_executable("git", path=path, folder="/") is not None
 
-    async def plan_status(self, place: ToolWorkspace, arguments: StatusArguments) -> Aim:
-        around, _, repository = await self._found(place)
+    async def plan_status(self, place: ToolWorkspace, arguments: StatusArguments) -> CallPlan:
+        context, _, repository = await self._found(place)
         if (path := arguments.path) is not None:
-            await in_thread(lambda _: pathspec(path, repository, around))
-        return Aim(tool_class=ToolClass.READ)
+            await run_in_thread(lambda _: pathspec(path, repository, context))
+        return CallPlan(tool_class=ToolClass.READ)
 
     async def show(
         self, place: ToolWorkspace, arguments: StatusArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        around, git, repository = await self._found(place)
+        context, git, repository = await self._found(place)
         spec = ":(top)"
         if (path := arguments.path) is not None:
-            spec = await in_thread(lambda _: pathspec(path, repository, around))
+            spec = await run_in_thread(lambda _: pathspec(path, repository, context))
         async with git.shadow(repository) as (shadow, head, _settings):
-            looking = _Looking(git, shadow, around)
+            looking = _StatusReader(git, shadow, context)
             match arguments.show:
                 case "status":
                     words = ("status", "--short", "--branch", "--ignore-submodules=all")
-                    return _told(await looking.run(*words, "--", spec))
+                    return _command_form(await looking.run(*words, "--", spec))
                 case "log":
                     words = ("log", "--no-show-signature", "--no-mailmap", "--no-decorate")
                     about = (f"--max-count={_LOG_MOST}", f"--format={_LOG_FORMAT}")
-                    return _told(await looking.run(*words, *about, "--", spec))
+                    return _command_form(await looking.run(*words, *about, "--", spec))
                 case "diff":
                     return await looking.diff(spec, has_commit=head.commit is not None)
 
-    async def plan_commit(self, place: ToolWorkspace, arguments: CommitArguments) -> Aim:
-        around, git, repository = await self._found(place)
-        return await Commits(git, repository, around).plan(arguments)
+    async def plan_commit(self, place: ToolWorkspace, arguments: CommitArguments) -> CallPlan:
+        context, git, repository = await self._found(place)
+        return await CommitBuilder(git, repository, context).plan(arguments)
 
     async def commit(
         self, place: ToolWorkspace, arguments: CommitArguments, _: RequestedCall
     ) -> Any:
-        around, git, repository = await self._found(place)
-        return await Commits(git, repository, around).act(arguments)
+        context, git, repository = await self._found(place)
+        return await CommitBuilder(git, repository, context).act(arguments)
 
-    async def _found(self, place: ToolWorkspace) -> tuple[Surroundings, Git, Repository]:
-        around, program, repository = await in_thread(lambda _: self._look(place))
-        return around, Git(self._launcher, program, around), repository
+    async def _found(self, place: ToolWorkspace) -> tuple[ProcessContext, Git, Repository]:
+        context, program, repository = await run_in_thread(lambda _: self._look(place))
+        return context, Git(self._launcher, program, context), repository
 
-    def _look(self, place: ToolWorkspace) -> tuple[Surroundings, Program, Repository]:
-        around = surroundings_of(place, self._settings)
-        program = find_program("git", path=around.path, folder="/")
+    def _look(self, place: ToolWorkspace) -> tuple[ProcessContext, Executable, Repository]:
+        context = process_context_of(place, self._settings)
+        program = find_executable("git", path=context.path, folder="/")
         if program is None:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, "git is not installed.")
-        return around, program, find_repository(around)
+            raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")
+        return context, program, find_repository(context)
 
 
-class _Looking:
+class _StatusReader:
     """Reading a repository through its shadow."""
 
-    def __init__(self, git: Git, shadow: Shadow, around: Surroundings) -> None:
+    def __init__(self, git: Git, shadow: ShadowRepository, context: ProcessContext) -> None:
         self._git = git
         self._shadow = shadow
-        self._around = around
+        self._context = context
 
-    async def run(self, *words: str) -> Finished:
+    async def run(self, *words: str) -> CommandResult:
         return await self._git(
             *words,
             about=self._shadow.about(in_place=True),
-            folder=self._around.folder,
+            folder=self._context.folder,
             readable=(self._shadow.path, self._shadow.repository.top),
         )
 
@@ -169,19 +176,19 @@ class _Looking:
         listing = (*_DIFF, "--name-only", "--no-renames", "-z", *against, "--", spec)
         names = await self.run(*listing)
         if names.exit_code:
-            return _told(names)
-        listed = records(names)
-        closed = await in_thread(
-            lambda _: protected_among(listed, self._shadow.repository, self._around)
+            return _command_form(names)
+        listed = nul_records(names)
+        closed = await run_in_thread(
+            lambda _: filter_protected(listed, self._shadow.repository, self._context)
         )
         hiding = [f":(top,literal,exclude){name}" for name in closed]
-        found = _told(await self.run(*_DIFF, *against, "--", spec, *hiding))
+        found = _command_form(await self.run(*_DIFF, *against, "--", spec, *hiding))
         if closed:
             found["stdout"] += f"\n[{len(closed)} protected files are left out]\n"
         return found
 
 
-def _told(finished: Finished) -> dict[str, Any]:
+def _command_form(finished: CommandResult) -> dict[str, Any]:
     return {
         "exit_code": finished.exit_code,
         "stdout": finished.stdout,
@@ -195,10 +202,10 @@ _EMPTY_TREES: Final[Mapping[str, str]] = {
 }
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedCommit(Struct, frozen=True, kw_only=True):
     """A commit but for its object: what it would hold and where it would stand."""
 
-    head: Head
+    head: GitHead
     tree: str
     author: tuple[str, str]
     stat: str
@@ -207,22 +214,22 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 # What the plan of a call found, for the act that follows it in the same task.
-_planned: Final[ContextVar[tuple[CommitArguments, Prepared]]] = ContextVar("planned commit")
+_planned: Final[ContextVar[tuple[CommitArguments, PreparedCommit]]] = ContextVar("planned commit")
 
 
-class Commits:
+class CommitBuilder:
     """Plans and makes commits in one repository."""
 
-    def __init__(self, git: Git, repository: Repository, around: Surroundings) -> None:
+    def __init__(self, git: Git, repository: Repository, context: ProcessContext) -> None:
         self._git = git
         self._repository = repository
-        self._around = around
+        self._context = context
 
-    async def plan(self, arguments: CommitArguments) -> Aim:
+    async def plan(self, arguments: CommitArguments) -> CallPlan:
         """Make the commit on the side and say what it would be."""
         prepared = await self._prepared(arguments)
         _planned.set((arguments, prepared))
-        return Aim(
+        return CallPlan(
             tool_class=ToolClass.COMMIT,
             targets=(
                 f"repository={self._repository.git_dir}",
@@ -239,22 +246,22 @@ class Commits:
         """Make the commit that was planned."""
         planned, wanted = _planned.get((None, None))
         if wanted is None or planned != arguments:
-            raise _changed()
-        with index_locked(self._repository.git_dir) as lock:
+            raise _changed_error()
+        with lock_index(self._repository.git_dir) as lock:
             async with self._git.shadow(self._repository) as (shadow, head, settings):
                 staging = Staging(self._git, shadow, in_place=True)
-                tree = await staging.tree(await in_thread(lambda _: self._specs(arguments)))
+                tree = await staging.tree(await run_in_thread(lambda _: self._specs(arguments)))
                 if replace(wanted, head=head, tree=tree, author=_author(settings)) != wanted:
-                    raise _changed()
+                    raise _changed_error()
                 await staging.require_no_filter(wanted.names)
                 commit = await self._committed(arguments, wanted, shadow)
 
                 async def advance() -> None:
                     await self._advanced(arguments, wanted, commit)
-                    await in_thread(lambda _: lock.install(shadow.index))
+                    await run_in_thread(lambda _: lock.install(shadow.index))
 
                 # Not to be torn apart: a branch that has the commit needs the index that fits.
-                await to_its_end(advance())
+                await run_to_end(advance())
         branch = (wanted.head.ref or "detached HEAD").removeprefix("refs/heads/")
         subject = arguments.message.strip().splitlines()[0]
         return {
@@ -264,10 +271,10 @@ class Commits:
             "stderr": "",
         }
 
-    async def _prepared(self, arguments: CommitArguments) -> Prepared:
-        specs = await in_thread(lambda _: self._specs(arguments))
+    async def _prepared(self, arguments: CommitArguments) -> PreparedCommit:
+        specs = await run_in_thread(lambda _: self._specs(arguments))
         if (unfinished := self._repository.unfinished()) is not None:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.FAILED, f"Something was begun here and not ended: {unfinished}."
             )
         async with self._git.shadow(self._repository) as (shadow, head, settings):
@@ -275,49 +282,53 @@ class Commits:
             before = await staging.tree(())
             tree = await staging.tree(specs) if specs else before
             names = await staging.changed(before, tree)
-            closed = await in_thread(
-                lambda _: protected_among(names, self._repository, self._around)
+            closed = await run_in_thread(
+                lambda _: filter_protected(names, self._repository, self._context)
             )
             if closed:
-                raise protected(visible(closed[0]))
+                raise protected_path(visible(closed[0]))
             await staging.require_no_filter(names)
             base = head.commit or _EMPTY_TREES[settings.get("extensions.objectformat", "sha1")]
             stat = await staging.stat(base, tree)
             if not stat.strip():
-                raise ToolTrouble(ResultCode.FAILED, "There is nothing to commit.")
-            return Prepared(head=head, tree=tree, author=_author(settings), stat=stat, names=names)
+                raise ToolFailure(ResultCode.FAILED, "There is nothing to commit.")
+            return PreparedCommit(
+                head=head, tree=tree, author=_author(settings), stat=stat, names=names
+            )
 
     def _specs(self, arguments: CommitArguments) -> list[str]:
-        return [pathspec(path, self._repository, self._around) for path in arguments.paths]
+        return [pathspec(path, self._repository, self._context) for path in arguments.paths]
 
     async def _committed(
-        self, arguments: CommitArguments, prepared: Prepared, shadow: Shadow
+        self, arguments: CommitArguments, prepared: PreparedCommit, shadow: ShadowRepository
     ) -> str:
         parent = ("-p", prepared.head.commit) if prepared.head.commit else ()
         made = await self._git(
             *("commit-tree", prepared.tree, *parent, "-m", arguments.message),
-            about=shadow.about(in_place=True) | _signed(prepared.author),
+            about=shadow.about(in_place=True) | _signature(prepared.author),
             folder=self._repository.top,
             readable=(shadow.path,),
             writable=(self._repository.objects,),
         )
-        return said(made).stdout.strip()
+        return git_output(made).stdout.strip()
 
-    async def _advanced(self, arguments: CommitArguments, prepared: Prepared, commit: str) -> None:
+    async def _advanced(
+        self, arguments: CommitArguments, prepared: PreparedCommit, commit: str
+    ) -> None:
         """Move the branch, if it still is where it was."""
         repository = self._repository
         was = prepared.head.commit or "0" * len(commit)
         note = f"commit: {visible(arguments.message.strip().splitlines()[0])}"
         moved = await self._git(
             *("update-ref", "-m", note, "HEAD", commit, was),
-            about={"GIT_DIR": repository.git_dir, **_signed(prepared.author)},
+            about={"GIT_DIR": repository.git_dir, **_signature(prepared.author)},
             folder=repository.top,
             writable=(repository.git_dir, repository.common_dir),
         )
         if moved.exit_code:
-            raise _changed()
+            raise _changed_error()
 
-    def _question(self, arguments: CommitArguments, prepared: Prepared) -> str:
+    def _question(self, arguments: CommitArguments, prepared: PreparedCommit) -> str:
         name, address = prepared.author
         paths = ", ".join(visible(path) for path in arguments.paths)
         return "\n".join(
@@ -335,17 +346,17 @@ class Commits:
         )
 
 
-def _author(settings: Settings) -> tuple[str, str]:
+def _author(settings: GitSettings) -> tuple[str, str]:
     name, address = settings.get("user.name", ""), settings.get("user.email", "")
     if not name or not address:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.UNAVAILABLE,
             "git does not know who commits: set user.name and user.email with git config --global.",
         )
     return name, address
 
 
-def _signed(author: tuple[str, str]) -> dict[str, str]:
+def _signature(author: tuple[str, str]) -> dict[str, str]:
     roles = ("AUTHOR", "COMMITTER")
     return {
         f"GIT_{role}_{part}": value
@@ -354,15 +365,15 @@ def _signed(author: tuple[str, str]) -> dict[str, str]:
     }
 
 
-def _changed() -> ToolTrouble:
-    return ToolTrouble(
+def _changed_error() -> ToolFailure:
+    return ToolFailure(
         ResultCode.TARGET_CHANGED,
         "The repository has changed since the commit was allowed; ask for it again.",
     )
 
 
 @contextmanager
-def index_locked(git_dir: str) -> Iterator["Lock"]:
+def lock_index(git_dir: str) -> Iterator["IndexLock"]:
     """Hold git's own lock on the index, so that nobody stages meanwhile."""
     folder = os.open(git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -374,12 +385,12 @@ def index_locked(git_dir: str) -> Iterator["Lock"]:
         try:
             descriptor = os.open("index.lock", flags, mode, dir_fd=folder)
         except FileExistsError:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.FAILED, "Another git process is at work in this repository."
             ) from None
         # The one who makes a file gives it less than was asked for.
         os.fchmod(descriptor, mode)
-        lock = Lock(folder, descriptor)
+        lock = IndexLock(folder, descriptor)
         try:
             yield lock
         finally:
@@ -388,7 +399,7 @@ def index_locked(git_dir: str) -> Iterator["Lock"]:
         os.close(folder)
 
 
-class Lock:
+class IndexLock:
     """The lock on an index, which becomes the index or goes away."""
 
     def __init__(self, folder: int, descriptor: int) -> None:
@@ -422,14 +433,14 @@ _NAMES_AT_ONCE: Final = 500
 class Staging:
     """The index of a shadow; what is staged is the true repository's only if in place."""
 
-    def __init__(self, git: Git, shadow: Shadow, *, in_place: bool) -> None:
+    def __init__(self, git: Git, shadow: ShadowRepository, *, in_place: bool) -> None:
         self._git = git
         self._shadow = shadow
         self._in_place = in_place
 
-    async def _run(self, *words: str) -> Finished:
+    async def _run(self, *words: str) -> CommandResult:
         objects = (self._shadow.repository.objects,) if self._in_place else ()
-        return said(
+        return git_output(
             await self._git(
                 *words,
                 about=self._shadow.about(in_place=self._in_place),
@@ -449,7 +460,7 @@ class Staging:
         if before == after:
             return ()
         listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
-        return tuple(records(await self._run(*listing, before, after)))
+        return tuple(nul_records(await self._run(*listing, before, after)))
 
     async def stat(self, before: str, after: str) -> str:
         """Return how much changes from one to the other, file by file."""
@@ -460,10 +471,10 @@ class Staging:
         """Refuse contents that only a program of the repository could write rightly."""
         for start in range(0, len(names), _NAMES_AT_ONCE):
             some = names[start : start + _NAMES_AT_ONCE]
-            found = records(await self._run("check-attr", "-z", "filter", "--", *some))
+            found = nul_records(await self._run("check-attr", "-z", "filter", "--", *some))
             for name, _, value in zip(*[iter(found)] * 3, strict=True):
                 if value not in ("unspecified", "unset"):
-                    raise ToolTrouble(
+                    raise ToolFailure(
                         ResultCode.FILTER_NEEDED,
                         f"{visible(name)} needs the filter {visible(value)}, which does not run "
                         "here (it is for large or encrypted files); commit it with git itself.",

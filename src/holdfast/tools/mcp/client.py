@@ -14,32 +14,32 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant, ResultCode
 from holdfast.ports import ToolWorkspace
-from holdfast.process.cancellation import in_thread
+from holdfast.process.cancellation import run_in_thread
 from holdfast.process.launcher import Launcher
 from holdfast.tools.mcp.declarations import (
     HttpServer,
-    Listed,
+    ListedTool,
+    McpCall,
     SecretReference,
     Server,
     SseServer,
     StdioServer,
-    Wanted,
     WebsocketServer,
+    build_order,
     is_registered,
-    order_for,
 )
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.ssrf import Url, read_local_url, read_url, require_domain
 
 if TYPE_CHECKING:
-    from holdfast.tools.mcp.connection import Connection, Transport
+    from holdfast.tools.mcp.connection import McpConnection, Transport
 
 
 # After a failure nobody waits for the server again before three times what the failure took.
-_PATIENCE: Final = 3.0
-_HEAVY: Final = "holdfast.tools.mcp.connection"
+_RETRY_FACTOR: Final = 3.0
+_CONNECTION_MODULE: Final = "holdfast.tools.mcp.connection"
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,14 @@ def no_consent(_: Server) -> bool:
     return False
 
 
-def our_processes() -> ProcessSettings:
+def default_process_settings() -> ProcessSettings:
     """Return how processes are started where nobody says more."""
     return ProcessSettings(environment=os.environ)
 
 
 async def no_secret(_: str) -> Secret:
     """Have no secret to give."""
-    raise ToolTrouble(ResultCode.UNAVAILABLE, "a secret that it needs is not there")
+    raise ToolFailure(ResultCode.UNAVAILABLE, "a secret that it needs is not there")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,14 @@ class McpSettings:
     configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secret: Callable[[str], Awaitable[Secret]] = no_secret
     launcher: Launcher = field(default_factory=Launcher)
-    processes: ProcessSettings = field(default_factory=our_processes)
+    processes: ProcessSettings = field(default_factory=default_process_settings)
     consent: Callable[[Server], bool] = no_consent
     connect_limit: float = 30.0
     list_limit: float = 10.0
     call_limit: float = 300.0
 
 
-class Line:
+class McpClient:
     """The tools of a server as they were last listed, or why there are none."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Line:
         settings: McpSettings,
         *,
         is_named: bool = False,
-        is_guest: bool = False,
+        is_client_server: bool = False,
         kept: frozenset[str] | None = None,
     ) -> None:
         """`is_named` tells that an agent only names the server, which the user configured.
@@ -98,15 +98,15 @@ class Line:
         """
         self.server = server
         self.kept = kept
-        self.tools: tuple[Listed, ...] = ()
+        self.tools: tuple[ListedTool, ...] = ()
         self.trouble: str | None = None
         self._settings = settings
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
         self._lock = asyncio.Lock()
         self._rests_until = 0.0
         self._is_closed = False
         self._is_named = is_named
-        self._is_guest = is_guest
+        self._is_client_server = is_client_server
 
     async def refresh(self, place: ToolWorkspace) -> None:
         """List the tools anew, over a new connection if need be; never raises for the server."""
@@ -117,7 +117,7 @@ class Line:
             try:
                 self.tools, self.trouble = await self._listed(place), None
                 return
-            except (ToolTrouble, HoldfastError) as trouble:
+            except (ToolFailure, HoldfastError) as trouble:
                 self.trouble = trouble.message
             # Whatever it is, a server cannot be the end of a turn.
             except Exception:
@@ -125,14 +125,14 @@ class Line:
                 self.trouble = "it failed for a reason of its own"
             self.tools = ()
             took = asyncio.get_running_loop().time() - began
-            self._rests_until = began + took * (1 + _PATIENCE)
+            self._rests_until = began + took * (1 + _RETRY_FACTOR)
             await self._hang_up()
 
-    async def call(self, wanted: Wanted) -> dict[str, Any]:
+    async def call(self, wanted: McpCall) -> dict[str, Any]:
         """Call a tool that was listed a moment ago."""
         connection = self._connection
         if connection is None or not connection.is_alive:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
         return await connection.call(wanted, self._settings.call_limit)
 
     async def close(self) -> None:
@@ -143,22 +143,22 @@ class Line:
         async with self._lock:
             await self._hang_up()
 
-    async def _listed(self, place: ToolWorkspace) -> tuple[Listed, ...]:
+    async def _listed(self, place: ToolWorkspace) -> tuple[ListedTool, ...]:
         if self._is_closed:
             raise _unavailable("the session has left it")
         # Asked every time: a grant may have become narrower since.
-        grants = None if self._is_guest else place.grants
-        require_agreed(self.server, self._settings, grants, is_named=self._is_named)
+        grants = None if self._is_client_server else place.grants
+        require_consent(self.server, self._settings, grants, is_named=self._is_named)
         if self._connection is not None and self._connection.is_alive:
             try:
                 return await self._connection.listed(self._settings.list_limit)
-            except ToolTrouble:
+            except ToolFailure:
                 # It may have restarted and forgotten us, which only a new handshake mends.
                 pass
         await self._hang_up()
         transport = await self._transport(place)
-        connections = await asyncio.to_thread(importlib.import_module, _HEAVY)
-        self._connection = connections.Connection(transport)
+        connections = await asyncio.to_thread(importlib.import_module, _CONNECTION_MODULE)
+        self._connection = connections.McpConnection(transport)
         await self._connection.ready(self._settings.connect_limit)
         return await self._connection.listed(self._settings.list_limit)
 
@@ -167,45 +167,45 @@ class Line:
         if connection is not None:
             await connection.close()
 
-    async def _transport(self, place: ToolWorkspace) -> "Callable[[Connection], Transport]":
+    async def _transport(self, place: ToolWorkspace) -> "Callable[[McpConnection], Transport]":
         server = self.server
         if isinstance(server, StdioServer):
             return await self._started(server, place)
-        url, local = _endpoint(server, None if self._is_guest else place.grants)
+        url, local = _endpoint(server, None if self._is_client_server else place.grants)
         web, over_events = self._settings.web, isinstance(server, SseServer)
-        headers = await opened(server.headers, self._settings)
+        headers = await resolve_secrets(server.headers, self._settings)
 
-        def reached(connection: "Connection") -> "Transport":
+        def reached(connection: "McpConnection") -> "Transport":
             from holdfast.tools.mcp import connection as mcp_connection
 
-            endpoint = mcp_connection.Endpoint(
+            endpoint = mcp_connection.McpServerEndpoint(
                 url, web, local=local, headers=headers, told=connection.heard
             )
             return (
-                mcp_connection.over_events(endpoint)
+                mcp_connection.open_sse(endpoint)
                 if over_events
-                else mcp_connection.over_http(endpoint)
+                else mcp_connection.open_http(endpoint)
             )
 
         return reached
 
     async def _started(
         self, server: StdioServer, place: ToolWorkspace
-    ) -> "Callable[[Connection], Transport]":
+    ) -> "Callable[[McpConnection], Transport]":
         settings = self._settings
-        order = await in_thread(lambda _: order_for(server, place, settings.processes))
-        own = await opened(server.env, settings)
+        order = await run_in_thread(lambda _: build_order(server, place, settings.processes))
+        own = await resolve_secrets(server.env, settings)
         order = replace(order, environment={**order.environment, **own})
 
-        def started(connection: "Connection") -> "Transport":
+        def started(connection: "McpConnection") -> "Transport":
             from holdfast.tools.mcp import connection as mcp_connection
 
-            return mcp_connection.over_pipes(settings.launcher, order, connection)
+            return mcp_connection.open_stdio(settings.launcher, order, connection)
 
         return started
 
 
-async def opened(
+async def resolve_secrets(
     given: Mapping[str, str | SecretReference], settings: McpSettings
 ) -> dict[str, str]:
     """Return the values with the secrets in place; from here on whoever is started has them."""
@@ -218,7 +218,7 @@ async def opened(
     return found
 
 
-def require_agreed(
+def require_consent(
     server: Server, settings: McpSettings, grants: tuple[Grant, ...] | None, *, is_named: bool
 ) -> None:
     """Refuse a server that nobody has agreed to, or that lies beyond what is granted.
@@ -227,11 +227,11 @@ def require_agreed(
     """
     _require_reach(server, grants)
     is_agreed_to = is_named or grants is None
-    if not is_agreed_to and not _is_welcome(server, settings):
-        raise _unwelcome(server)
+    if not is_agreed_to and not _has_consent(server, settings):
+        raise _consent_error(server)
 
 
-def _is_welcome(server: Server, settings: McpSettings) -> bool:
+def _has_consent(server: Server, settings: McpSettings) -> bool:
     """Tell whether the user has agreed to what an agent declares; hosts are granted apart."""
     if not isinstance(server, StdioServer):
         is_here = server.allow_local_endpoint and read_local_url(server.url) is not None
@@ -240,7 +240,7 @@ def _is_welcome(server: Server, settings: McpSettings) -> bool:
     return is_registered(server, settings.configured) or settings.consent(server)
 
 
-def _unwelcome(server: Server) -> ToolTrouble:
+def _consent_error(server: Server) -> ToolFailure:
     if not isinstance(server, StdioServer):
         return _unavailable(
             "its agent wants an address of this machine, and only your configuration says which of"
@@ -277,5 +277,5 @@ def _endpoint(
     return url, False
 
 
-def _unavailable(why: str) -> ToolTrouble:
-    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+def _unavailable(why: str) -> ToolFailure:
+    return ToolFailure(ResultCode.UNAVAILABLE, why)

@@ -26,14 +26,14 @@ from mcp.types import jsonrpc_message_adapter
 
 from holdfast.domain.text import visible
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.process.cancellation import to_its_end
-from holdfast.process.child import FUSE, Child, NotStarted, Order
+from holdfast.process.cancellation import run_to_end
+from holdfast.process.child import KILL_SECONDS, ChildNotStarted, ChildOrder, SupervisedChild
 from holdfast.process.launcher import Launcher
-from holdfast.process.streams import Kept
-from holdfast.tools.mcp.declarations import Listed, Wanted
-from holdfast.tools.tool import ToolTrouble, Unanswered
-from holdfast.tools.web.connection import OURS, WebSettings
-from holdfast.tools.web.exchange import Answer, Request, ask
+from holdfast.process.streams import OutputBuffer
+from holdfast.tools.mcp.declarations import ListedTool, McpCall
+from holdfast.tools.tool import ToolFailure, UnansweredRequest
+from holdfast.tools.web.connection import RESERVED_HEADERS, WebSettings
+from holdfast.tools.web.exchange import WebRequest, WebResponse, send_request
 from holdfast.tools.web.ssrf import Url, read_url
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ KEY: Final = "holdfast/idempotency_key"
 Transport = AbstractAsyncContextManager[Any]
 
 
-class Connection:
+class McpConnection:
     """A server that is being talked to; `trouble` is why a request of ours did not get through."""
 
-    def __init__(self, transport: Callable[["Connection"], Transport]) -> None:
-        self.trouble: ToolTrouble | None = None
+    def __init__(self, transport: Callable[["McpConnection"], Transport]) -> None:
+        self.trouble: ToolFailure | None = None
         self._client: Client | None = None
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
@@ -61,9 +61,9 @@ class Connection:
         """Tell whether somebody is still there to be asked."""
         return self._client is not None and not self._stop.is_set()
 
-    def heard(self, trouble: ToolTrouble) -> None:
+    def heard(self, trouble: ToolFailure) -> None:
         """Note why a request did not get through; that one may have got through counts more."""
-        if not isinstance(self.trouble, Unanswered):
+        if not isinstance(self.trouble, UnansweredRequest):
             self.trouble = trouble
 
     def ended(self) -> None:
@@ -80,7 +80,7 @@ class Connection:
         if self._client is None:
             raise self._reason(_unavailable("it did not answer as an MCP server does"))
 
-    async def listed(self, within: float) -> tuple[Listed, ...]:
+    async def listed(self, within: float) -> tuple[ListedTool, ...]:
         """Return the tools that the server has at this moment."""
         self.trouble = None
         try:
@@ -91,7 +91,7 @@ class Connection:
         except (MCPError, ValueError):
             raise self._reason(_unavailable("it did not list its tools")) from None
 
-    async def call(self, wanted: Wanted, within: float) -> dict[str, Any]:
+    async def call(self, wanted: McpCall, within: float) -> dict[str, Any]:
         """Return what the server's tool answers; cancelling tells the server.
 
         Raises `Unanswered` where the server may have done it all the same.
@@ -106,18 +106,18 @@ class Connection:
                     types.CallToolRequest(params=params), types.CallToolResult
                 )
         except TimeoutError:
-            raise Unanswered(
+            raise UnansweredRequest(
                 ResultCode.TIMEOUT, f"The server did not answer within {within:g} seconds."
             ) from None
         except MCPError as error:
-            refused = _refused(error)
-            is_open = isinstance(refused, Unanswered)
+            refused = _server_error(error)
+            is_open = isinstance(refused, UnansweredRequest)
             raise (refused if is_open else self._reason(refused)) from None
         except ValueError:
-            raise Unanswered(
+            raise UnansweredRequest(
                 ResultCode.FAILED, "The server's answer is not MCP, or asks something back."
             ) from None
-        return _told(answer)
+        return _answer_form(answer)
 
     async def close(self) -> None:
         """End it, politely as long as that goes; the process behind it is gone afterwards."""
@@ -128,7 +128,7 @@ class Connection:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    def _reason(self, otherwise: ToolTrouble) -> ToolTrouble:
+    def _reason(self, otherwise: ToolFailure) -> ToolFailure:
         return self.trouble or otherwise
 
     @property
@@ -152,7 +152,7 @@ class Connection:
             self._stop.set()
             self._settled.set()
 
-    async def _pages(self) -> AsyncIterator[Listed]:
+    async def _pages(self) -> AsyncIterator[ListedTool]:
         cursor, count = None, 0
         for _ in range(_PAGES_AT_MOST):
             page = await self._session.list_tools(
@@ -162,18 +162,18 @@ class Connection:
                 count += 1
                 if count > _TOOLS_AT_MOST:
                     return
-                yield _listed(tool)
+                yield _listed_tool(tool)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
 
-def _listed(tool: types.Tool) -> Listed:
+def _listed_tool(tool: types.Tool) -> ListedTool:
     hints = tool.annotations or types.ToolAnnotations()
     hint = Effect.IDEMPOTENT if hints.idempotent_hint else Effect.UNSAFE
     kept = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
     definition = msgspec.json.encode(tool.model_dump(mode="json", include=kept), order="sorted")
-    return Listed(
+    return ListedTool(
         name=tool.name,
         description=tool.description or "",
         schema=tool.input_schema,
@@ -183,7 +183,7 @@ def _listed(tool: types.Tool) -> Listed:
     )
 
 
-def _told(answer: types.CallToolResult) -> dict[str, Any]:
+def _answer_form(answer: types.CallToolResult) -> dict[str, Any]:
     """Return the text and the structured part of an answer; of anything else, that it was there."""
     texts, omitted = [], []
     for block in answer.content:
@@ -201,39 +201,39 @@ def _told(answer: types.CallToolResult) -> dict[str, Any]:
     text = "\n".join(texts).replace("\x00", "\ufffd")
     if answer.is_error:
         words = text[:_WORDS_LONGEST] or "it does not say why"
-        raise ToolTrouble(ResultCode.FAILED, f"The server reports an error: {words}")
+        raise ToolFailure(ResultCode.FAILED, f"The server reports an error: {words}")
     told: dict[str, Any] = {"text": text}
     if answer.structured_content is not None:
         told["structured"] = answer.structured_content
     return {**told, "omitted": omitted} if omitted else told
 
 
-def _refused(error: MCPError) -> ToolTrouble:
+def _server_error(error: MCPError) -> ToolFailure:
     if error.code == types.CONNECTION_CLOSED:
-        return Unanswered(ResultCode.UNAVAILABLE, "The server went away during the call.")
+        return UnansweredRequest(ResultCode.UNAVAILABLE, "The server went away during the call.")
     words = str(error)[:_WORDS_LONGEST]
     if error.code == types.REQUEST_TIMEOUT:
-        return Unanswered(ResultCode.TIMEOUT, f"The server gave up: {words}")
+        return UnansweredRequest(ResultCode.TIMEOUT, f"The server gave up: {words}")
     is_misfit = error.code == types.INVALID_PARAMS
     code = ResultCode.INVALID_ARGUMENTS if is_misfit else ResultCode.FAILED
-    return ToolTrouble(code, f"The server refuses the call: {words}")
+    return ToolFailure(code, f"The server refuses the call: {words}")
 
 
-def _unavailable(why: str) -> ToolTrouble:
-    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+def _unavailable(why: str) -> ToolFailure:
+    return ToolFailure(ResultCode.UNAVAILABLE, why)
 
 
 LINE_LARGEST: Final = 8 << 20
 # Of what a server complains about so much is kept: its first words and its last.
-COMPLAINTS_MOST: Final = 16 << 10
-_LAST_WORDS: Final = 0.5
+STDERR_MOST: Final = 16 << 10
+_DRAIN_SECONDS: Final = 0.5
 _STAYS: Final = 1.0
 
 
-class Listener(Protocol):
+class ServerListener(Protocol):
     """Who wants to know what becomes of a server."""
 
-    def heard(self, trouble: ToolTrouble) -> None:
+    def heard(self, trouble: ToolFailure) -> None:
         """Be told why it could not be started."""
 
     def ended(self) -> None:
@@ -241,8 +241,8 @@ class Listener(Protocol):
 
 
 @asynccontextmanager
-async def over_pipes(
-    launcher: Launcher, order: Order, listener: Listener
+async def open_stdio(
+    launcher: Launcher, order: ChildOrder, listener: ServerListener
 ) -> AsyncIterator[MessageStream]:
     """Start the process and yield both directions.
 
@@ -259,32 +259,32 @@ async def over_pipes(
             for task in (reading, writing, watching):
                 task.cancel()
     finally:
-        await to_its_end(process.end(listener), stop=process.child.stop)
+        await run_to_end(process.end(listener), stop=process.child.stop)
 
 
 class _Process:
     """A server from its start to its end, and what it complained about meanwhile."""
 
-    def __init__(self, child: Child, order: Order) -> None:
+    def __init__(self, child: SupervisedChild, order: ChildOrder) -> None:
         self.child = child
         self.streams = cast(StreamWriter, child.stdin), cast(StreamReader, child.stdout)
         self.gone = asyncio.ensure_future(child.ended())
         self._name = visible(order.argv[0])
-        self._complaints = Kept(COMPLAINTS_MOST)
+        self._complaints = OutputBuffer(STDERR_MOST)
         stderr = cast(StreamReader, child.stderr)
         # Read to its end all the time, because who complains into a full pipe hangs.
         self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
 
-    async def end(self, listener: Listener) -> None:
+    async def end(self, listener: ServerListener) -> None:
         """Close its input, ask it to go, then leave it no choice."""
         self.streams[0].close()
         await asyncio.wait([self.gone], timeout=_STAYS)
         if not self.gone.done():
             self.child.stop()
-            await asyncio.wait([self.gone], timeout=FUSE)
+            await asyncio.wait([self.gone], timeout=KILL_SECONDS)
         await self.child.close()
         await asyncio.wait([self.gone])
-        if isinstance(refused := self.gone.exception(), NotStarted):
+        if isinstance(refused := self.gone.exception(), ChildNotStarted):
             listener.heard(_not_started(refused))
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
@@ -292,14 +292,14 @@ class _Process:
             log.info("an MCP server (%s) complained: %s", self._name, visible(complaints))
 
 
-async def _watch(process: _Process, reading: asyncio.Task[None], listener: Listener) -> None:
+async def _watch(process: _Process, reading: asyncio.Task[None], listener: ServerListener) -> None:
     await asyncio.wait([process.gone])
     # Its last words may still be on their way.
-    await asyncio.wait([reading], timeout=_LAST_WORDS)
+    await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
     listener.ended()
 
 
-async def _read(stdout: StreamReader, theirs: MessageStream, listener: Listener) -> None:
+async def _read(stdout: StreamReader, theirs: MessageStream, listener: ServerListener) -> None:
     to_us = theirs[1]
     try:
         async with to_us:
@@ -329,20 +329,20 @@ async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
             await stdin.drain()
 
 
-def _not_started(refused: NotStarted) -> ToolTrouble:
+def _not_started(refused: ChildNotStarted) -> ToolFailure:
     if refused.stage.endswith("-changed"):
         why = "its program or its folder was replaced while it was started"
     elif refused.stage == "start":
         why = f"its command cannot be run: {refused.reason}"
     else:
         why = f"it could not be confined here: {refused}"
-    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+    return ToolFailure(ResultCode.UNAVAILABLE, why)
 
 
 MESSAGE_LARGEST: Final = 8 << 20
 
 
-class Endpoint:
+class McpServerEndpoint:
     """Where a server listens; `told` hears why a request could not be made.
 
     `headers` are the user's own for this server, and go with every request.
@@ -355,7 +355,7 @@ class Endpoint:
         *,
         local: bool,
         headers: Mapping[str, str],
-        told: Callable[[ToolTrouble], None],
+        told: Callable[[ToolFailure], None],
     ) -> None:
         self.url = url
         self.web = web
@@ -365,7 +365,7 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def over_http(endpoint: Endpoint) -> AsyncIterator[Any]:
+async def open_http(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
     """Yield both directions of a server over streamable HTTP."""
     async with (
         _client(endpoint) as client,
@@ -377,7 +377,7 @@ async def over_http(endpoint: Endpoint) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def over_events(endpoint: Endpoint) -> AsyncIterator[Any]:
+async def open_sse(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
     """Yield both directions of a server over server-sent events."""
 
     def made(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
@@ -387,47 +387,49 @@ async def over_events(endpoint: Endpoint) -> AsyncIterator[Any]:
         yield streams
 
 
-def _client(endpoint: Endpoint) -> httpx2.AsyncClient:
+def _client(endpoint: McpServerEndpoint) -> httpx2.AsyncClient:
     # No redirects even within the server, no proxies, and cookies never reach it.
     return httpx2.AsyncClient(transport=_Pinned(endpoint), trust_env=False, max_redirects=0)
 
 
 class _Pinned(httpx2.AsyncBaseTransport):
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: McpServerEndpoint) -> None:
         self._endpoint = endpoint
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             answer = await self._asked(request)
-        except ToolTrouble as trouble:
+        except ToolFailure as trouble:
             self._endpoint.told(trouble)
             # An answer and no error, because that would end every other call to the server too.
             return httpx2.Response(503)
         body = _Body(answer, self._endpoint.told)
         return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
 
-    async def _asked(self, request: httpx2.Request) -> Answer:
+    async def _asked(self, request: httpx2.Request) -> WebResponse:
         endpoint = self._endpoint
         url = read_url(str(request.url), schemes=(endpoint.url.scheme,))
         if url.origin != endpoint.url.origin:
-            raise ToolTrouble(ResultCode.DOMAIN_NOT_ALLOWED, "The server names another host.")
+            raise ToolFailure(ResultCode.DOMAIN_NOT_ALLOWED, "The server names another host.")
         theirs = {name.lower(): value for name, value in request.headers.items()}
         headers = (theirs | endpoint.headers).items()
-        sent = tuple(each for each in headers if not OURS.fullmatch(each[0]))
+        sent = tuple(each for each in headers if not RESERVED_HEADERS.fullmatch(each[0]))
         content = await request.aread()
-        answer = await ask(
-            Request(url=url, method=request.method, headers=sent, body=content),
+        answer = await send_request(
+            WebRequest(url=url, method=request.method, headers=sent, body=content),
             endpoint.web,
             local=endpoint.local,
         )
         if answer.header("content-encoding") not in ("", "identity"):
             answer.close()
-            raise Unanswered(ResultCode.FAILED, "The server packs what was not to be packed.")
+            raise UnansweredRequest(
+                ResultCode.FAILED, "The server packs what was not to be packed."
+            )
         return answer
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: Answer, told: Callable[[ToolTrouble], None]) -> None:
+    def __init__(self, answer: WebResponse, told: Callable[[ToolFailure], None]) -> None:
         self._answer = answer
         self._told = told
         # A stream of events has no end by itself; each event is bounded where it is put together.
@@ -440,12 +442,12 @@ class _Body(httpx2.AsyncByteStream):
             async for chunk in self._answer.chunks():
                 taken += len(chunk)
                 if self._largest is not None and taken > self._largest:
-                    raise ToolTrouble(
+                    raise ToolFailure(
                         ResultCode.TOO_LARGE,
                         f"The server answers with more than {self._largest} bytes.",
                     )
                 yield chunk
-        except ToolTrouble as trouble:
+        except ToolFailure as trouble:
             # What was cut off is no message, and is told as such to the one call that waits.
             self._told(trouble)
 

@@ -12,12 +12,12 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import visible
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports import ToolWorkspace
-from holdfast.process.child import Order
+from holdfast.process.child import ChildOrder
 from holdfast.process.environment import is_below
-from holdfast.process.executables import Program, find_program
+from holdfast.process.executables import Executable, find_executable
 from holdfast.process.sandbox import Bounds, Confinement
-from holdfast.tools.process_context import ProcessSettings, Surroundings, surroundings_of
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.tool import ToolFailure
 
 _QUOTED: Final = re.compile(r"`(?:\$\.)?([^`]*)`")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -75,7 +75,7 @@ class StdioServer(
         return " ".join((self.command, *self.args))
 
 
-class _Reached(
+class _RemoteServer(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="transport"
 ):
     id: Name
@@ -96,19 +96,19 @@ class _Reached(
         return self.url
 
 
-class HttpServer(_Reached, frozen=True, kw_only=True, tag="http"):
+class HttpServer(_RemoteServer, frozen=True, kw_only=True, tag="http"):
     """A server over streamable HTTP."""
 
 
-class SseServer(_Reached, frozen=True, kw_only=True, tag="sse"):
+class SseServer(_RemoteServer, frozen=True, kw_only=True, tag="sse"):
     """A server over server-sent events, as older ones speak."""
 
 
-class WebsocketServer(_Reached, frozen=True, kw_only=True, tag="websocket"):
+class WebsocketServer(_RemoteServer, frozen=True, kw_only=True, tag="websocket"):
     """A server over a websocket; it can be declared, and the protocol's package speaks none."""
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedTool(Struct, frozen=True, kw_only=True):
     """A tool as its server describes it now; `definition` changes with any of it.
 
     `hint` is what the server says about a second call, for those who trust it.
@@ -122,7 +122,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     hint: Effect
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class McpCall(Struct, frozen=True, kw_only=True):
     """A call of a listed tool; the same key means the same call, made again."""
 
     name: str
@@ -131,7 +131,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 Server = StdioServer | HttpServer | SseServer | WebsocketServer
-_USERS_ALONE: Final = (
+_USER_ONLY: Final = (
     *("trusted", "env_names", "readable", "writable", "network", "confined", "cwd", "headers"),
 )
 
@@ -144,7 +144,7 @@ def read_server(
     An entry by reference can only narrow what the user configured.
     """
     if "ref" not in entry:
-        for field in _USERS_ALONE:
+        for field in _USER_ONLY:
             _require(field not in entry, field)
         return _read(entry)
     known = (configured or {}).get(str(entry["ref"]))
@@ -162,7 +162,7 @@ def read_server(
     return msgspec.structs.replace(server, tools_allowlist=narrowed)
 
 
-def read_guest(entry: Mapping[str, Any]) -> Server:
+def read_client_server(entry: Mapping[str, Any]) -> Server:
     """Return the server that a person has named: with the network, and else as far as its session.
 
     An address of this machine is meant, too, if that is what was named.
@@ -176,10 +176,10 @@ def read_guest(entry: Mapping[str, Any]) -> Server:
 def is_registered(server: Server, configured: Mapping[str, Mapping[str, Any]]) -> bool:
     """Tell whether the user has configured what this server would start, or whom it would reach."""
     known = (_read({"id": name, **entry}) for name, entry in configured.items())
-    return any(_meant(each) == _meant(server) for each in known)
+    return any(_consent_key(each) == _consent_key(server) for each in known)
 
 
-def _meant(server: Server) -> tuple[Any, ...]:
+def _consent_key(server: Server) -> tuple[Any, ...]:
     """Return what somebody agrees to: a program with all it is told, or an address."""
     if isinstance(server, StdioServer):
         return server.command, server.args, server.env
@@ -219,64 +219,64 @@ def _invalid(field: str) -> Invalid:
 # A folder that nobody who works in a session decides about: `python -m NAME`, and every name in
 # the arguments that is no path of its own, would be looked for in the folder of somebody else's
 # repository, and be run with the secrets of the server.
-NOWHERE: Final = "/"
+ROOT_FOLDER: Final = "/"
 
 
-def order_for(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> Order:
+def build_order(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> ChildOrder:
     """Return how to start a server at a place, but for its own variables; looks at the files."""
-    around = surroundings_of(place, settings)
-    folder = around.folder if server.cwd == "workspace" else NOWHERE
-    program = find_program(server.command, path=around.path, folder=folder)
+    context = process_context_of(place, settings)
+    folder = context.folder if server.cwd == "workspace" else ROOT_FOLDER
+    program = find_executable(server.command, path=context.path, folder=folder)
     if program is None:
         raise _missing(server, folder)
-    home = _home(server, around)
-    return Order(
+    home = _home(server, context)
+    return ChildOrder(
         argv=(server.command, *server.args),
         program=program.path,
         program_identity=program.identity,
         folder=folder,
-        folder_identity=around.folder_identity if folder == around.folder else (),
-        environment={**around.environment, **home, **dict(_own(server, around, settings))},
-        confinement=_confinement(server, around, program, tuple(set(home.values()))),
+        folder_identity=context.folder_identity if folder == context.folder else (),
+        environment={**context.environment, **home, **dict(_own(server, context, settings))},
+        confinement=_confinement(server, context, program, tuple(set(home.values()))),
     )
 
 
-def _home(server: StdioServer, around: Surroundings) -> dict[str, str]:
+def _home(server: StdioServer, context: ProcessContext) -> dict[str, str]:
     """Return where a server of a jailed session is at home, made if it is missing.
 
     Out of reach for the session's commands, which could leave there what the server would run.
     """
-    if not around.is_jailed or not server.confined:
+    if not context.is_jailed or not server.confined:
         return {}
     # Behind a word, because a server may be called `..`.
-    home = os.path.join(f"{around.scratch}.servers", f"of-{server.id}")
+    home = os.path.join(f"{context.scratch}.servers", f"of-{server.id}")
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise ToolTrouble(ResultCode.UNAVAILABLE, "its folder cannot be made") from error
+        raise ToolFailure(ResultCode.UNAVAILABLE, "its folder cannot be made") from error
     return {"HOME": home, "TMPDIR": home}
 
 
 def _own(
-    server: StdioServer, around: Surroundings, settings: ProcessSettings
+    server: StdioServer, context: ProcessContext, settings: ProcessSettings
 ) -> Iterator[tuple[str, str]]:
-    if not server.confined and around.user_home is not None:
-        yield "HOME", around.user_home
+    if not server.confined and context.user_home is not None:
+        yield "HOME", context.user_home
     for name in server.env_names:
         if name in settings.environment:
             yield name, settings.environment[name]
 
 
 def _confinement(
-    server: StdioServer, around: Surroundings, program: Program, home: tuple[str, ...]
+    server: StdioServer, context: ProcessContext, program: Executable, home: tuple[str, ...]
 ) -> Confinement:
-    reach = around.confinement(program)
+    reach = context.confinement(program)
     # Whoever names a file in a command means it to be read.
     named = [word for word in server.args if os.path.isabs(word) and os.path.exists(word)]
     return Confinement(
         is_jailed=reach.is_jailed and server.confined,
-        readable=(*reach.readable, *_added((*named, *server.readable), around)),
-        writable=(*reach.writable, *home, *_added(server.writable, around)),
+        readable=(*reach.readable, *_extra_paths((*named, *server.readable), context)),
+        writable=(*reach.writable, *home, *_extra_paths(server.writable, context)),
         hidden=reach.hidden,
         has_network=reach.has_network or server.network or not server.confined,
         guard=reach.guard if server.confined else None,
@@ -285,14 +285,14 @@ def _confinement(
     )
 
 
-def _added(paths: Iterable[str], around: Surroundings) -> Iterator[str]:
+def _extra_paths(paths: Iterable[str], context: ProcessContext) -> Iterator[str]:
     """Yield the real paths that a server gets for itself; none of them leads to what is ours."""
     for path in map(os.path.realpath, paths):
-        if not any(is_below(path, folder) for folder in around.hidden):
+        if not any(is_below(path, folder) for folder in context.hidden):
             yield path
 
 
-def _missing(server: StdioServer, folder: str) -> ToolTrouble:
+def _missing(server: StdioServer, folder: str) -> ToolFailure:
     is_there = "/" in server.command and os.path.exists(os.path.join(folder, server.command))
     why = "its command cannot be run" if is_there else "its command is not there"
-    return ToolTrouble(ResultCode.UNAVAILABLE, why)
+    return ToolFailure(ResultCode.UNAVAILABLE, why)

@@ -19,21 +19,21 @@ from holdfast.domain.secrets import Secret
 from holdfast.domain.text import quote, visible, visible_json
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
 from holdfast.ports import ClientMcpServer, ClientMcpServers, LlmTool, RequestedCall, ToolWorkspace
-from holdfast.process.cancellation import in_thread
-from holdfast.process.executables import find_program
-from holdfast.tools.mcp.client import Line, McpSettings, opened, require_agreed
+from holdfast.process.cancellation import run_in_thread
+from holdfast.process.executables import find_executable
+from holdfast.tools.mcp.client import McpClient, McpSettings, require_consent, resolve_secrets
 from holdfast.tools.mcp.declarations import (
-    NOWHERE,
-    Listed,
+    ROOT_FOLDER,
+    ListedTool,
+    McpCall,
     Server,
     SseServer,
     StdioServer,
-    Wanted,
-    read_guest,
+    read_client_server,
     read_server,
 )
-from holdfast.tools.process_context import surroundings_of
-from holdfast.tools.tool import Aim, Tool, ToolTrouble
+from holdfast.tools.process_context import process_context_of
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 from holdfast.tools.web.ssrf import read_url
 
 _ID_LONGEST: Final = 64
@@ -53,12 +53,12 @@ class RemoteTool(Tool[Any]):
         return dict(self.schema)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundTool(Struct, frozen=True, kw_only=True):
     """A tool of a server, under the id that it has here."""
 
     id: str
     server: Server
-    listed: Listed
+    listed: ListedTool
 
     @property
     def effect(self) -> Effect:
@@ -72,10 +72,10 @@ class Found(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(whose).hexdigest()
 
 
-class Survey(Struct, frozen=True, kw_only=True):
+class ToolSurvey(Struct, frozen=True, kw_only=True):
     """What the servers of a session have to offer, and what has to be said about it."""
 
-    found: Mapping[str, Found]
+    found: Mapping[str, FoundTool]
     troubles: tuple[str, ...]
 
 
@@ -84,7 +84,7 @@ class McpTools:
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
-        self._lines: dict[str, dict[str, Line]] = {}
+        self._lines: dict[str, dict[str, McpClient]] = {}
         self._wrong: dict[str, tuple[str, ...]] = {}
 
     def effect(self, name: str) -> Effect:
@@ -109,7 +109,7 @@ class McpTools:
     def grants(self, place: ToolWorkspace, name: str) -> bool:
         """Tell whether a declared server grants the tool: all it had when it was first asked."""
         return any(
-            _has(line.kept, name)
+            _has_tool(line.kept, name)
             for server, line in self._lines.get(place.session, {}).items()
             if name.startswith(remote_id(server))
         )
@@ -146,14 +146,14 @@ class McpTools:
             await self.leave(session)
 
     def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
-        async def plan(place: ToolWorkspace, arguments: dict[str, Any]) -> Aim:
+        async def plan(place: ToolWorkspace, arguments: dict[str, Any]) -> CallPlan:
             return await self._planned(place, name, arguments)
 
         async def act(
             place: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
         ) -> dict[str, Any]:
             found = self._present(place, name)
-            wanted = Wanted(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
+            wanted = McpCall(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
             return await self._lines[place.session][found.server.id].call(wanted)
 
         return RemoteTool(
@@ -166,7 +166,9 @@ class McpTools:
             act=act,
         )
 
-    async def _planned(self, place: ToolWorkspace, name: str, arguments: dict[str, Any]) -> Aim:
+    async def _planned(
+        self, place: ToolWorkspace, name: str, arguments: dict[str, Any]
+    ) -> CallPlan:
         await self._refreshed(place, only=name)
         found = self._present(place, name)
         _require_fit(found.listed.schema, arguments)
@@ -176,7 +178,7 @@ class McpTools:
         lines += ["which describes it as", quote(listed.description)] if listed.description else []
         lines += ["with the arguments", visible_json(arguments)]
         is_command = isinstance(server, StdioServer)
-        return Aim(
+        return CallPlan(
             tool_class=ToolClass.EGRESS,
             targets=(found.target,),
             question="\n".join(lines),
@@ -185,15 +187,15 @@ class McpTools:
             memory=f"mcp:{name}:{found.target[:16]}",
         )
 
-    def _present(self, place: ToolWorkspace, name: str) -> Found:
+    def _present(self, place: ToolWorkspace, name: str) -> FoundTool:
         survey = self._survey(place.session)
         found = survey.found.get(name)
         if found is None:
             why = " ".join(survey.troubles)
-            raise ToolTrouble(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
         return found
 
-    async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> Survey:
+    async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
         lines = self._lines_of(place)
         known = self._survey(place.session).found.get(only) if only else None
         asked = [lines[known.server.id]] if known else list(lines.values())
@@ -208,24 +210,24 @@ class McpTools:
                 line.kept = frozenset(ids) or None
         return survey
 
-    def _lines_of(self, place: ToolWorkspace) -> dict[str, Line]:
+    def _lines_of(self, place: ToolWorkspace) -> dict[str, McpClient]:
         if place.session not in self._lines:
-            lines: dict[str, Line] = {}
+            lines: dict[str, McpClient] = {}
             wrong = []
-            for entry, is_guest in declared(place):
+            for entry, is_client_server in declared_servers(place):
                 try:
-                    server = read_entry(entry, self._settings, is_guest=is_guest)
+                    server = read_entry(entry, self._settings, is_client_server=is_client_server)
                 except Invalid as error:
                     wrong.append(error.message)
                     continue
                 if server.id in lines:
                     wrong.append(f"The MCP server {server.id} is declared twice.")
                 named = (name for name in place.tools if name.startswith(remote_id(server.id)))
-                line = Line(
+                line = McpClient(
                     server,
                     self._settings,
                     is_named="ref" in entry,
-                    is_guest=is_guest,
+                    is_client_server=is_client_server,
                     kept=frozenset(named) or None,
                 )
                 lines.setdefault(server.id, line)
@@ -233,53 +235,57 @@ class McpTools:
             self._wrong[place.session] = tuple(wrong)
         return self._lines[place.session]
 
-    def _survey(self, session: str) -> Survey:
+    def _survey(self, session: str) -> ToolSurvey:
         lines = self._lines.get(session, {}).values()
-        by_id: dict[str, list[Found]] = defaultdict(list)
+        by_id: dict[str, list[FoundTool]] = defaultdict(list)
         troubles = list(self._wrong.get(session, ()))
         for line in lines:
-            troubles += _said(line)
+            troubles += _server_notices(line)
             for each in _allowed(line):
                 by_id[each.id].append(each)
         twice = [id for id, found in by_id.items() if len(found) > 1]
         if twice:
-            troubles.append(f"Left out, because several tools would share the id: {_named(twice)}.")
+            troubles.append(f"Left out, because several tools would share the id: {_names(twice)}.")
         single = {id: found[0] for id, found in by_id.items() if len(found) == 1}
         kept = {line.server.id: line.kept for line in lines}
-        found = {id: each for id, each in single.items() if _has(kept[each.server.id], id)}
-        return Survey(found=found, troubles=tuple(troubles))
+        found = {id: each for id, each in single.items() if _has_tool(kept[each.server.id], id)}
+        return ToolSurvey(found=found, troubles=tuple(troubles))
 
 
-def declared(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+def declared_servers(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield what the agent declares, then what the person brought along, and which it is."""
     yield from ((entry, False) for entry in place.servers)
     yield from ((entry, True) for entry in place.guests)
 
 
-def read_entry(entry: Mapping[str, Any], settings: McpSettings, *, is_guest: bool) -> Server:
+def read_entry(
+    entry: Mapping[str, Any], settings: McpSettings, *, is_client_server: bool
+) -> Server:
     """Return the server that an entry declares."""
-    return read_guest(entry) if is_guest else read_server(entry, settings.configured)
+    return (
+        read_client_server(entry) if is_client_server else read_server(entry, settings.configured)
+    )
 
 
-def _has(kept: frozenset[str] | None, id: str) -> bool:
+def _has_tool(kept: frozenset[str] | None, id: str) -> bool:
     """Tell whether a session has a tool of a server; all of them before any were found."""
     return kept is None or id in kept
 
 
-def _allowed(line: Line) -> Iterator[Found]:
+def _allowed(line: McpClient) -> Iterator[FoundTool]:
     allowlist = line.server.tools_allowlist
     for listed in line.tools:
         id = remote_id(line.server.id, listed.name)
         is_allowed = allowlist is None or listed.name in allowlist
         if is_allowed and not _is_unfit(id, listed):
-            yield Found(id=id, server=line.server, listed=listed)
+            yield FoundTool(id=id, server=line.server, listed=listed)
 
 
-def _is_unfit(id: str, listed: Listed) -> bool:
+def _is_unfit(id: str, listed: ListedTool) -> bool:
     return len(id) > _ID_LONGEST or listed.size > _DEFINITION_LARGEST
 
 
-def _said(line: Line) -> Iterator[str]:
+def _server_notices(line: McpClient) -> Iterator[str]:
     """Yield what has to be said about a server."""
     server, names = line.server, [each.name for each in line.tools]
     if line.trouble is not None:
@@ -287,16 +293,16 @@ def _said(line: Line) -> Iterator[str]:
         return
     allowlist = server.tools_allowlist
     if outside := [name for name in names if allowlist is not None and name not in allowlist]:
-        yield f"Left out of {server.id}, being outside of tools_allowlist: {_named(outside)}."
+        yield f"Left out of {server.id}, being outside of tools_allowlist: {_names(outside)}."
     if missing := [name for name in allowlist or () if name not in names]:
-        yield f"Named in tools_allowlist and not to be had from {server.id}: {_named(missing)}."
+        yield f"Named in tools_allowlist and not to be had from {server.id}: {_names(missing)}."
     if unfit := [
         each.name for each in line.tools if _is_unfit(remote_id(server.id, each.name), each)
     ]:
-        yield f"Left out of {server.id}, because name or description is too long: {_named(unfit)}."
+        yield f"Left out of {server.id}, because name or description is too long: {_names(unfit)}."
 
 
-def _named(names: Iterable[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     shown = [visible(name)[:_ID_LONGEST] for name in names]
     more = len(shown) - _NAMED_AT_MOST
     return ", ".join(shown[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
@@ -314,17 +320,17 @@ def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Non
     is_closed = schema.get("additionalProperties") is False
     extra = set(arguments) - set(known) if is_closed and isinstance(known, dict) else set()
     if missing or extra:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
-            f"The arguments do not fit: {_named([*missing, *sorted(extra)])} missing or unknown.",
+            f"The arguments do not fit: {_names([*missing, *sorted(extra)])} missing or unknown.",
         )
 
 
 # The agent starts it in the repository, where what somebody else left would be found and run.
-_ELSEWHERE: Final = ("/bin/sh", "-c", f'cd {NOWHERE} && exec "$0" "$@"')
+_START_AT_ROOT: Final = ("/bin/sh", "-c", f'cd {ROOT_FOLDER} && exec "$0" "$@"')
 
 
-class HandedServers:
+class PassthroughServers:
     """Implements the `Companions` port."""
 
     def __init__(self, settings: McpSettings) -> None:
@@ -334,52 +340,52 @@ class HandedServers:
         """Return the servers of a place that an agent may have, and why it has no others."""
         found: dict[str, ClientMcpServer] = {}
         troubles = []
-        for entry, is_guest in declared(place):
+        for entry, is_client_server in declared_servers(place):
             try:
-                server = read_entry(entry, self._settings, is_guest=is_guest)
+                server = read_entry(entry, self._settings, is_client_server=is_client_server)
             except Invalid as error:
                 troubles.append(error.message)
                 continue
             if server.id in found:
                 troubles.append(f"The MCP server {server.id} is declared twice.")
                 continue
-            grants = None if is_guest else place.grants
+            grants = None if is_client_server else place.grants
             try:
-                require_agreed(server, self._settings, grants, is_named="ref" in entry)
+                require_consent(server, self._settings, grants, is_named="ref" in entry)
                 _require_whole(server, place)
                 found[server.id] = await self._handed(server, place)
-            except (ToolTrouble, HoldfastError) as trouble:
+            except (ToolFailure, HoldfastError) as trouble:
                 why = trouble.message.rstrip(".")
                 troubles.append(f"The agent does not get the MCP server {server.id}: {why}.")
         return ClientMcpServers(companions=tuple(found.values()), troubles=tuple(troubles))
 
     async def _handed(self, server: Server, place: ToolWorkspace) -> ClientMcpServer:
         if isinstance(server, StdioServer):
-            argv = await in_thread(lambda _: self._argv(server, place))
-            own = await opened(server.env, self._settings)
+            argv = await run_in_thread(lambda _: self._argv(server, place))
+            own = await resolve_secrets(server.env, self._settings)
             return ClientMcpServer(
                 name=server.id,
                 transport="stdio",
                 command=argv[0],
                 args=argv[1:],
-                values=_hidden({**dict(self._passed_on(server)), **own}),
+                values=_hide_secrets({**dict(self._passed_on(server)), **own}),
             )
         return ClientMcpServer(
             name=server.id,
             transport="sse" if isinstance(server, SseServer) else "http",
             url=server.url,
-            values=_hidden(await opened(server.headers, self._settings)),
+            values=_hide_secrets(await resolve_secrets(server.headers, self._settings)),
         )
 
     def _argv(self, server: StdioServer, place: ToolWorkspace) -> tuple[str, ...]:
         """Return what is run: the file itself, because the agent may look for names elsewhere."""
-        around = surroundings_of(place, self._settings.processes)
+        context = process_context_of(place, self._settings.processes)
         is_at_home = server.cwd == "workspace"
-        folder = around.folder if is_at_home else NOWHERE
-        program = find_program(server.command, path=around.path, folder=folder)
+        folder = context.folder if is_at_home else ROOT_FOLDER
+        program = find_executable(server.command, path=context.path, folder=folder)
         if program is None:
-            raise ToolTrouble(ResultCode.UNAVAILABLE, "its command is not there")
-        return (*(() if is_at_home else _ELSEWHERE), program.path, *server.args)
+            raise ToolFailure(ResultCode.UNAVAILABLE, "its command is not there")
+        return (*(() if is_at_home else _START_AT_ROOT), program.path, *server.args)
 
     def _passed_on(self, server: StdioServer) -> Iterator[tuple[str, str]]:
         ours = self._settings.processes.environment
@@ -391,8 +397,8 @@ def _require_whole(server: Server, place: ToolWorkspace) -> None:
     begins = remote_id(server.id)
     if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):
         why = "only some of its tools are allowed, and a program that has it has all of them"
-        raise ToolTrouble(ResultCode.UNAVAILABLE, why)
+        raise ToolFailure(ResultCode.UNAVAILABLE, why)
 
 
-def _hidden(values: dict[str, str]) -> dict[str, Secret]:
+def _hide_secrets(values: dict[str, str]) -> dict[str, Secret]:
     return {name: Secret(value) for name, value in values.items()}

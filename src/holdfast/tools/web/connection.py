@@ -16,20 +16,20 @@ from typing import Final
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import ResultCode
-from holdfast.tools.tool import ToolTrouble, Unanswered
-from holdfast.tools.web.ssrf import Url, blocked_because, is_loopback
+from holdfast.tools.tool import ToolFailure, UnansweredRequest
+from holdfast.tools.web.ssrf import Url, blocked_reason, is_loopback
 
 # Headers that frame a message or speak for somebody on the way: nobody but us says those.
-OURS: Final = re.compile(
+RESERVED_HEADERS: Final = re.compile(
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect"
     r"|accept-encoding|proxy-.*|forwarded|x-forwarded-.*"
 )
 _TRIED_AT_MOST: Final = 4
 
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-Judge = Callable[[str], str | None]
-Credential = Callable[[], Awaitable[Secret]]
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+AddressCheck = Callable[[str], str | None]
+CredentialSource = Callable[[], Awaitable[Secret]]
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
@@ -54,14 +54,14 @@ class WebSettings:
     blocked, or nothing. Seconds are for a whole request, resolving included.
     """
 
-    resolve: Resolve = resolve_by_system
-    judge: Judge = blocked_because
+    resolve: Resolver = resolve_by_system
+    judge: AddressCheck = blocked_reason
     tls: Callable[[], ssl.SSLContext] = secure_context
-    credentials: Mapping[str, Credential] = field(default_factory=dict)
+    credentials: Mapping[str, CredentialSource] = field(default_factory=dict)
     time_limit: float = 30.0
 
 
-async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "Wire":
+async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "WebConnection":
     """Return a connection to the host, checked and with its certificate verified.
 
     `local` turns the rule around: then every address has to be this machine itself.
@@ -72,12 +72,14 @@ async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "W
     for address in addresses:
         try:
             async with asyncio.timeout(settings.time_limit / len(addresses)):
-                return await _opened(url, address, tls)
+                return await _open(url, address, tls)
         except ssl.SSLError as error:
-            raise _failed(f"{url.host} shows no certificate that can be trusted") from error
+            raise _connection_failure(
+                f"{url.host} shows no certificate that can be trusted"
+            ) from error
         except (OSError, TimeoutError):
             continue
-    raise _failed(f"{url.host} cannot be reached")
+    raise _connection_failure(f"{url.host} cannot be reached")
 
 
 async def credential_for(url: Url, settings: WebSettings) -> str | None:
@@ -88,14 +90,14 @@ async def credential_for(url: Url, settings: WebSettings) -> str | None:
     try:
         value = (await look_up()).reveal()
     except HoldfastError:
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.UNAVAILABLE, f"The credential for {url.host} cannot be had now."
         ) from None
     # One word is a token; what is more names its own scheme.
     return value if " " in value else f"Bearer {value}"
 
 
-class Wire:
+class WebConnection:
     """An open connection; whoever was given it closes it."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -107,7 +109,7 @@ class Wire:
         try:
             return await self._reader.read(1 << 16)
         except OSError as error:
-            raise Unanswered(ResultCode.FAILED, "The connection broke off.") from error
+            raise UnansweredRequest(ResultCode.FAILED, "The connection broke off.") from error
 
     async def write(self, content: bytes) -> None:
         """Send all of it; a side that hears no more may still have answered."""
@@ -128,24 +130,24 @@ async def _checked(url: Url, settings: WebSettings, *, local: bool) -> Sequence[
         # An address is only ever its own answer.
         found = [url.host] if is_loopback(url.host) else await settings.resolve(url.host, url.port)
     except (OSError, UnicodeError) as error:
-        raise _failed(f"{url.host} cannot be resolved") from error
+        raise _connection_failure(f"{url.host} cannot be resolved") from error
     for address in found:
-        why = settings.judge(address) if not local else _not_here(address)
+        why = settings.judge(address) if not local else _not_loopback_reason(address)
         if why is not None:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.ADDRESS_BLOCKED,
                 f"{url.host} leads to an address that is {why}; nothing was sent.",
             )
     if not found:
-        raise _failed(f"{url.host} cannot be resolved")
+        raise _connection_failure(f"{url.host} cannot be resolved")
     return found[:_TRIED_AT_MOST]
 
 
-def _not_here(address: str) -> str | None:
+def _not_loopback_reason(address: str) -> str | None:
     return None if is_loopback(address) else "not on this machine"
 
 
-async def _opened(url: Url, address: str, tls: ssl.SSLContext | None) -> Wire:
+async def _open(url: Url, address: str, tls: ssl.SSLContext | None) -> WebConnection:
     reader, writer = await asyncio.open_connection(
         address,
         url.port,
@@ -154,8 +156,8 @@ async def _opened(url: Url, address: str, tls: ssl.SSLContext | None) -> Wire:
         # So that nothing but an address is taken, and no name is looked up a second time.
         flags=socket.AI_NUMERICHOST,
     )
-    return Wire(reader, writer)
+    return WebConnection(reader, writer)
 
 
-def _failed(why: str) -> ToolTrouble:
-    return ToolTrouble(ResultCode.FAILED, f"{why}.")
+def _connection_failure(why: str) -> ToolFailure:
+    return ToolFailure(ResultCode.FAILED, f"{why}.")

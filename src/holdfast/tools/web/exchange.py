@@ -19,8 +19,8 @@ from holdfast.parsing.http1 import (
     Talk,
     UnsendableError,
 )
-from holdfast.tools.tool import ToolTrouble, Unanswered
-from holdfast.tools.web.connection import WebSettings, Wire, connect, credential_for
+from holdfast.tools.tool import ToolFailure, UnansweredRequest
+from holdfast.tools.web.connection import WebConnection, WebSettings, connect, credential_for
 from holdfast.tools.web.ssrf import Url
 
 # What belongs to a browser's memory or to whoever logs in, and to no model.
@@ -39,7 +39,7 @@ _WITHHELD: Final = frozenset(
 Headers = tuple[tuple[str, str], ...]
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class WebRequest(Struct, frozen=True, kw_only=True):
     """What is sent; headers of the connection itself are ours to add."""
 
     url: Url
@@ -48,9 +48,11 @@ class Request(Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-async def ask(request: Request, settings: WebSettings, *, local: bool = False) -> "Answer":
+async def send_request(
+    request: WebRequest, settings: WebSettings, *, local: bool = False
+) -> "WebResponse":
     """Send the request to a checked address; its `Answer` is open until it is closed."""
-    exchange = await reach(request, settings, local=local)
+    exchange = await open_exchange(request, settings, local=local)
     try:
         return await exchange.answer()
     except BaseException:
@@ -58,44 +60,48 @@ async def ask(request: Request, settings: WebSettings, *, local: bool = False) -
         raise
 
 
-async def reach(request: Request, settings: WebSettings, *, local: bool = False) -> "Exchange":
+async def open_exchange(
+    request: WebRequest, settings: WebSettings, *, local: bool = False
+) -> "WebExchange":
     """Connect to a checked address; until its answer is asked for, nothing is sent."""
     credential = await credential_for(request.url, settings)
     talk = Talk()
-    content = _encoded(talk, request, credential)
+    content = _encode_request(talk, request, credential)
     wire = await connect(request.url, settings, local=local)
-    return Exchange(wire, talk, content, credential)
+    return WebExchange(wire, talk, content, credential)
 
 
-class Exchange:
+class WebExchange:
     """A request that is ready to go out, and the connection it goes out on."""
 
-    def __init__(self, wire: Wire, talk: Talk, content: bytes, credential: str | None) -> None:
+    def __init__(
+        self, wire: WebConnection, talk: Talk, content: bytes, credential: str | None
+    ) -> None:
         self._wire = wire
         self._talk = talk
         self._content = content
         self._credential = credential
 
-    async def answer(self) -> "Answer":
+    async def answer(self) -> "WebResponse":
         """Send it; raises `Unanswered` for every trouble from here on."""
         await self._wire.write(self._content)
-        head = await _head(self._wire, self._talk)
-        return Answer(self._wire, self._talk, head, self._credential)
+        head = await _read_head(self._wire, self._talk)
+        return WebResponse(self._wire, self._talk, head, self._credential)
 
     def close(self) -> None:
         """Let go of the connection."""
         self._wire.close()
 
 
-class Answer:
+class WebResponse:
     """The head of an answer, and its body as it comes."""
 
-    def __init__(self, wire: Wire, talk: Talk, head: Head, credential: str | None) -> None:
+    def __init__(self, wire: WebConnection, talk: Talk, head: Head, credential: str | None) -> None:
         self._wire = wire
         self._talk = talk
         self.status = head.status
         self.headers: Headers = tuple(
-            (name, without(credential, value))
+            (name, remove_credential(credential, value))
             for name, value in head.headers
             if name not in _WITHHELD
         )
@@ -118,20 +124,20 @@ class Answer:
         self._wire.close()
 
 
-def without(credential: str | None, text: str) -> str:
+def remove_credential(credential: str | None, text: str) -> str:
     """Return the text without the credential, should the other side have sent it back."""
-    for secret in _forms(credential):
+    for secret in _credential_forms(credential):
         text = text.replace(secret, "[secret]")
     return text
 
 
-def _forms(credential: str | None) -> Sequence[str]:
+def _credential_forms(credential: str | None) -> Sequence[str]:
     if not credential:
         return ()
     return credential, credential.partition(" ")[2] or credential
 
 
-def _encoded(talk: Talk, request: Request, credential: str | None) -> bytes:
+def _encode_request(talk: Talk, request: WebRequest, credential: str | None) -> bytes:
     headers = [
         ("host", request.url.authority),
         *request.headers,
@@ -148,26 +154,26 @@ def _encoded(talk: Talk, request: Request, credential: str | None) -> bytes:
         return talk.request(request.method, request.url.target, headers, request.body)
     except UnsendableError:
         # Without the cause: it would show the value, which may be the credential.
-        raise ToolTrouble(ResultCode.FAILED, "A header of the request cannot be sent.") from None
+        raise ToolFailure(ResultCode.FAILED, "A header of the request cannot be sent.") from None
 
 
-async def _head(wire: Wire, talk: Talk) -> Head:
+async def _read_head(wire: WebConnection, talk: Talk) -> Head:
     piece = await _next(wire, talk)
     if not isinstance(piece, Head):
-        raise Unanswered(ResultCode.FAILED, "The connection ended without an answer.")
+        raise UnansweredRequest(ResultCode.FAILED, "The connection ended without an answer.")
     return piece
 
 
-async def _next(wire: Wire, talk: Talk) -> Head | bytes | End:
+async def _next(wire: WebConnection, talk: Talk) -> Head | bytes | End:
     try:
         while isinstance(piece := talk.next(), NeedMore):
             talk.receive(await wire.read())
     except HeadTooLargeError as error:
-        raise Unanswered(
+        raise UnansweredRequest(
             ResultCode.TOO_LARGE, "The head of the answer is larger than allowed."
         ) from error
     except NotHttpError as error:
-        raise Unanswered(
+        raise UnansweredRequest(
             ResultCode.FAILED, "The answer is not whole, or not what HTTP allows."
         ) from error
     return piece

@@ -17,8 +17,8 @@ from msgspec import Meta, Struct
 from holdfast.domain.text import quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports import RequestedCall, ToolWorkspace
-from holdfast.tools.tool import Aim, Tool, ToolTrouble, Unanswered
-from holdfast.tools.web.connection import OURS, WebSettings
+from holdfast.tools.tool import CallPlan, Tool, ToolFailure, UnansweredRequest
+from holdfast.tools.web.connection import RESERVED_HEADERS, WebSettings
 from holdfast.tools.web.ssrf import URL_LONGEST, Url, allowed_domains, read_url, require_domain
 
 BODY_LARGEST: Final = 4 << 20
@@ -28,22 +28,22 @@ _PIECES_AT_MOST: Final = 64
 _EITHER: Final = 32 + zlib.MAX_WBITS
 
 
-async def whole_body(
+async def read_body(
     chunks: AsyncIterator[bytes], *, encoding: str = "", largest: int = BODY_LARGEST
 ) -> bytes:
     """Return the body, inflated if need be; too much of it is refused as soon as it is seen."""
     match encoding.strip().lower():
         case "" | "identity":
-            return await _plain(chunks, largest)
+            return await _read_plain(chunks, largest)
         case "gzip" | "x-gzip" | "deflate":
-            return await _inflated(chunks, largest)
+            return await _read_compressed(chunks, largest)
         case _:
-            raise Unanswered(
+            raise UnansweredRequest(
                 ResultCode.FAILED, "The answer is compressed in a way that was not asked for."
             )
 
 
-async def _plain(chunks: AsyncIterator[bytes], largest: int) -> bytes:
+async def _read_plain(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -52,7 +52,7 @@ async def _plain(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     return bytes(body)
 
 
-async def _inflated(chunks: AsyncIterator[bytes], largest: int) -> bytes:
+async def _read_compressed(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     body, taken, pieces, inflating = bytearray(), 0, 1, zlib.decompressobj(_EITHER)
     async for chunk in chunks:
         taken += len(chunk)
@@ -64,7 +64,7 @@ async def _inflated(chunks: AsyncIterator[bytes], largest: int) -> bytes:
             if inflating.eof:
                 # One content may be packed in pieces; each costs us, even an empty one.
                 pieces, inflating = pieces + 1, zlib.decompressobj(_EITHER)
-            body += _some(inflating, rest, largest + 1 - len(body))
+            body += _inflate_some(inflating, rest, largest + 1 - len(body))
             if len(body) > largest:
                 raise _too_large(f"The answer swells to more than {largest} bytes.")
             if pieces > _PIECES_AT_MOST:
@@ -77,19 +77,19 @@ async def _inflated(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     return bytes(body)
 
 
-def _some(inflating: "zlib._Decompress", chunk: bytes, most: int) -> bytes:
+def _inflate_some(inflating: "zlib._Decompress", chunk: bytes, most: int) -> bytes:
     try:
         return inflating.decompress(chunk, most)
     except zlib.error:
         raise _unreadable() from None
 
 
-def _too_large(why: str) -> ToolTrouble:
-    return ToolTrouble(ResultCode.TOO_LARGE, why)
+def _too_large(why: str) -> ToolFailure:
+    return ToolFailure(ResultCode.TOO_LARGE, why)
 
 
-def _unreadable() -> ToolTrouble:
-    return Unanswered(ResultCode.FAILED, "The compressed answer cannot be read.")
+def _unreadable() -> ToolFailure:
+    return UnansweredRequest(ResultCode.FAILED, "The compressed answer cannot be read.")
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -115,7 +115,7 @@ class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
     """Return the tools that reach the web."""
-    requests = _Requests(settings)
+    requests = _HttpRequestTool(settings)
     return (
         Tool(
             name="http_request",
@@ -132,18 +132,18 @@ def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
     )
 
 
-class _Requests:
+class _HttpRequestTool:
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
 
-    async def plan(self, place: ToolWorkspace, arguments: RequestArguments) -> Aim:
+    async def plan(self, place: ToolWorkspace, arguments: RequestArguments) -> CallPlan:
         url, headers = self._judged(place, arguments)
         has_credential = url.host in self._settings.credentials
         lines = [f"{arguments.method} {url.text}"]
         lines += [f"{name}: {visible(value)}" for name, value in headers]
         lines += ["with the credential for this host"] if has_credential else []
         lines += ["with the body", quote(arguments.body)] if arguments.body else []
-        return Aim(
+        return CallPlan(
             tool_class=ToolClass.EGRESS,
             targets=(url.host, str(url.port), arguments.method, f"credential={has_credential}"),
             question="\n".join(lines),
@@ -154,10 +154,10 @@ class _Requests:
     async def act(
         self, place: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
     ) -> dict[str, Any]:
-        from holdfast.tools.web.exchange import Request, reach, without
+        from holdfast.tools.web.exchange import WebRequest, open_exchange, remove_credential
 
         url, headers = self._judged(place, arguments)
-        request = Request(
+        request = WebRequest(
             url=url,
             method=arguments.method,
             headers=(*headers, *_key(arguments, headers, asked)),
@@ -166,27 +166,27 @@ class _Requests:
         exchange = None
         try:
             async with asyncio.timeout(self._settings.time_limit):
-                exchange = await reach(request, self._settings)
+                exchange = await open_exchange(request, self._settings)
                 with closing(exchange):
                     answer = await exchange.answer()
                     async with aclosing(answer.chunks()) as chunks:
                         encoding = answer.header("content-encoding")
-                        body = await whole_body(chunks, encoding=encoding)
+                        body = await read_body(chunks, encoding=encoding)
         except TimeoutError:
             # Before there is a connection, nothing can have got there.
-            kind = ToolTrouble if exchange is None else Unanswered
+            kind = ToolFailure if exchange is None else UnansweredRequest
             raise kind(
                 ResultCode.TIMEOUT,
                 f"{url.host} did not answer in full within {self._settings.time_limit:g} seconds.",
             ) from None
         if b"\x00" in body:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.BINARY, f"The answer is no text: {len(body)} bytes of binary content."
             )
         return {
             "status": answer.status,
             "headers": {name: answer.header(name) for name, _ in answer.headers},
-            "body": without(answer.credential, body.decode("utf-8", "replace")),
+            "body": remove_credential(answer.credential, body.decode("utf-8", "replace")),
             "body_bytes": len(body),
         }
 
@@ -194,10 +194,12 @@ class _Requests:
         url = read_url(arguments.url)
         require_domain(url, place.grants)
         if len(arguments.body.encode()) > _BODY_LARGEST:
-            raise ToolTrouble(ResultCode.TOO_LARGE, f"The body exceeds {_BODY_LARGEST} bytes.")
-        headers = tuple(_sent(arguments.headers, url.host in self._settings.credentials))
+            raise ToolFailure(ResultCode.TOO_LARGE, f"The body exceeds {_BODY_LARGEST} bytes.")
+        headers = tuple(
+            _outgoing_headers(arguments.headers, url.host in self._settings.credentials)
+        )
         if sum(len(name) + len(value) for name, value in headers) > _HEADERS_LARGEST:
-            raise ToolTrouble(ResultCode.TOO_LARGE, f"Headers exceed {_HEADERS_LARGEST} bytes.")
+            raise ToolFailure(ResultCode.TOO_LARGE, f"Headers exceed {_HEADERS_LARGEST} bytes.")
         return url, headers
 
 
@@ -216,15 +218,15 @@ def _key(
         yield _KEY, key if is_usual else hashlib.sha256(key.encode()).hexdigest()
 
 
-def _sent(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:
+def _outgoing_headers(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:
     """Yield the headers that go out; those that nobody may choose are left out."""
     for name, value in headers.items():
         low = name.lower()
         if low in _CREDENTIALS and not has_credential:
-            raise ToolTrouble(
+            raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS,
                 f"The header {low} is not taken from a call; it has to be configured for the host.",
             )
         legal = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
-        if legal and low not in _CREDENTIALS and not OURS.fullmatch(low):
+        if legal and low not in _CREDENTIALS and not RESERVED_HEADERS.fullmatch(low):
             yield low, value

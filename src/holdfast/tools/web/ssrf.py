@@ -21,7 +21,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from holdfast.domain.tools import Grant, ResultCode
-from holdfast.tools.tool import ToolTrouble
+from holdfast.tools.tool import ToolFailure
 
 Address = IPv4Address | IPv6Address
 _BLOCKED_4: Final[Mapping[IPv4Network, str]] = {
@@ -61,19 +61,19 @@ _SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _TEREDO: Final = IPv6Network("2001::/32")
 
 
-def blocked_because(address: str) -> str | None:
+def blocked_reason(address: str) -> str | None:
     """Return why nobody may connect to the address; `None` for one that all the world can reach.
 
     An IPv4 address inside of an IPv6 one is what the connection ends at, so that one is judged.
     """
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if parsed is None:
         return "no address"
     if isinstance(parsed, IPv4Address):
         return _first(_BLOCKED_4, parsed)
     if parsed in (_UNSPECIFIED, _LOOPBACK_6):
         return "loopback" if parsed == _LOOPBACK_6 else "unspecified"
-    inner = tuple(_inside(parsed))
+    inner = tuple(_embedded_address(parsed))
     if inner:
         return next((why for each in inner if (why := _first(_BLOCKED_4, each))), None)
     if parsed not in _GLOBAL_6:
@@ -83,13 +83,13 @@ def blocked_because(address: str) -> str | None:
 
 def is_loopback(address: str) -> bool:
     """Tell whether the address is this machine itself, in a spelling that hides nothing."""
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if isinstance(parsed, IPv4Address):
         return parsed in _LOOPBACK_4
     return parsed == _LOOPBACK_6
 
 
-def _parsed(address: str) -> Address | None:
+def _parse_address(address: str) -> Address | None:
     # A zone names a link, so what carries one is no address of the world.
     if "%" in address:
         return None
@@ -99,19 +99,19 @@ def _parsed(address: str) -> Address | None:
         return None
 
 
-def _inside(address: IPv6Address) -> Iterator[IPv4Address]:
+def _embedded_address(address: IPv6Address) -> Iterator[IPv4Address]:
     bits = int(address)
     if any(address in network for network in _IN_LAST_BITS):
-        yield _four(bits)
+        yield _ipv4_of(bits)
     elif address in _SIX_TO_FOUR:
-        yield _four(bits >> 80)
+        yield _ipv4_of(bits >> 80)
     elif address in _TEREDO:
         # The server in clear, the client with every bit turned.
-        yield _four(bits >> 64)
-        yield _four(~bits)
+        yield _ipv4_of(bits >> 64)
+        yield _ipv4_of(~bits)
 
 
-def _four(bits: int) -> IPv4Address:
+def _ipv4_of(bits: int) -> IPv4Address:
     return IPv4Address(bits & 0xFFFF_FFFF)
 
 
@@ -165,17 +165,17 @@ def read_url(text: str, *, schemes: Iterable[str] = ("https",)) -> Url:
     """Return the parts of an address; raise `insecure_url` for anything but a plain one."""
     found = _URL.fullmatch(text) if len(text) <= URL_LONGEST else None
     if found is None or "\\" in text or any(unicodedata.category(each) in _UNSEEN for each in text):
-        raise _insecure("it is no plain https address")
+        raise _insecure_url("it is no plain https address")
     scheme = found["scheme"].lower()
     if scheme not in schemes:
-        raise _insecure("only https is spoken")
+        raise _insecure_url("only https is spoken")
     if "@" in found["authority"]:
-        raise _insecure("it carries a user name or a password")
+        raise _insecure_url("it carries a user name or a password")
     authority = _AUTHORITY.fullmatch(found["authority"])
     host = _bracketed(authority["host"]) if authority else None
     port = int((authority and authority["port"]) or _USUAL_PORT[scheme])
     if host is None or port > 0xFFFF:
-        raise _insecure("its host cannot be read in one way only")
+        raise _insecure_url("its host cannot be read in one way only")
     target = (found["path"] or "/") + (found["query"] or "")
     return Url(scheme=scheme, host=host, port=port, target=quote(target, safe=_PLAIN))
 
@@ -189,12 +189,12 @@ def read_local_url(text: str) -> Url | None:
 def require_domain(url: Url, grants: Iterable[Grant]) -> None:
     """Refuse a host that one of the grants does not name, and one that no grant can name."""
     if (url.host, url.port) not in allowed_domains(grants):
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.DOMAIN_NOT_ALLOWED,
             f"{url.host}:{url.port} is not among the allowed domains.",
         )
     if is_local_name(url.host):
-        raise ToolTrouble(
+        raise ToolFailure(
             ResultCode.ADDRESS_BLOCKED,
             f"{url.host} names an address or a local machine; only names of the web are reached.",
         )
@@ -264,5 +264,5 @@ def _is_label(label: str) -> bool:
     return is_plain and not any(unicodedata.category(each) in _UNSEEN for each in decoded)
 
 
-def _insecure(why: str) -> ToolTrouble:
-    return ToolTrouble(ResultCode.INSECURE_URL, f"The URL is refused: {why}.")
+def _insecure_url(why: str) -> ToolFailure:
+    return ToolFailure(ResultCode.INSECURE_URL, f"The URL is refused: {why}.")
