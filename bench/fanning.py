@@ -15,7 +15,7 @@ import msgspec
 from bench.servers import run
 from bench.streams import READERS, write
 from holdfast import RunScope, open_holdfast
-from holdfast.http.assembly import Door, application
+from holdfast.http.app import Door, application
 from holdfast.http.server import listen, serve
 
 # Whoever started this may be gone, and then nobody comes.

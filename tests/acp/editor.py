@@ -17,7 +17,7 @@ from holdfast.acp.rpc.connection import AcpConnection
 from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
 from holdfast.acp.server.workspace import SessionFolders
 from holdfast.app import Holdfast, open_holdfast
-from holdfast.client.ids import new_id
+from holdfast.client.requests import new_id
 from holdfast.config import Config
 from holdfast.execution.coordinator import RunScope
 from holdfast.services.agents import BUILT_IN

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import typer
 
 from holdfast.cli.app import build, run
-from holdfast.cli.slash import REGISTRY
+from holdfast.cli.chat.slash_commands import REGISTRY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 _SLASHES = re.compile(r"<!-- slash commands -->\n(?:\|.*\n)*")

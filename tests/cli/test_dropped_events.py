@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.cli.processes import PATIENCE, ran, running
-from tests.cli.visits import card_of, got, sent
+from tests.cli.server_probe import card_of, got, sent
 from tests.houses import raw
 from tests.marks import demands
 

@@ -142,7 +142,7 @@ def test_a_secret_that_a_house_learned_is_not_in_its_errors(
         house.secrets.remember("test", Secret(SECRET))
         raise Unavailable(Code.INVALID_INPUT, f"The provider does not like {SECRET}.")
 
-    monkeypatch.setattr("holdfast.cli.sessions.find_session", refused)
+    monkeypatch.setattr("holdfast.cli.commands.sessions.find_session", refused)
     ran = cli("sessions", "show", "anything")
 
     assert ran.err == "holdfast: The provider does not like [secret:test].\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.file_output import write_file
+from holdfast.cli.files import write_file
 from holdfast.domain.errors import Code, Conflict, Invalid
 
 

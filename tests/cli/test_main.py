@@ -83,8 +83,8 @@ def test_showing_help_loads_neither_a_store_nor_a_server() -> None:
 
 def test_who_may_be_asked_and_is_not_loads_no_prompt() -> None:
     code = (
-        "import sys, holdfast.cli.beginnings\n"
-        "holdfast.cli.beginnings.AnswerPrompt()\n"
+        "import sys, holdfast.cli.chat.session\n"
+        "holdfast.cli.chat.session.AnswerPrompt()\n"
         "print(*sorted(sys.modules))"
     )
     done = subprocess.run(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.cli.options import Color, Settings
 from holdfast.cli.output import Printer, local_time, money, price
-from holdfast.cli.settings import Color, Settings
 from tests.builders import AT
 from tests.cli.conftest import Cli
 from tests.cli.test_terminal import StandInTerminal

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands.test_approvals import ask
+from tests.cli.commands.test_calls import cut
 from tests.cli.conftest import Cli
-from tests.cli.far import Far, Server, serve
-from tests.cli.test_approvals import ask
-from tests.cli.test_calls import cut
-from tests.http.v1.visitor import a_repository
+from tests.cli.remote_server import Far, Server, serve
+from tests.http.v1.client import a_repository
 
 # A server is started for each, which belongs to the whole run and not to the quick one.
 pytestmark = pytest.mark.slow

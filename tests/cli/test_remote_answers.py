@@ -10,7 +10,7 @@ from holdfast.cli.remote.values import OWNER
 from holdfast.client import Client
 from holdfast.domain.ids import SessionId
 from holdfast.http.openapi.examples import EXAMPLES
-from tests.client.serving import QUICK, answering, impostor
+from tests.client.servers import QUICK, answering, impostor
 
 pytestmark = pytest.mark.anyio
 

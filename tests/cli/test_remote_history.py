@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands.test_history import SESSION, UNIT
 from tests.cli.conftest import Cli
-from tests.cli.far import Far, Server, serve
 from tests.cli.processes import PATIENCE, running
-from tests.cli.test_history import SESSION, UNIT
-from tests.cli.visits import card_of, got, sent
+from tests.cli.remote_server import Far, Server, serve
+from tests.cli.server_probe import card_of, got, sent
 from tests.marks import demands
 
 pytestmark = pytest.mark.slow

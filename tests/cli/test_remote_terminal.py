@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.far import Server, serve
+from tests.cli.chat.test_terminal_tools import at_prompt, is_asked, leave
 from tests.cli.processes import Terminal, at_terminal, beside, running
-from tests.cli.test_terminal_tools import at_prompt, is_asked, leave
+from tests.cli.remote_server import Server, serve
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.far import Far, Server, serve
 from tests.cli.processes import PATIENCE, beside, running
+from tests.cli.remote_server import Far, Server, serve
 from tests.zones.test_model import REFUSED
 
 pytestmark = pytest.mark.slow

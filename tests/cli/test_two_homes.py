@@ -14,7 +14,7 @@ from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.tokens import Token, TokenKind
 from holdfast.execution.coordinator import RunScope as Turns
 from tests.cli.processes import ran, running
-from tests.cli.visits import card_of, got
+from tests.cli.server_probe import card_of, got
 from tests.postgres import Databases
 
 pytestmark = pytest.mark.slow

@@ -39,8 +39,8 @@ from holdfast.client import (
 )
 from holdfast.domain.agents import AgentStatus
 from holdfast.domain.errors import Code, Conflict, Denied, NotFound
-from tests.client.serving import QUICK, serving
-from tests.http.v1.visitor import a_repository
+from tests.client.servers import QUICK, serving
+from tests.http.v1.client import a_repository
 from tests.tooled import a_config, asks, call, says
 
 pytestmark = pytest.mark.anyio
@@ -237,7 +237,7 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     assert loaded & {"apsw", "h2", "mcp", "rich", "starlette", "typer", "uvicorn"} == set()
     ours = {name for name in told.split() if name.startswith("holdfast.")}
     assert {name.split(".")[1] for name in ours} == {
-        *("client", "domain", "http", "parsing", "ports", "services"),
+        *("client", "domain", "parsing", "ports", "services", "wire"),
     }
 
 

@@ -21,8 +21,8 @@ from holdfast.client import (
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound, Unavailable
 from holdfast.observations.model import EntityType
-from tests.cli.test_history import ENTITY, SESSION, UNIT
-from tests.client.serving import QUICK, Call, impostor, serving
+from tests.cli.commands.test_history import ENTITY, SESSION, UNIT
+from tests.client.servers import QUICK, Call, impostor, serving
 
 pytestmark = pytest.mark.anyio
 

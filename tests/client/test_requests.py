@@ -20,7 +20,7 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from tests.client.serving import QUICK, Call, answering, impostor, silent
+from tests.client.servers import QUICK, Call, answering, impostor, silent
 
 pytestmark = pytest.mark.anyio
 

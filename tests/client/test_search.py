@@ -7,7 +7,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.client import Client, SearchForm
 from holdfast.domain.messages import Role
-from tests.client.serving import QUICK, serving
+from tests.client.servers import QUICK, serving
 
 pytestmark = pytest.mark.anyio
 

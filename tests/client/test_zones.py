@@ -7,7 +7,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.client import ArchivesQuery, Client, LinesQuery, ReplayQuery
 from holdfast.domain.errors import Code, Conflict, NotFound
-from tests.client.serving import QUICK, serving
+from tests.client.servers import QUICK, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from hypothesis import given
 
 from holdfast.cli.errors import STOP_CODES
 from holdfast.cli.forms import STATUS
-from holdfast.cli.wire import STOPS, Dialect
+from holdfast.cli.json_stream import STOPS, Dialect
 from holdfast.domain.events import Payload, name_of
 from holdfast.domain.sessions import Status, StopReason
-from holdfast.http.api.forms import STATUS_WORDS
-from holdfast.http.v1.words import event_forms
+from holdfast.wire.events import event_forms
+from holdfast.wire.repo_sessions import STATUS_WORDS
 from tests.builders import an_event
 from tests.docs.blocks import ROOT
 from tests.domain.strategies import values_of

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from holdfast.cli import errors as cli_errors
-from holdfast.cli import wire as cli_wire
+from holdfast.cli import json_stream as cli_wire
 from holdfast.config import SETTING_KEYS, setting_types
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.calls import NEXT, CallState
@@ -21,12 +21,12 @@ from holdfast.domain.tools import _WIDTH, FsTier
 from holdfast.domain.turns import _TOLD
 from holdfast.engine.model_requests import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
-from holdfast.http import errors as http_errors
 from holdfast.ports import FailureKind
 from holdfast.services.session_lifecycle import CLOSING as ENDINGS
 from holdfast.store.messages import _ROLES
 from holdfast.store.session_rows import _STATUS, _STOP
 from holdfast.store.sessions import _ORDER
+from holdfast.wire.errors import STATUSES
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ from holdfast.store.sessions import _ORDER
         (cli_errors.EXIT_CODES, HoldfastError.__subclasses__()),
         (cli_errors.FAILURE_CODES, FailureCode),
         (cli_errors.STOP_CODES, StopReason),
-        (http_errors.STATUSES, HoldfastError.__subclasses__()),
+        (STATUSES, HoldfastError.__subclasses__()),
     ],
 )
 def test_the_table_has_an_entry_for_every_member(

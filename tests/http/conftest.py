@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast
-from tests.http.v1.visitor import Visitor, visiting
+from tests.http.v1.client import Visitor, visiting
 
 
 @pytest.fixture

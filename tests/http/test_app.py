@@ -9,10 +9,10 @@ from starlette.types import Message
 
 from holdfast import Holdfast
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
-from holdfast.http import own
-from holdfast.http.assembly import Door, application
+from holdfast.http import system_routes
+from holdfast.http.app import Door, application
 from tests.http.asgi import Answer, ask
-from tests.http.v1.visitor import A_STRANGER, HOST, Visitor, refusal
+from tests.http.v1.client import A_STRANGER, HOST, Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def well() -> None:
     """Be a store that can be written."""
 
 
-async def health(house: Holdfast, probe: own.Probe) -> Answer:
+async def health(house: Holdfast, probe: system_routes.Probe) -> Answer:
     """Ask a house whose store is as the probe says."""
     return await ask(application(house, probe, Door(port=8765)), "/healthz")
 
@@ -61,7 +61,7 @@ async def test_a_store_that_refuses_is_unavailable(quiet: Holdfast, error: Holdf
 async def test_a_store_that_does_not_answer_is_unavailable(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own, "HEALTH_SECONDS", 0.01)
+    monkeypatch.setattr(system_routes, "HEALTH_SECONDS", 0.01)
 
     answer = await health(quiet, asyncio.Event().wait)
 

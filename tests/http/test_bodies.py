@@ -11,9 +11,9 @@ from holdfast.domain.errors import LimitReached
 from holdfast.domain.ids import Owner, SessionId, TokenId
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.app import Application
-from holdfast.http.crowds import CALLER_BYTES, LARGE, RETRY_SECONDS, TOTAL_BYTES, Room
-from tests.http.listening import Listener, listening
-from tests.http.v1.visitor import Visitor, refusal
+from holdfast.http.limits import CALLER_BYTES, LARGE, RETRY_SECONDS, TOTAL_BYTES, Room
+from tests.http.sse_reader import Listener, listening
+from tests.http.v1.client import Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -149,7 +149,7 @@ async def test_a_reader_whose_token_is_revoked_is_disconnected(
 async def test_who_has_used_up_the_budget_is_told_to_wait(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.http.crowds.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.http.limits.WAIT_SECONDS", 0.1)
     monkeypatch.setattr("holdfast.http.bodies.STREAM_BYTES", CALLER_BYTES)
     session = await recorded(visitor, 12)
     path = f"/v1/sessions/{session['id']}/messages"

@@ -1,7 +1,8 @@
 """How errors look over HTTP."""
 
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
-from holdfast.http.errors import STATUSES, error_answer
+from holdfast.http.errors import error_answer
+from holdfast.wire.errors import STATUSES
 
 
 def test_every_class_of_errors_has_a_status() -> None:

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from holdfast import Holdfast
 from holdfast.http import protocol
-from holdfast.http.crowds import connections_most
-from tests.http.serving import Line, serving
+from holdfast.http.limits import connections_most
+from tests.http.sockets import Line, serving
 from tests.http.test_app import HARDENED
 from tests.stand_ins import PATIENCE
 

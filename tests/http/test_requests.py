@@ -8,7 +8,7 @@ from starlette.types import Message
 from holdfast.http import requests
 from tests.http.asgi import ask
 from tests.http.test_app import bearer
-from tests.http.v1.visitor import Visitor, refusal
+from tests.http.v1.client import Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 

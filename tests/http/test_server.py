@@ -15,7 +15,7 @@ from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, Invali
 from holdfast.domain.tokens import Scope
 from holdfast.http import server
 from holdfast.http.server import Exposure, address_of, listen, loop_factory, url_of
-from tests.http.serving import Line, serving
+from tests.http.sockets import Line, serving
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio

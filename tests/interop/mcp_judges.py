@@ -17,7 +17,7 @@ from tests.interop.cases import Result
 from tests.interop.installing import command_of, node_for
 from tests.interop.programs import CONFORMANCE, INSPECTOR, Package
 from tests.mcp.test_sdk import CALLS
-from tests.mcp.test_table import PROMISED
+from tests.mcp.test_tools import PROMISED
 
 Heard = Callable[[Result], None]
 

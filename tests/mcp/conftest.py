@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast
-from tests.http.v1.visitor import visiting
-from tests.mcp.talking import Client, Line, Poster, line_to
+from tests.http.v1.client import visiting
+from tests.mcp.clients import Client, Line, Poster, line_to
 
 
 @pytest.fixture

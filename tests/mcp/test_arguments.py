@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.mcp.arguments import Argument, Flag, Whole, judged
+from holdfast.mcp.tool_types import Argument, Flag, Whole, judged
 from holdfast.observations.model import ANYTHING, INSTANT, NAME, ChoiceShape
 
 TAKEN = (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.processes import COMMAND, environment, ran, running
-from tests.mcp.sayings import MINIMAL
-from tests.mcp.talking import INITIALIZE
+from tests.mcp.clients import INITIALIZE
+from tests.mcp.payloads import MINIMAL
 
 pytestmark = pytest.mark.slow
 

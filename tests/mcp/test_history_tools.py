@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.sayings import ABC, COMPLETE, MINIMAL, UNIT
-from tests.mcp.talking import Client
+from tests.mcp.clients import Client
+from tests.mcp.payloads import ABC, COMPLETE, MINIMAL, UNIT
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.mcp.lines import Lines, Overlong
 from holdfast.mcp.messages import DEPTH_MOST, VALUES_MOST, require_moderate
+from holdfast.mcp.stdio_transport import Lines, Overlong
 
 
 @given(

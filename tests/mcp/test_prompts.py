@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.mcp.sayings import COMPLETE, MINIMAL
-from tests.mcp.talking import Client
+from tests.mcp.clients import Client
+from tests.mcp.payloads import COMPLETE, MINIMAL
 
 pytestmark = pytest.mark.anyio
 

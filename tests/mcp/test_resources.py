@@ -8,8 +8,8 @@ from holdfast import Holdfast, SessionRequest
 from holdfast.mcp import resources
 from tests.builders import an_id
 from tests.houses import played
-from tests.mcp.sayings import COMPLETE
-from tests.mcp.talking import Client, Line, line_to
+from tests.mcp.clients import Client, Line, line_to
+from tests.mcp.payloads import COMPLETE
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.cli.far import serve
 from tests.cli.processes import COMMAND, environment
-from tests.mcp.sayings import ABC, COMPLETE, UNIT
-from tests.mcp.test_table import PROMISED
+from tests.cli.remote_server import serve
+from tests.mcp.payloads import ABC, COMPLETE, UNIT
+from tests.mcp.test_tools import PROMISED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

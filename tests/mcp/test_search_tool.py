@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, SessionRequest
-from tests.mcp.sayings import COMPLETE
-from tests.mcp.talking import Client
+from tests.mcp.clients import Client
+from tests.mcp.payloads import COMPLETE
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.mcp.schemas import input_schema
-from holdfast.mcp.tools import TOOLS
+from holdfast.mcp.server import TOOLS
+from holdfast.mcp.tool_types import input_schema
 from holdfast.observations.model import SHAPES, EntityType
 from tests.marks import demands
-from tests.mcp.talking import Client
+from tests.mcp.clients import Client
 
 pytestmark = pytest.mark.anyio
 

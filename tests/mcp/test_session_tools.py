@@ -14,7 +14,7 @@ from holdfast.domain.messages import Text
 from holdfast.mcp import session_tools
 from tests.builders import an_id
 from tests.houses import news_until, played
-from tests.mcp.talking import Client, Line, line_to
+from tests.mcp.clients import Client, Line, line_to
 from tests.services.test_calls import left_in_doubt
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.tooled import Recorder, open_tooled, own_tool, says

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from holdfast.http.page_files import FOLDER, built_page
+from holdfast.http.web_ui import FOLDER, built_page
 from tests.browser.chromium import require_chromium
 from tests.marks import skip_row
 from tests.page.stage import Stage, browsing, staged

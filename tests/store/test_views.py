@@ -26,8 +26,8 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
-from holdfast.http.api.rows import rows_of
 from holdfast.services.session_lifecycle import DeletePolicy
+from holdfast.wire.repo_sessions import rows_of
 from tests.houses import House, current, key_of, open_house, played, raw
 from tests.marks import demands
 from tests.stand_ins import GatedRuntime, an_answer

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast import RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.http.app import Application
-from holdfast.http.table import Route
+from holdfast.http.routing import Route
 from tests.http.asgi import Answer, ask
-from tests.http.v1.visitor import HOST, Visitor, visiting
+from tests.http.v1.client import HOST, Visitor, visiting
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
 Header = tuple[str, str]
@@ -105,7 +105,7 @@ def path_of(route: Route, at: Mapping[str, str] = NOWHERE) -> str:
 
 def body_of(route: Route) -> bytes:
     """Return a body that the route takes."""
-    from tests.http.v1.visitor import encoded
+    from tests.http.v1.client import encoded
 
     if route.body is None:
         return b""

@@ -17,7 +17,7 @@ from holdfast.ports import Tx
 from tests.builders import AT
 from tests.http.api.client import Client
 from tests.http.asgi import Answer
-from tests.http.v1.visitor import a_repository
+from tests.http.v1.client import a_repository
 
 # What was answered, and each place where the text stands then.
 Outcome = tuple[Answer, list[Any]]

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 def brief() -> None:
     """End every connection after a moment, as if its time was over; no fault at all."""
-    from holdfast.http import assembly, streams
+    from holdfast.http import app as http_app
+    from holdfast.http import sse
 
-    streams.TICK_SECONDS = 0.05  # type: ignore[misc]
-    assembly.Door.__dataclass_fields__["life"].default = 0.3
-    assembly.Door.__init__.__kwdefaults__["life"] = 0.3  # type: ignore[index]
+    sse.TICK_SECONDS = 0.05  # type: ignore[misc]
+    http_app.Door.__dataclass_fields__["life"].default = 0.3
+    http_app.Door.__init__.__kwdefaults__["life"] = 0.3  # type: ignore[index]
 
 
 def forgetful() -> None:
@@ -36,9 +37,9 @@ def repeating() -> None:
 def easy() -> None:
     """Take a cursor that cannot be read for the beginning."""
     from holdfast.domain.errors import HoldfastError
-    from holdfast.http.v1 import streaming
+    from holdfast.http.v1 import events
 
-    start = streaming._start
+    start = events._start
 
     async def begin(*given: Any) -> int:
         try:
@@ -46,7 +47,7 @@ def easy() -> None:
         except HoldfastError:
             return 0
 
-    streaming._start = begin
+    events._start = begin
 
 
 def hasty() -> None:
@@ -102,10 +103,10 @@ def blind() -> None:
 
 def watchful() -> None:
     """Look after peers ten times as often; no fault at all."""
-    from holdfast.http import feeds, protocol, streams
+    from holdfast.http import protocol, sse
 
-    streams.TICK_SECONDS = 0.1  # type: ignore[misc]
-    feeds.HEARTBEAT_SECONDS = 1.0  # type: ignore[misc]
+    sse.TICK_SECONDS = 0.1  # type: ignore[misc]
+    sse.HEARTBEAT_SECONDS = 1.0  # type: ignore[misc]
     seconds = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_USER_TIMEOUT": 1_500}
     protocol.LASTING_OPTIONS = tuple(  # type: ignore[misc,assignment]
         (level, name, seconds.get(name, value)) for level, name, value in protocol.LASTING_OPTIONS
@@ -122,27 +123,27 @@ def oblivious() -> None:
 
 def numbering() -> None:
     """Give every control frame a number."""
-    from holdfast.http import feeds
+    from holdfast.http import sse
 
-    plain = feeds.control_frame
+    plain = sse.control_frame
 
     def numbered(name: str, data: dict[str, Any], *, retry: int) -> bytes:
         first, rest = plain(name, data, retry=retry).split(b"\n", 1)
         return b"%s\nid: %d\n%s" % (first, data["after"], rest)
 
-    feeds.control_frame = numbered  # type: ignore[assignment]
+    sse.control_frame = numbered  # type: ignore[assignment]
 
 
 def raw() -> None:
     """Let line ends through as they are."""
-    from holdfast.http.v1 import streaming
+    from holdfast.http.v1 import events
 
-    plain = streaming.encoded
+    plain = events.encoded
 
     def unescaped(content: Any) -> bytes:
         return plain(content).replace(b"\\n", b"\n").replace(b"\\r", b"\r")
 
-    streaming.encoded = unescaped  # type: ignore[attr-defined]
+    events.encoded = unescaped  # type: ignore[attr-defined]
 
 
 def hospitable() -> None:
@@ -173,9 +174,9 @@ def hospitable() -> None:
 
 def herding() -> None:
     """Ask all readers to come back at the same moment; no fault at all."""
-    from holdfast.http import streams
+    from holdfast.http import sse
 
-    streams.RETURN_SPREAD = 0  # type: ignore[misc]
+    sse.RETURN_SPREAD = 0  # type: ignore[misc]
 
 
 def patient() -> None:
@@ -193,12 +194,12 @@ def patient() -> None:
 
 def whole() -> None:
     """Make every answer whole in memory, for as many readers as ask, and wait for all of them."""
-    from holdfast.http import app, bodies, crowds, protocol
+    from holdfast.http import app, bodies, limits, protocol
 
     protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
     app.SEND_SECONDS = 1e9  # type: ignore[misc]
     bodies.WHOLE_LARGEST = 1 << 40  # type: ignore[misc]
-    crowds.Room._fits = lambda *_: True  # type: ignore[method-assign]
+    limits.Room._fits = lambda *_: True  # type: ignore[method-assign]
 
 
 def _spoil(owner: type, name: str, change: Callable[[Any], Any], every: int = 7) -> None:

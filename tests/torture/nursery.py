@@ -32,9 +32,9 @@ LOADED = ("holdfast.engine.runtime", "holdfast.wiring", "tests.torture.clients._
 COMMAND_LINE = "holdfast"
 LOADED += (
     "holdfast.cli.app",
-    "holdfast.cli.serve",
-    "holdfast.http.assembly",
-    "holdfast.mcp.endpoint",
+    "holdfast.cli.commands.serve",
+    "holdfast.http.app",
+    "holdfast.mcp.http_transport",
 )
 
 

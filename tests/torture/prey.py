@@ -15,18 +15,18 @@ from holdfast.acp.rpc.framing import (
     LineSplitter,
     parse_line,
 )
-from holdfast.client.frames import Frames, NotAStreamError
+from holdfast.client.stream import Frames, NotAStreamError
 from holdfast.domain.errors import Invalid
 from holdfast.domain.events import decode_payload
 from holdfast.domain.messages import decode_parts
 from holdfast.domain.queries import decode_count, decode_cursor, encode_count
 from holdfast.domain.tools import Grant
-from holdfast.http.api.routes import ROUTES as API_ROUTES
+from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http.app import V1_ROUTES
 from holdfast.http.requests import Request as HttpRequest
 from holdfast.http.requests import decoded_body, decoded_query
+from holdfast.http.routing import Route
 from holdfast.http.sse import event_frames
-from holdfast.http.table import Route
-from holdfast.http.v1.routes import ROUTES as V1_ROUTES
 from holdfast.parsing.agent_files import parse_agent
 from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
 from holdfast.tools.files.access import FileAccess, FileSettings

@@ -13,8 +13,8 @@ from holdfast.domain.errors import Code
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import AgentQuery, SessionQuery
 from tests.http.v1.test_approvals import asking
-from tests.mcp.sayings import COMPLETE, UNIT
-from tests.mcp.talking import Line
+from tests.mcp.clients import Line
+from tests.mcp.payloads import COMPLETE, UNIT
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
 

@@ -11,19 +11,18 @@ from typing import Any, Final
 
 from holdfast import Holdfast, open_holdfast
 from holdfast.config import Acp, Config
-from holdfast.http.app import Application, Rules
-from holdfast.http.assembly import table_of
-from holdfast.http.callers import Callers
-from holdfast.http.guard import names_of
-from holdfast.http.guests import Guest
+from holdfast.http.app import Application, Rules, table_of
+from holdfast.http.auth import Callers
+from holdfast.http.mcp_mount import Guest
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
-from holdfast.http.own import own_routes
+from holdfast.http.routing import Route, Table
+from holdfast.http.security import names_of
 from holdfast.http.server import listen, loop_factory, serve, url_of
-from holdfast.http.streams import Streams
-from holdfast.http.table import Route, Table
-from holdfast.mcp.endpoint import Endpoint
-from tests.http.v1.visitor import a_repository
+from holdfast.http.sse import Streams
+from holdfast.http.system_routes import own_routes
+from holdfast.mcp.http_transport import Endpoint
+from tests.http.v1.client import a_repository
 from tests.stand_ins import PATIENCE
 
 # Streams end soon, because nobody here waits for the next event.

@@ -24,10 +24,10 @@ from holdfast import (
     open_holdfast,
 )
 from holdfast.app import Environment
-from holdfast.http.assembly import Door, application
+from holdfast.http.app import Door, application
 from holdfast.ports import Store
 from tests.cli.processes import ran, running
-from tests.cli.visits import card_of, got, wait_until
+from tests.cli.server_probe import card_of, got, wait_until
 from tests.http.asgi import ask
 from tests.marks import proves, skip_row
 from tests.torture.attempts import Record

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Meta, Struct
 
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.surface import examined, served

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Invalid
-from holdfast.http.strictness import require_plain_json
+from holdfast.parsing.strict_json import require_plain_json
 from tests.http.asgi import Answer
 from tests.marks import proves
 from tests.torture.conftest import Tell

@@ -16,7 +16,7 @@ from holdfast.app import Environment
 from holdfast.config import Acp, Config
 from holdfast.domain.messages import Role
 from tests.http.api.client import Client, client_of
-from tests.http.listening import listening
+from tests.http.sse_reader import listening
 from tests.marks import proves
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Sized, Tell

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.http.requests import BODY_LARGEST
 from tests.cli.processes import COMMAND, PATIENCE, environment
-from tests.cli.visits import card_of
-from tests.http.serving import Heard, Line
+from tests.cli.server_probe import card_of
+from tests.http.sockets import Heard, Line
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 

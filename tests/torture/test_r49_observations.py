@@ -17,7 +17,7 @@ from holdfast.observations.queries import ImportMark
 from holdfast.observations.resolve import resolve
 from holdfast.services.history_forms import entity_form
 from tests.marks import proves
-from tests.mcp.talking import Line, line_to
+from tests.mcp.clients import Line, line_to
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Sized, Tell
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import Holdfast, RunScope, Session, SessionId, open_holdfast
 from holdfast.app import Environment
-from holdfast.cli.slash import SHOWN_TURNS
-from holdfast.cli.transcript import last_turns, lines_of_turns
+from holdfast.cli.chat.slash_commands import SHOWN_TURNS
+from holdfast.cli.chat.transcript import last_turns, lines_of_turns
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.messages import Role, Text

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.app import Environment
 from holdfast.domain.tokens import Scope as TokenScope
-from holdfast.http.callers import COOKIE
+from holdfast.http.auth import COOKIE
 from holdfast.ports import Store
 from tests.http.asgi import ask
-from tests.http.v1.visitor import HOST, Visitor
+from tests.http.v1.client import HOST, Visitor
 from tests.marks import proves
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Tell

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.asgi import ask
-from tests.http.serving import Line, serving
+from tests.http.sockets import Line, serving
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.doors import Doors, Header, doors, seen_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tokens import Scope
-from holdfast.http.callers import COOKIE
-from holdfast.http.table import Route
-from tests.http.v1.visitor import HOST
+from holdfast.http.auth import COOKIE
+from holdfast.http.routing import Route
+from tests.http.v1.client import HOST
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.doors import Doors, Header, doors

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.serve import ServeOptions
+from holdfast.cli.commands.serve import ServeOptions
 from holdfast.domain.errors import HoldfastError
 from holdfast.http.server import LOCAL, Exposure, listen
 from tests.cli.processes import PATIENCE, ran, running
-from tests.cli.visits import card_of
+from tests.cli.server_probe import card_of
 from tests.marks import proves
 from tests.torture.conftest import Tell
 

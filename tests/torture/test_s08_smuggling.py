@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import COMMAND, PATIENCE, environment
-from tests.cli.visits import card_of
-from tests.http.serving import Heard, Line
+from tests.cli.server_probe import card_of
+from tests.http.sockets import Heard, Line
 from tests.marks import proves
 from tests.torture.conftest import Tell
 from tests.torture.crew import wait_until

@@ -14,15 +14,14 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from holdfast import Holdfast, RunScope, open_holdfast
-from holdfast.cli.completing import ChatCompleter
-from holdfast.cli.live.drawing import LivePage
-from holdfast.cli.manners import Manner
+from holdfast.cli.approval_policy import Manner
+from holdfast.cli.chat.approvals import question_lines
+from holdfast.cli.chat.live_page import LivePage
+from holdfast.cli.chat.repl import ChatCompleter
+from holdfast.cli.chat.screen import Page, PlainPage, TextScreen
+from holdfast.cli.chat.transcript import lines_of
+from holdfast.cli.options import Color, Settings
 from holdfast.cli.output import Printer
-from holdfast.cli.pages import Page, PlainPage
-from holdfast.cli.questions import question_lines
-from holdfast.cli.screen import TextScreen
-from holdfast.cli.settings import Color, Settings
-from holdfast.cli.transcript import lines_of
 from holdfast.domain.approvals import Approval, Question
 from holdfast.domain.events import (
     Channel,

@@ -20,7 +20,7 @@ from holdfast.app import Environment
 from holdfast.config import load
 from holdfast.store.sqlite.connection import connect
 from tests.marks import proves
-from tests.mcp.talking import line_to
+from tests.mcp.clients import line_to
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Sized, Tell
 from tests.torture.notebooks import key_beside

@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from holdfast.domain.errors import Code
-from holdfast.mcp.tools import TOOLS
+from holdfast.mcp.server import TOOLS
 from tests.marks import proves
-from tests.mcp.talking import line_to
+from tests.mcp.clients import line_to
 from tests.torture.conftest import Sized, Tell
 from tests.torture.doors import NOWHERE, Doors, doors, path_of
 from tests.torture.odd_ids import MARK, odd_id

@@ -14,10 +14,10 @@ import pytest
 from msgspec.structs import fields as fields_of
 
 from holdfast.domain.errors import Code
-from holdfast.mcp.tools import TOOLS
+from holdfast.mcp.server import TOOLS
 from tests.marks import proves
-from tests.mcp.sayings import COMPLETE, UNIT
-from tests.mcp.talking import line_to
+from tests.mcp.clients import line_to
+from tests.mcp.payloads import COMPLETE, UNIT
 from tests.torture.conftest import Sized, Tell
 from tests.torture.doors import NOWHERE, Doors, doors
 from tests.torture.odd_ids import MARK, odd_id

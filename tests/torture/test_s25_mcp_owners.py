@@ -14,11 +14,11 @@ import pytest
 
 from holdfast.app import Environment
 from holdfast.domain.tokens import Scope
-from holdfast.mcp.tools import TOOLS
+from holdfast.mcp.server import TOOLS
 from tests.http.v1.test_approvals import asking
 from tests.marks import proves
-from tests.mcp.sayings import COMPLETE, UNIT
-from tests.mcp.talking import Frame, Poster
+from tests.mcp.clients import Frame, Poster
+from tests.mcp.payloads import COMPLETE, UNIT
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Tell
 from tests.torture.test_s25_owners import an_id

@@ -17,10 +17,10 @@ from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from holdfast.http.app import Application
-from holdfast.http.table import Route
+from holdfast.http.routing import Route
 from tests.http.asgi import Answer
+from tests.http.v1.client import Visitor, a_repository
 from tests.http.v1.test_approvals import asking
-from tests.http.v1.visitor import Visitor, a_repository
 from tests.marks import proves
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.torture.conftest import Tell

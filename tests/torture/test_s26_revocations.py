@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from holdfast import Holdfast, open_holdfast
 from holdfast.domain.tokens import Scope, Token
 from holdfast.execution.coordinator import RunScope as Turns
-from holdfast.http import streams
+from holdfast.http import sse
 from holdfast.http.protocol import IDLE_SECONDS
 from holdfast.ports import Tx
 from tests.cli.processes import PATIENCE, running
-from tests.cli.visits import card_of
-from tests.http.listening import Listener, listening
-from tests.http.v1.visitor import Visitor, refusal, visiting
+from tests.cli.server_probe import card_of
+from tests.http.sse_reader import Listener, listening
+from tests.http.v1.client import Visitor, refusal, visiting
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.machine import DATABASE
@@ -69,7 +69,7 @@ def test_what_nobody_touches_goes_on(tmp_path: Path, luck: random.Random) -> Non
             await act(house, visitor, other)
             await other.stream.ended()
             # Twice as long as it takes to look at every token.
-            await asyncio.sleep(2 * streams.TOKEN_SECONDS)
+            await asyncio.sleep(2 * sse.TOKEN_SECONDS)
             return (await asked(visitor, kept)) == (200, "")
 
     assert asyncio.run(untouched())

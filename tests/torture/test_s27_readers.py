@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tokens import Scope
-from holdfast.http.table import Route
-from tests.http.v1.visitor import Visitor
+from holdfast.http.routing import Route
+from tests.http.v1.client import Visitor
 from tests.marks import proves
 from tests.torture.conftest import Tell
 from tests.torture.doors import NOWHERE, Doors, Header, doors

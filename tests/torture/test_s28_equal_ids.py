@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from tests.http.v1.visitor import Visitor, visiting
+from tests.http.v1.client import Visitor, visiting
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 

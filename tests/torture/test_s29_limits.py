@@ -11,7 +11,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.services.agent_processes import LIMIT, RETRY_AFTER
 from holdfast.services.tokens import WRONG_CODES_MOST
 from tests.http.asgi import Answer, ask
-from tests.http.v1.visitor import HOST, a_repository
+from tests.http.v1.client import HOST, a_repository
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.doors import Doors, doors

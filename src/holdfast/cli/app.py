@@ -1,4 +1,7 @@
-"""The command line as a whole: every command in its place, every error through one renderer."""
+"""The command line as a whole: the table of lazily loaded commands, and one renderer of errors.
+
+A command's own code is in `commands/`.
+"""
 
 import json
 import os
@@ -6,20 +9,64 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Final, TextIO, cast
+from typing import Final, Protocol, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from holdfast.cli.commands import signature_of
+from holdfast.cli.command import signature_of
 from holdfast.cli.errors import INTERRUPTED, exit_code, understood
-from holdfast.cli.parts import HOMES, homes_of, part
-from holdfast.cli.settings import Settings, hoisted
+from holdfast.cli.options import Settings, hoisted
 from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.text import is_encodable
+
+# In the order in which help lists them.
+HOMES: Final = {
+    "chat": ("chat", "chat-resume"),
+    "sessions": ("sessions", "chat-list", "chat-export"),
+    "search": ("search",),
+    "approvals": ("approvals",),
+    "calls": ("calls",),
+    "costs": ("costs",),
+    "agents": ("agents",),
+    "zones": ("zones",),
+    "repos": ("repos",),
+    "keys": ("key",),
+    "tokens": ("token",),
+    "workflows": ("workflow",),
+    "history": ("history",),
+    "timeline": ("timeline",),
+    "acp": ("acp",),
+    "mcp": ("mcp",),
+    "serve": ("serve",),
+    "imports": ("import",),
+    "store": ("backup", "restore", "salvage", "migrate", "copy"),
+    "doctor": ("doctor",),
+    "config": ("config",),
+}
+
+
+class Part(Protocol):
+    """A module of the command line."""
+
+    def register(self, app: typer.Typer) -> None:
+        """Add the module's commands."""
+
+
+def homes_of(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the modules whose commands a line may mean; all of them when it names none."""
+    named = set(words)
+    return tuple(home for home, names in HOMES.items() if named & set(names)) or tuple(HOMES)
+
+
+def part(home: str) -> Part:
+    """Return a module of the command line, loaded."""
+    return cast(Part, import_module(f"holdfast.cli.commands.{home}"))
+
 
 PROGRAM: Final = "holdfast"
 _INNER_WORDS: Final = re.compile(r": Value error, ")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.commands import command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, HoldfastError
@@ -276,8 +275,3 @@ def _existing(path: Path) -> Path:
 
 def _finding(code: str, message: str) -> dict[str, str]:
     return {"code": str(code), "message": message}
-
-
-def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
-    command(app, "doctor", DoctorOptions, only_here=True)(examine)

@@ -1,14 +1,108 @@
-"""Options that several modules share, and how a listing is paged."""
+"""Global flags of every command, and options that several commands share."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tools import FsTier
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+
+_SWITCHES: Final = frozenset({"--json", "-q", "--quiet", "-v", "-vv", "--verbose"})
+_WITH_VALUE: Final = frozenset({"--config", "--color", "--server"})
+_LEVELS: Final = {1: "info", 2: "debug"}
+
+
+class Color(StrEnum):
+    """When to use colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The global flags."""
+
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
+    ] = False
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Use this configuration file."),
+    ] = None
+    color: Annotated[Color, typer.Option("--color", help="When to use colours.")] = Color.AUTO
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Leave out what is only said for comfort.")
+    ] = False
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Log more; twice for everything.",
+        ),
+    ] = 0
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar="HOLDFAST_SERVER",
+            help="Work with this server instead of the store in the home; HOLDFAST_TOKEN opens "
+            "it, or on this machine the home's own token.",
+        ),
+    ] = None
+    # Here for the help only: `main` answers it before anything else is loaded.
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False
+
+    def load(self, flags: Mapping[str, Any] | None = None) -> "Config":
+        """Return the configuration, and log as it says from now on.
+
+        `flags` are settings that a command takes itself; they can only be narrower.
+        """
+        from holdfast.cli.logs import configure
+        from holdfast.config import load
+
+        config = load(flags, file=self.config)
+        configure(self.log_level(config.log_level))
+        return config
+
+    def log_level(self, configured: str) -> str:
+        """Return the level to log at: what the flags say, else what is configured."""
+        if self.verbose:
+            return _LEVELS[min(self.verbose, 2)]
+        return "error" if self.quiet else configured
+
+
+def hoisted(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the global flags first, so that they may stand anywhere.
+
+    What follows `--` is never a flag.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flags: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments[:end])
+    for word in words:
+        if word in _SWITCHES or word.partition("=")[0] in _WITH_VALUE:
+            flags.append(word)
+            if word in _WITH_VALUE:
+                flags += [value for value in [next(words, None)] if value is not None]
+        else:
+            rest.append(word)
+    return [*flags, *rest, *arguments[end:]]
+
 
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
@@ -140,3 +234,42 @@ def message_cursor(cursor: str | None, after: int) -> int:
             Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew."
         )
     return int(cursor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneFile:
+    """A file of a workflow."""
+
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A workflow, .relavium.yaml; - is stdin.", show_default=False
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatOptions(OneFile):
+    """What becomes of the text."""
+
+    write: Annotated[
+        bool, typer.Option("--write", help="Put it into the file; comments are not kept.")
+    ] = False
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell whether the file has that form.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(OneFile):
+    """Where a workflow is played, and with what."""
+
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Work in this folder, not the current one.")
+    ] = None
+    model: Annotated[
+        str | None, typer.Option(metavar="P:N", help="The model to ask first, provider:name.")
+    ] = None
+    yes_to: Annotated[
+        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
+    ] = None

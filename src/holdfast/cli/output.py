@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from holdfast.cli.settings import Settings
+from holdfast.cli.options import Settings
 from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
 
 if TYPE_CHECKING:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli.commands import command
-from holdfast.cli.file_output import write_file, writing
-from holdfast.cli.opening import find_session, opened
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.files import write_file, writing
 from holdfast.cli.options import OneSession
 from holdfast.cli.output import Printer
-from holdfast.cli.places import named_path
+from holdfast.cli.session_refs import find_session
 from holdfast.cli.terminal import is_terminal
+from holdfast.cli.workspace import named_path
 from holdfast.domain.errors import Code, Invalid
 from holdfast.workflows.session_export import ExportFormat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from holdfast.cli.house import House
+    from holdfast.cli.services import House
     from holdfast.domain.events import Event
     from holdfast.domain.ids import SessionId
     from holdfast.workflows.model import Workflow
@@ -113,7 +114,7 @@ def remarks_on(workflow: "Workflow") -> list[str]:
 
 
 async def _exported(holdfast: "House", session_id: "SessionId", wanted: ExportOptions) -> "Export":
-    from holdfast.http.v1.messages_forms import export_line
+    from holdfast.wire.messages import export_line
 
     line = export_line(session_id)
     return await holdfast.exports.export(
@@ -124,7 +125,7 @@ async def _exported(holdfast: "House", session_id: "SessionId", wanted: ExportOp
 async def _pieces(
     holdfast: "House", session_id: "SessionId", wanted: ExportOptions
 ) -> "AsyncGenerator[bytes, None]":
-    from holdfast.http.v1.messages_forms import export_line
+    from holdfast.wire.messages import export_line
 
     stream = await holdfast.exports.stream(
         holdfast.owner,
@@ -174,7 +175,7 @@ def _workflow_in(file: "Export") -> "Workflow":
 
 
 async def _line(holdfast: "House", session_id: "SessionId", event: "Event") -> object:
-    from holdfast.cli.stream import EventLines
+    from holdfast.cli.json_stream import EventLines
 
     session = await holdfast.sessions.get(holdfast.owner, session_id)
     return await EventLines(holdfast, session).line(event)

@@ -1,15 +1,25 @@
 """A client for a Holdfast server: typed, asynchronous, with streams that resume by themselves."""
 
 from holdfast.client.client import Client
-from holdfast.client.following import Gap
-from holdfast.client.listings import Listing, Page
-from holdfast.client.patience import Patience
+from holdfast.client.requests import Listing, Page, Patience
+from holdfast.client.stream import Gap
 from holdfast.domain.approvals import ApprovalMode, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostGroup
 from holdfast.domain.sessions import OnBusy
-from holdfast.http.api.forms import RepoForm
-from holdfast.http.v1.agents_forms import (
+from holdfast.observations.queries import CheckpointState, SubmitResult
+from holdfast.observations.timeline import TimelineEvent
+from holdfast.services.calls import SettlementAction
+from holdfast.services.history_forms import (
+    EntityForm,
+    EntityList,
+    HistoryForm,
+    ObservationForm,
+    ObservationList,
+    RemovalForm,
+    TimelineForm,
+)
+from holdfast.wire.agents import (
     AcpRuntimeForm,
     AgentForm,
     AgentPatch,
@@ -18,36 +28,11 @@ from holdfast.http.v1.agents_forms import (
     GrantForm,
     LlmRuntimeForm,
 )
-from holdfast.http.v1.approvals_forms import AnswerPost, ApprovalForm, ApprovalsQuery
-from holdfast.http.v1.archives_forms import (
-    ArchivedForm,
-    ArchiveForm,
-    ArchivesQuery,
-    ArchiveSummaryForm,
-    RestoredForm,
-)
-from holdfast.http.v1.calls_forms import CallForm, CallsQuery, SettlePost
-from holdfast.http.v1.contexts_forms import ContextForm, SelectionForm
-from holdfast.http.v1.costs_forms import CostList, CostsQuery
-from holdfast.http.v1.endings_forms import (
-    ClosePost,
-    ExportQuery,
-    ForkPost,
-    Interrupted,
-    InterruptPost,
-    Resumed,
-    ResumePost,
-)
-from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
-from holdfast.http.v1.history_forms import (
-    CheckpointQuery,
-    ClaimsQuery,
-    HistoryList,
-    HistoryPageQuery,
-    PastQuery,
-    RemovalQuery,
-)
-from holdfast.http.v1.messages_forms import (
+from holdfast.wire.approvals import AnswerPost, ApprovalForm, ApprovalsQuery
+from holdfast.wire.calls import CallForm, CallsQuery, SettlePost
+from holdfast.wire.costs import CostList, CostsQuery
+from holdfast.wire.events import Deltas, EventForm
+from holdfast.wire.messages import (
     AssistantPost,
     CallContent,
     CallPost,
@@ -61,40 +46,54 @@ from holdfast.http.v1.messages_forms import (
     TextPart,
     UserPost,
 )
-from holdfast.http.v1.models_forms import ModelForm, ModelPost, PricesForm
-from holdfast.http.v1.search_forms import HitForm, SearchForm
-from holdfast.http.v1.sessions_forms import (
+from holdfast.wire.models import ModelForm, ModelPost, PricesForm
+from holdfast.wire.observations import (
+    CheckpointQuery,
+    ClaimsQuery,
+    CorrectionPost,
+    EntitiesQuery,
+    EntityPost,
+    EventsOfQuery,
+    HistoryList,
+    HistoryPageQuery,
+    PastQuery,
+    RemovalQuery,
+    RestorationPost,
+)
+from holdfast.wire.repo_sessions import RepoForm
+from holdfast.wire.search import HitForm, SearchForm
+from holdfast.wire.sessions import (
     BudgetForm,
+    ClosePost,
+    ContextForm,
     DeletionQuery,
+    ExportQuery,
+    ForkPost,
+    Interrupted,
+    InterruptPost,
+    Resumed,
+    ResumePost,
+    SelectionForm,
     SessionForm,
     SessionPatch,
     SessionPost,
     SessionsQuery,
 )
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
-from holdfast.http.v1.words import Deltas, EventForm
-from holdfast.http.v1.zones_forms import (
+from holdfast.wire.zones import (
+    ArchivedForm,
+    ArchiveForm,
+    ArchivesQuery,
+    ArchiveSummaryForm,
     DeskForm,
     LinesForm,
     LinesQuery,
     OutputAppendedForm,
     ReplayForm,
     ReplayQuery,
+    RestoredForm,
     StateForm,
     StateWrittenForm,
     ZoneFileForm,
-)
-from holdfast.observations.queries import CheckpointState, SubmitResult
-from holdfast.observations.timeline import TimelineEvent
-from holdfast.services.calls import SettlementAction
-from holdfast.services.history_forms import (
-    EntityForm,
-    EntityList,
-    HistoryForm,
-    ObservationForm,
-    ObservationList,
-    RemovalForm,
-    TimelineForm,
 )
 from holdfast.workflows.session_export import ExportFormat
 

@@ -1,22 +1,208 @@
-"""Requests in the words of the server: typed bodies and answers, sent again where that is safe."""
+"""Typed requests: encoding, retries with timeouts, errors, pagination and tolerant decoding.
+
+Connections are `transport.py`.
+"""
 
 import asyncio
 import itertools
+import random
+import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, inspect
 
-from holdfast.client.errors import not_understood, refusal
-from holdfast.client.patience import Patience
-from holdfast.client.tolerance import decoded
 from holdfast.client.transport import ANSWER_SECONDS, Received, Sent, Transport, whole_body
-from holdfast.domain.errors import NotFound, Unavailable
+from holdfast.domain.errors import (
+    Code,
+    Denied,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
+from holdfast.domain.ids import uuid7
+from holdfast.wire.errors import STATUSES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """Seconds, all of them.
+
+    `request` is how long a request that did not get through is sent again, `silence` how long
+    a stream may say nothing before it is taken for dead; between two tries lies a `pause` that
+    doubles up to `longest`.
+    """
+
+    request: float = 15.0
+    silence: float = 45.0
+    pause: float = 0.2
+    longest: float = 10.0
+
+    def before(self, attempt: int, least: float | None = None) -> float:
+        """Return how long to wait before a further attempt; the first of them has number 1.
+
+        `least` takes the place of the pause, where the server has said how long that should be.
+        """
+        # Spread, so that all who were cut off at once do not come back at once.
+        spread = random.uniform(0.5, 1.0)  # noqa: S311 — nobody gains by guessing it
+        doublings = 2 ** min(attempt - 1, 20)
+        if least is None:
+            return float(min(self.pause * doublings, self.longest) * spread)
+        # Never earlier than the server has said.
+        return float(max(least, min(least * doublings, self.longest)) * (0.5 + spread))
+
+
+def new_id() -> str:
+    """Return an id that nobody has used."""
+    return uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
+
 
 T = TypeVar("T")
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a body as a type, without the keys that the type does not know."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        # Only now, because this costs more; what is wrong otherwise is wrong here, too.
+        known = _known(msgspec.json.decode(body), inspect.type_info(kind))
+        return msgspec.convert(known, kind)
+
+
+def _known(value: Any, kind: inspect.Type) -> Any:
+    match value, kind:
+        case dict(), inspect.StructType():
+            fields = {field.encode_name: field.type for field in kind.fields}
+            tag = {name: value[name] for name in value if name == kind.tag_field}
+            return tag | {
+                name: _known(value[name], fields[name]) for name in value if name in fields
+            }
+        case dict(), inspect.DictType():
+            return {name: _known(each, kind.value_type) for name, each in value.items()}
+        case list(), inspect.VarTupleType() | inspect.ListType():
+            return [_known(each, kind.item_type) for each in value]
+        case _, inspect.UnionType():
+            return _known_of_union(value, kind)
+        case _:
+            return value
+
+
+def _known_of_union(value: Any, kind: inspect.UnionType) -> Any:
+    for each in kind.types:
+        match value, each:
+            case dict(), inspect.StructType(tag_field=None):
+                return _known(value, each)
+            case dict(), inspect.StructType(tag_field=str(field), tag=tag) if (
+                value.get(field) == tag
+            ):
+                return _known(value, each)
+            case list(), inspect.VarTupleType() | inspect.ListType():
+                return _known(value, each)
+            case _:
+                pass
+    return value
+
+
+_CLASSES: Final[Mapping[int, type[HoldfastError]]] = {
+    **{status: kind for kind, status in STATUSES.items()},
+    401: Denied,
+}
+_WAIT_LONGEST: Final = 86_400
+
+
+class ErrorForm(Struct, frozen=True):
+    """The body that every refusal has."""
+
+    error: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastError:
+    """Return the error that an answer tells, with the code, message and details of the server.
+
+    How long to wait, where the server says it, stands in the details as `retry_after`.
+    """
+    try:
+        form = msgspec.json.decode(body, type=ErrorForm)
+    except (msgspec.DecodeError, RecursionError):
+        # A proxy on the way, or no server of ours at all.
+        told = f"The server answered {status} without saying why; is it a Holdfast server?"
+        form = ErrorForm(Code.UNKNOWN_ANSWER, told)
+    details = {**form.details, **_wait(headers)}
+    try:
+        code = Code(form.error)
+    except ValueError:
+        # Newer than we are: the class still says what the caller can do.
+        code = Code.UNKNOWN_ANSWER
+        details["error"] = form.error
+    return _class_of(status)(code, form.message, details)
+
+
+def not_understood(origin: str, what: str) -> Unavailable:
+    """Return the error for an answer that is not what was promised."""
+    return Unavailable(
+        Code.UNKNOWN_ANSWER,
+        f"The answer of {origin} is not what a Holdfast server says: {what}; check the address "
+        "and the server's version.",
+        {"server": origin},
+    )
+
+
+def _class_of(status: int) -> type[HoldfastError]:
+    return _CLASSES.get(status) or (Unavailable if status >= 500 else Invalid)
+
+
+def _wait(headers: Mapping[str, str]) -> dict[str, int]:
+    told = headers.get("retry-after", "")
+    if not (told.isascii() and told.isdigit()):
+        return {}
+    return {"retry_after": min(int(told[:6]), _WAIT_LONGEST)}
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Page(Protocol[T_co]):
+    """A page as every list of the server is: its entries, and where the next page starts."""
+
+    @property
+    def data(self) -> tuple[T_co, ...]: ...
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+class Listing(Generic[T_co]):
+    """A listing that nobody has asked for yet: iterate over all of it, or take single pages."""
+
+    def __init__(self, fetch: Callable[[str | None], Awaitable[Page[T_co]]]) -> None:
+        self._fetch = fetch
+
+    async def __aiter__(self) -> AsyncIterator[T_co]:
+        """Yield every entry; a page is asked for when the one before it is used up."""
+        cursor = None
+        while True:
+            page = await self._fetch(cursor)
+            for entry in page.data:
+                yield entry
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def page(self, cursor: str | None = None) -> Page[T_co]:
+        """Return one page: the first, or the one that a cursor of an earlier page leads to."""
+        return await self._fetch(cursor)
+
+    async def all(self) -> list[T_co]:
+        """Return every entry at once."""
+        return [entry async for entry in self]
+
 
 _JSON: Final = {"content-type": "application/json"}
 _encoder = msgspec.json.Encoder()

@@ -4,23 +4,10 @@ from collections.abc import AsyncGenerator
 
 from msgspec.structs import replace
 
-from holdfast.client.ids import new_id
-from holdfast.client.listings import Listing
-from holdfast.client.requests import Requests, path_of
+from holdfast.client.requests import Listing, Requests, new_id, path_of
 from holdfast.domain.queries import LIMIT_MOST
 from holdfast.domain.sessions import OnBusy
-from holdfast.http.v1.endings_forms import (
-    ClosePost,
-    Exported,
-    ExportPost,
-    ExportQuery,
-    ForkPost,
-    Interrupted,
-    InterruptPost,
-    Resumed,
-    ResumePost,
-)
-from holdfast.http.v1.messages_forms import (
+from holdfast.wire.messages import (
     AssistantPost,
     CallPost,
     MessageForm,
@@ -31,8 +18,17 @@ from holdfast.http.v1.messages_forms import (
     TextContent,
     UserPost,
 )
-from holdfast.http.v1.sessions_forms import (
+from holdfast.wire.sessions import (
+    ClosePost,
     DeletionQuery,
+    Exported,
+    ExportPost,
+    ExportQuery,
+    ForkPost,
+    Interrupted,
+    InterruptPost,
+    Resumed,
+    ResumePost,
     SessionForm,
     SessionList,
     SessionPatch,

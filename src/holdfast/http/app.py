@@ -1,12 +1,18 @@
-"""The application: from a request to a row of the table, and from its answer to bytes."""
+"""The ASGI application: from a request to its route and from its result to bytes; and the table of
+all routes.
+
+Sockets and HTTP parsing are `server.py` and `protocol.py`; each route's work is in `v1/` and
+`api/`.
+"""
 
 import asyncio
 import itertools
 import logging
 import re
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,10 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
-from holdfast.http.answers import Answer, Rendered, Stream, rendered
+from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http.auth import Callers, require_nameable
 from holdfast.http.bodies import SEND_SECONDS, chunks_of
-from holdfast.http.callers import Callers, require_nameable
-from holdfast.http.crowds import LARGE, Held, Room
 from holdfast.http.errors import (
     error_answer,
     failed,
@@ -26,10 +31,10 @@ from holdfast.http.errors import (
     stopping,
     wrong_method,
 )
-from holdfast.http.guard import HEADERS, Names, is_asked_by_name
-from holdfast.http.house import House
+from holdfast.http.limits import LARGE, Held, Room
+from holdfast.http.mcp_mount import Guest, mcp_route
 from holdfast.http.metrics import Metrics
-from holdfast.http.page_refusals import is_for_eyes, refusal_page
+from holdfast.http.openapi.document import described
 from holdfast.http.requests import (
     CallerGoneError,
     Request,
@@ -39,12 +44,44 @@ from holdfast.http.requests import (
     read_by,
     request_of,
 )
-from holdfast.http.streams import Streams
-from holdfast.http.table import Asked, Found, Route, Table
+from holdfast.http.responses import Answer, Rendered, Stream, rendered
+from holdfast.http.routing import Asked, Found, Route, Table
+from holdfast.http.security import HEADERS, Names, is_asked_by_name, names_of
+from holdfast.http.services import House
+from holdfast.http.sse import LIFE_SECONDS, Streams
+from holdfast.http.system_routes import Probe, own_routes
+from holdfast.http.v1 import (
+    agents,
+    approvals,
+    calls,
+    costs,
+    events,
+    history,
+    messages,
+    models,
+    search,
+    sessions,
+    zones,
+)
+from holdfast.http.v1 import (
+    agents as v1_agents,
+)
+from holdfast.http.v1 import (
+    history as v1_history,
+)
+from holdfast.http.v1 import (
+    messages as v1_messages,
+)
+from holdfast.http.v1 import (
+    models as v1_models,
+)
+from holdfast.http.v1 import (
+    sessions as v1_sessions,
+)
+from holdfast.http.web_ui import is_for_eyes, refusal_page
 
 log = logging.getLogger("holdfast.access")
 faults = logging.getLogger(__name__)
-
 # What proxies write down for a caller who did not wait; nobody gets to see it.
 GONE: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -354,3 +391,71 @@ async def _while_heard(request: Request, playing: Coroutine[Any, Any, None]) -> 
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+V1_ROUTES: Final[tuple[Route, ...]] = (
+    *agents.ROUTES,
+    *models.ROUTES,
+    *sessions.ROUTES,
+    *v1_sessions.LIFECYCLE_ROUTES,
+    *messages.ROUTES,
+    *events.ROUTES,
+    *v1_messages.MEDIA_ROUTES,
+    *approvals.ROUTES,
+    *calls.ROUTES,
+    *costs.ROUTES,
+    *search.ROUTES,
+    *zones.ROUTES,
+    *history.ROUTES,
+    *v1_history.TIMELINE_ROUTES,
+    *v1_models.DEFAULTS_ROUTES,
+    *v1_agents.PROGRAM_ROUTES,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """Where the server is reached: its port, further names it answers to, and its own name."""
+
+    port: int
+    names: tuple[str, ...] = ()
+    has_tls: bool = False
+    is_behind_proxy: bool = False
+    version: str = "0"
+    name: str = "request"
+    luck: Callable[[], float] = lambda: 0.5
+    life: float = LIFE_SECONDS
+    # Who answers at the path of another protocol; without, there is no such path.
+    guest: Guest | None = None
+
+
+def application(house: House, probe: Probe, door: Door) -> Application:
+    """Return the application; `probe` raises while the store cannot be written."""
+    metrics = Metrics()
+    names = names_of(
+        door.port, door.names, has_tls=door.has_tls, is_behind_proxy=door.is_behind_proxy
+    )
+    table = table_of(probe, metrics, names, door.version, door.guest)
+    rules = Rules(
+        names=names,
+        name=door.name,
+        metrics=metrics,
+        streams=Streams(house, metrics, door.luck, life=door.life),
+    )
+    return Application(house, table, Callers(house.tokens, names.origins), rules)
+
+
+def table_of(
+    probe: Probe, metrics: Metrics, names: Names, version: str, guest: Guest | None = None
+) -> Table:
+    """Return the table of all routes; one of them describes it."""
+
+    # Described when it is asked for: the table contains the route that describes it.
+    @cache
+    def description() -> bytes:
+        return described(table.routes, version)
+
+    guests = () if guest is None else (mcp_route(guest),)
+    own = own_routes(probe, metrics, description, names)
+    table = Table((*own, *V1_ROUTES, *API_ROUTES, *guests))
+    return table

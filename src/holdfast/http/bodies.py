@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.http.answers import (
+from holdfast.http.limits import Held, Room
+from holdfast.http.responses import (
     GZIP_LEVEL,
     PACKED,
     Answer,
@@ -30,8 +31,7 @@ from holdfast.http.answers import (
     packed_tag,
     takes_gzip,
 )
-from holdfast.http.crowds import Held, Room
-from holdfast.http.table import Asked
+from holdfast.http.routing import Asked
 
 # From here on a body is not completed in memory, but sent while it is made.
 WHOLE_LARGEST: Final = 512 << 10

@@ -5,35 +5,14 @@ from typing import Any, Final
 
 from holdfast.domain.errors import (
     Code,
-    Conflict,
-    Denied,
     HoldfastError,
     Internal,
     Invalid,
-    LimitReached,
     NotFound,
-    StorageFull,
     Unavailable,
 )
-from holdfast.http.answers import Answer
-
-STATUSES: Final[Mapping[type[HoldfastError], int]] = {
-    Invalid: 400,
-    Denied: 403,
-    NotFound: 404,
-    Conflict: 409,
-    LimitReached: 429,
-    Unavailable: 503,
-    StorageFull: 507,
-    Internal: 500,
-}
-# Where HTTP has a word of its own for what happened.
-STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
-    Code.METHOD_NOT_ALLOWED: 405,
-    Code.RANGE_NOT_SATISFIABLE: 416,
-    Code.UNAUTHENTICATED: 401,
-}
-
+from holdfast.http.responses import Answer
+from holdfast.wire.errors import STATUSES, STATUSES_OF_CODES
 
 # Where a surface has one word for what the house tells apart.
 WORDS: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}

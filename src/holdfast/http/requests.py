@@ -13,8 +13,8 @@ from msgspec.structs import FieldInfo
 from starlette.types import Receive, Scope
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.http.strictness import RULE_LONGEST, require_plain_json
-from holdfast.http.wordings import told
+from holdfast.parsing.strict_json import require_plain_json
+from holdfast.wire.errors import RULE_LONGEST, told
 
 # The extension by which our own protocol offers more than the interface has: to `abort` a
 # connection, to make it ready for an answer that will `last`, and a `body` that is already here.

@@ -1,23 +1,33 @@
-"""Frames of a server-sent event stream: one event, one line of JSON, one blank line.
+"""Server-sent events: framing, one open stream, and all open streams watched by one timer.
 
-A control frame carries no `id:`, so it never moves a reader's cursor; a `gap` does, because the
-numbers it covers will not come.
+The JSON of an event is `wire/events.py`; the route is `v1/events.py`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.events import Gap
-from holdfast.services.event_stream import BufferedEvent, Item, end_of
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import SessionState
+from holdfast.domain.tokens import Caller
+from holdfast.http.metrics import Metrics
+from holdfast.http.responses import Wire
+from holdfast.http.services import House
+from holdfast.services.background_tasks import Background
+from holdfast.services.event_stream import BufferedEvent, EventBatch, Item, StreamReader, end_of
 
 HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
 HEARTBEAT: Final = b": hb\n\n"
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -91,3 +101,322 @@ class Rendering:
 
 def _filtered(numbers: tuple[int, int] | None) -> bytes:
     return gap_frame(*numbers, reason="filtered", resync=None) if numbers else b""
+
+
+# A little under what is promised, because the clock only ticks.
+HEARTBEAT_SECONDS: Final = 13.0
+GOODBYE_SECONDS: Final = 1.0
+RETRY: Final = 1000
+CYCLE_RETRY: Final = 100
+CHUNK_LARGEST: Final = 64 << 10
+# More than this do not come at once; they are read from the log, and by one reader.
+SHARED_MOST: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What a reader asked for."""
+
+    session_id: SessionId
+    after: int
+    # Where the session stood when the reader was found to be right.
+    head: SessionState
+    # The surface's own words: for an event, for where a session stands, for what was pruned.
+    frame: Callable[[BufferedEvent], bytes]
+    standing: Callable[[SessionState], str]
+    resync: str
+    until_settled: bool = False
+
+
+class Book(Protocol):
+    """Where streams are written down while they are open."""
+
+    def joined(self, feed: "Feed") -> None:
+        """Note that a stream is open."""
+
+    def left(self, feed: "Feed", delivered: int) -> None:
+        """Note that a stream has ended."""
+
+
+class Feed:
+    """A stream that is ready to be played."""
+
+    def __init__(
+        self, house: House, book: Book, caller: Caller, wish: Wish, ends_at: float
+    ) -> None:
+        self._house = house
+        self._book = book
+        self._wish = wish
+        self._ends_at = ends_at
+        self._rendering = Rendering(wish.frame, wish.resync)
+        self._reader: StreamReader | None = None
+        self._wire: Wire | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._ending: tuple[str, int] | None = None
+        self._waiting = 0
+        self._beaten_at = time.monotonic()
+        self._told = wish.after
+        self._unsent = b""
+        self._delivered = 0
+        self.caller = caller
+
+    async def play(self, wire: Wire) -> None:
+        """Write the log onto the wire until somebody ends it."""
+        self._task = asyncio.current_task()
+        self._book.joined(self)
+        try:
+            await self._read(wire)
+        except HoldfastError as error:
+            self._ending = (_REASONS.get(error.code, "shutdown"), RETRY)
+        except asyncio.CancelledError:
+            # Cancelled without a reason means that the reader has left.
+            if self._ending is None or self._task is None:
+                raise
+            self._task.uncancel()
+        finally:
+            self._book.left(self, self._delivered)
+            if self._beating is not None:
+                self._beating.cancel()
+        await self._say_goodbye(wire)
+
+    def end(self, reason: str, *, retry: int = RETRY) -> None:
+        """End the stream; its reader is told why, and where to go on."""
+        if self._ending is None and self._task is not None:
+            self._ending = (reason, retry)
+            self._task.cancel()
+
+    def look(self, now: float) -> None:
+        """End the stream if its time is over, or nobody reads what is sent."""
+        if self._reader is not None and self._waiting and self._reader.is_too_slow:
+            self.end("slow")
+        elif now >= self._ends_at:
+            self.end("cycle", retry=CYCLE_RETRY)
+
+    def beat(self, now: float) -> None:
+        """Let the reader hear that we are alive, if it is time."""
+        # Whoever does not take what was sent would not take this either: it goes with the next.
+        if self._wire is not None and not self._waiting and self._is_beat_due(now):
+            self._beating = asyncio.create_task(self._write(self._wire, b""))
+
+    def _is_beat_due(self, now: float) -> bool:
+        return self._ending is None and now - self._beaten_at >= HEARTBEAT_SECONDS
+
+    async def _read(self, wire: Wire) -> None:
+        wish = self._wish
+        events = self._house.events
+        owner, after = self.caller.owner, wish.after
+        async with events.reader(owner, wish.session_id, after=after, head=wish.head) as reader:
+            self._reader = reader
+            self._beaten_at = time.monotonic()
+            self._unsent = self._connected()
+            # Where there is something to tell at once, both are one packet.
+            if after >= wish.head.events and not self._is_settled:
+                await self._write(wire, b"")
+            self._wire = wire
+            while not self._is_settled:
+                await self._tell(wire, await reader.read())
+                if reader.is_too_slow:
+                    self._ending = ("slow", RETRY)
+                    return
+            self._ending = ("settled", RETRY)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Tell whether all that the reader wanted to wait for was read."""
+        return self._wish.until_settled and self._reader is not None and self._reader.is_settled
+
+    def _connected(self) -> bytes:
+        head = self._house.sessions.seen(self._wish.head)
+        data = {
+            "session_id": head.session_id,
+            "after": self._wish.after,
+            "head": head.events,
+            "status": self._wish.standing(head),
+        }
+        return control_frame("connected", data, retry=RETRY)
+
+    async def _tell(self, wire: Wire, items: list[Item]) -> None:
+        """Send news piece by piece; what was sent is noted with each, because any may be the last.
+
+        A piece is made when there is room for it: what a slow reader waits for is kept once.
+        """
+        self._delivered += len(items)
+        if chunk := self._shared(items):
+            if self._is_settled:
+                # The end follows at once, and both are one packet.
+                self._unsent += chunk
+            else:
+                await self._write(wire, chunk)
+            self._told = end_of(items[-1])
+            return
+        for chunk, last in _chunks(self._framed(items)):
+            await self._write(wire, chunk)
+            self._told = last
+            if items:
+                # A long page takes a while, and others want to be answered meanwhile.
+                await asyncio.sleep(0)
+
+    def _shared(self, items: list[Item]) -> bytes | None:
+        """Return the items as one piece, made once for all readers that are at the same place.
+
+        Nothing where a piece is not whole in itself: too large, or with something left out.
+        """
+        reader, words = self._reader, self._wish.frame
+        first = items[0]
+        # A gap may have been cut off for one reader only.
+        if reader is None or self._rendering.is_hiding or isinstance(first, Gap):
+            return None
+        if (made := reader.batch(words, items)) is not None:
+            return made
+        if not reader.is_live or len(items) > SHARED_MOST:
+            return None
+        frames = [self._rendering.plain(item) for item in items]
+        chunk = b"".join(frames)
+        if not all(frames) or len(chunk) > CHUNK_LARGEST:
+            return None
+        reader.share(words, EventBatch(items[-1], len(items), chunk))
+        return chunk
+
+    def _framed(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
+        items.reverse()
+        while items:
+            # Taken out, so that a page of the log is held no longer than it has to be.
+            item = items.pop()
+            # What is left out is told with what comes after it.
+            if frames := self._rendering.frames(item):
+                yield frames, end_of(item)
+
+    async def _write(self, wire: Wire, chunk: bytes, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if self._is_beat_due(now):
+            self._beaten_at = now
+            chunk = HEARTBEAT + chunk
+        if self._unsent:
+            chunk, self._unsent = self._unsent + chunk, b""
+        self._waiting += 1
+        try:
+            # Cancelled while there is no room, nothing of it has been written.
+            await wire.send(chunk, is_last=is_last)
+        finally:
+            self._waiting -= 1
+
+    async def _say_goodbye(self, wire: Wire) -> None:
+        reason, retry = self._ending or ("cycle", CYCLE_RETRY)
+        if reason == "slow":
+            # It would wait behind all that was not read.
+            wire.abort()
+            return
+        if reason in _FINAL:
+            wire.close_after()
+        hidden, self._told = self._rendering.hidden(self._told)
+        data = {"reason": reason, "after": self._told, "retry_ms": retry}
+        goodbye = hidden + control_frame("closing", data, retry=retry)
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._write(wire, goodbye, is_last=True)
+        except TimeoutError:
+            # Nobody takes anything, so nobody would take the end of it either.
+            wire.abort()
+
+
+# A reader that may not come back gets no connection to come back on: it would stay open, idle.
+_FINAL: Final = frozenset({"revoked", "deleted"})
+_REASONS: Final = {Code.SESSION_NOT_FOUND: "deleted", Code.STORE_CLOSED: "shutdown"}
+
+
+def _chunks(frames: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """Yield the frames in pieces: few enough to be quick, small enough to be bounded."""
+    batch: list[bytes] = []
+    size = last = 0
+    for frame, number in frames:
+        if batch and size + len(frame) > CHUNK_LARGEST:
+            yield b"".join(batch), last
+            batch, size = [], 0
+        batch.append(frame)
+        size += len(frame)
+        last = number
+    if batch:
+        yield b"".join(batch), last
+
+
+TICK_SECONDS: Final = 1.0
+TOKEN_SECONDS: Final = 1.0
+LIFE_SECONDS: Final = 300.0
+LIFE_SPREAD: Final = 0.2
+# A server that stops spreads the returns of its readers over so many milliseconds.
+RETURN_SPREAD: Final = 2000
+# More readers than this are asked to wait until there is a server again: who finds none comes back
+# with the others.
+CROWD: Final = 30
+CROWD_RETRY: Final = 2000
+
+
+class Streams(Background):
+    """All open streams of one process. Use as a context manager: it runs the clock."""
+
+    def __init__(
+        self,
+        house: House,
+        metrics: Metrics,
+        luck: Callable[[], float],
+        *,
+        life: float = LIFE_SECONDS,
+    ) -> None:
+        """`luck` gives numbers from 0 to 1, which spread the ends and returns of connections."""
+        super().__init__()
+        self._house = house
+        self._metrics = metrics
+        self._luck = luck
+        self._life = life
+        self._feeds: set[Feed] = set()
+
+    async def __aenter__(self) -> "Streams":
+        await super().__aenter__()
+        self.start(self._watch())
+        return self
+
+    def feed(self, caller: Caller, wish: Wish) -> Feed:
+        """Return a stream that is ready to be played."""
+        spread = 1 + LIFE_SPREAD * (2 * self._luck() - 1)
+        return Feed(self._house, self, caller, wish, time.monotonic() + self._life * spread)
+
+    def close(self) -> None:
+        """End every stream, because the server stops; the returns of their readers are spread."""
+        count = len(self._feeds)
+        first = CROWD_RETRY if count > CROWD else CYCLE_RETRY
+        for number, feed in enumerate(sorted(self._feeds, key=lambda _: self._luck())):
+            # Few are not spread as widely as many.
+            feed.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
+
+    def joined(self, feed: Feed) -> None:
+        """Note that a stream is open."""
+        self._feeds.add(feed)
+        self._metrics.open_streams = len(self._feeds)
+
+    def left(self, feed: Feed, delivered: int) -> None:
+        """Note that a stream has ended."""
+        self._feeds.discard(feed)
+        self._metrics.open_streams = len(self._feeds)
+        self._metrics.delivered_events += delivered
+
+    async def _watch(self) -> None:
+        checked = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            for feed in tuple(self._feeds):
+                feed.beat(now)
+                feed.look(now)
+            if now - checked >= TOKEN_SECONDS:
+                checked = now
+                await self._check_tokens()
+
+    async def _check_tokens(self) -> None:
+        for caller in {feed.caller.token_id: feed.caller for feed in self._feeds}.values():
+            # A store that cannot be asked just now says nothing about a token.
+            with contextlib.suppress(HoldfastError):
+                if not await self._house.tokens.still_valid(caller):
+                    for feed in tuple(self._feeds):
+                        if feed.caller.token_id == caller.token_id:
+                            feed.end("revoked")

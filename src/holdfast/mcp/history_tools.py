@@ -1,17 +1,19 @@
-"""Tools about observed history of sessions: telling it, correcting it, and reading it."""
+"""MCP tools about observed history and entities."""
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from holdfast.domain.tokens import Scope
-from holdfast.mcp.arguments import Argument, Whole
-from holdfast.mcp.history_forms import SessionsForm, sessions_form
-from holdfast.mcp.table import Asked, Told, Tool
+from holdfast.mcp.tool_types import Argument, Asked, Told, Tool, Whole
 from holdfast.observations.claims import CORRECTABLE, REASON_LONGEST
 from holdfast.observations.model import (
     ANYTHING,
     INSTANT,
     NAME,
+    OBJECT,
     SHAPES,
+    SIBLINGS,
     STRING_LONGEST,
     TEXT,
     ChoiceShape,
@@ -27,21 +29,47 @@ from holdfast.observations.queries import (
     Correction,
     Direction,
     EntityOrder,
+    EntityPage,
+    EntityQuery,
     HistoryQuery,
     SubmitResult,
     TimelineQuery,
 )
 from holdfast.observations.timeline import EventType
 from holdfast.services.history_forms import (
+    EntityForm,
+    EntityList,
     HistoryForm,
+    NextCursor,
     ObservationList,
     RemovalForm,
     TimelineForm,
+    Total,
+    entity_form,
+    entity_list,
     history_form,
     observation_list,
     removal_form,
     timeline_form,
 )
+
+
+class SessionsForm(Struct, frozen=True, kw_only=True):
+    """A page of sessions."""
+
+    sessions: Annotated[tuple[EntityForm, ...], Meta(description="The sessions, in order.")]
+    total: Total
+    next_cursor: NextCursor
+
+
+def sessions_form(page: EntityPage) -> SessionsForm:
+    """Return a page of sessions."""
+    return SessionsForm(
+        sessions=tuple(map(entity_form, page.items)),
+        total=page.total,
+        next_cursor=page.next_cursor,
+    )
+
 
 KEY: Final = Argument(
     "idempotency_key",
@@ -168,7 +196,7 @@ async def list_observations(asked: Asked) -> Told:
     return Told(observation_list(page))
 
 
-TOOLS: Final[tuple[Tool, ...]] = (
+HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="submit_agent_session",
         title="Submit what happened in a session",
@@ -300,5 +328,70 @@ TOOLS: Final[tuple[Tool, ...]] = (
         takes=(_SESSION, LIMIT, CURSOR),
         gives=(ObservationList,),
         act=list_observations,
+    ),
+)
+
+
+async def submit_entity(asked: Asked) -> Told:
+    """Take a claim about an entity that is no session."""
+    submitted = await asked.house.observations.submit_entity(
+        asked.owner,
+        asked.get("entity_type"),
+        asked.get("fields"),
+        idempotency_key=asked.get(KEY.name),
+        source=asked.source,
+    )
+    return Told(submitted)
+
+
+async def query_entities(asked: Asked) -> Told:
+    """Return a page of entities of a type."""
+    query = EntityQuery(
+        entity_type=EntityType(asked.get("entity_type")),
+        filters=asked.get("filters"),
+        order_by=EntityOrder(asked.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
+        order=Direction(asked.get("order", Direction.DESC)),
+        limit=asked.get("limit", PAGE),
+    )
+    page = await asked.house.observations.entities(asked.owner, query, cursor=asked.get("cursor"))
+    return Told(entity_list(page))
+
+
+ENTITY_TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="submit_entity",
+        title="Submit what is known of an entity",
+        description=(
+            "Write down what is known of a feature unit, a release, a decision or a validation. "
+            "Each is known by its own id, or by what was decided or checked and when."
+        ),
+        takes=(
+            Argument("entity_type", ChoiceShape(tuple(SIBLINGS)), "What it is.", is_required=True),
+            Argument("fields", OBJECT, "What is known of it, by the type's schema.", True),
+            KEY,
+        ),
+        gives=(SubmitResult,),
+        act=submit_entity,
+        needs=Scope.WRITE,
+    ),
+    Tool(
+        name="query_entities",
+        title="List entities",
+        description=(
+            "List entities of a type by what their snapshots hold. Filters are dotted paths, each "
+            "with a value, with {contains}, or with {gte, lte}."
+        ),
+        takes=(
+            Argument(
+                "entity_type", ChoiceShape(tuple(EntityType)), "Of which type.", is_required=True
+            ),
+            Argument("filters", OBJECT, 'Such as {"status": "planning"}.'),
+            ORDER_BY,
+            ORDER,
+            LIMIT,
+            CURSOR,
+        ),
+        gives=(EntityList,),
+        act=query_entities,
     ),
 )

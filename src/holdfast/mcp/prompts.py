@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
-from holdfast.mcp.house import House
+from holdfast.mcp.forms import plain, text_of
 from holdfast.mcp.resources import JSON, Content, history_uri
-from holdfast.mcp.wire import plain, text_of
+from holdfast.mcp.tool_types import House
 from holdfast.observations.queries import HistoryQuery
 from holdfast.services.history_forms import history_form
 

@@ -10,9 +10,8 @@ from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
-from holdfast.mcp.house import House
-from holdfast.mcp.session_forms import CostsForm, SessionForm, costs_form, session_form
-from holdfast.mcp.wire import plain, text_of
+from holdfast.mcp.forms import CostsForm, SessionForm, costs_form, plain, session_form, text_of
+from holdfast.mcp.tool_types import House
 from holdfast.services.history_forms import history_form
 from holdfast.workflows.session_export import ExportFormat
 

@@ -1,10 +1,7 @@
-"""The server that the protocol's package runs: our tools, resources and prompts in its words.
-
-Imported where it is used: that package takes a second or two. Transports are elsewhere.
-"""
+"""The MCP server of the SDK with our tools, resources and prompts."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from mcp import types
@@ -22,15 +19,16 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.tokens import Caller
 from holdfast.mcp import prompts, resources
-from holdfast.mcp.forms import error_form
-from holdfast.mcp.house import House
-from holdfast.mcp.table import Asked, Tool
-from holdfast.mcp.tools import TOOLS
-from holdfast.mcp.wire import plain, text_of
+from holdfast.mcp.forms import error_form, plain, text_of
+from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
+from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
+from holdfast.mcp.tool_types import Asked, House, Tool
 from holdfast.observations.claims import SOURCE_LONGEST
 
+TOOLS: Final[Mapping[str, Tool]] = {
+    tool.name: tool for tool in (*HISTORY_TOOLS, *SEARCH_TOOLS, *SESSION_TOOLS, *ENTITY_TOOLS)
+}
 log = logging.getLogger(__name__)
-
 NAME: Final = "holdfast"
 INSTRUCTIONS: Final = (
     "Holdfast keeps what agents do. Write down what you did with submit_agent_session, read it "
@@ -42,7 +40,6 @@ CALLER: Final = "holdfast.caller"
 # What the protocol called a missing resource before it had one word for all that is wrong.
 _MISSING: Final = -32002
 _UNTIL_THEN: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
-
 Context = ServerRequestContext[Any, Any]
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import __version__
 from tests.acp.editor import Process, chunk, command, masked, words
-from tests.cli.approving import session_of, waiting
-from tests.cli.far import serve
+from tests.cli.approval_lookups import session_of, waiting
 from tests.cli.processes import beside
-from tests.cli.visits import got, sent
+from tests.cli.remote_server import serve
+from tests.cli.server_probe import got, sent
 from tests.houses import script
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from holdfast.acp.server.notifications import replay_cursor
 from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.app import Holdfast
 from holdfast.cli.remote.attachments import RemoteGuests
-from holdfast.cli.remote.house import remote_house
+from holdfast.cli.remote.services import remote_house
 from holdfast.cli.secrets import secrets_here
 from holdfast.config import Config
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
@@ -27,7 +27,7 @@ from holdfast.domain.queries import Page
 from holdfast.domain.sessions import SessionContext, SessionRequest, Status
 from tests.acp.editor import editor_of, here, house_for, is_question, words
 from tests.acp.server.test_prompts import PICTURE, SLOW
-from tests.cli.far import serve
+from tests.cli.remote_server import serve
 from tests.houses import news_until, played, script
 from tests.stand_ins import asked, streamed
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.app import Environment
-from holdfast.http.assembly import Door, application
+from holdfast.http.app import Door, application
 from tests.houses import open_house
 from tests.http.asgi import Answer
-from tests.http.v1.visitor import Visitor, a_repository
+from tests.http.v1.client import Visitor, a_repository
 from tests.stand_ins import GatedRuntime, SeededRandomness, SettableClock, StandInMachine
 
 

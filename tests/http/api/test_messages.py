@@ -18,7 +18,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import ResultStatus, Role, ToolCall, ToolResult
 from tests.houses import raw, unlocked
 from tests.http.api.client import Client, playing
-from tests.http.v1.visitor import A_STRANGER, refusal
+from tests.http.v1.client import A_STRANGER, refusal
 from tests.marks import demands
 from tests.stand_ins import (
     Gate,

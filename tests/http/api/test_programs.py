@@ -13,7 +13,7 @@ from holdfast.domain.tokens import Scope
 from tests.acp.harness import PATIENCE, provide
 from tests.acp.scripted_agents import Peer
 from tests.http.api.client import Client, client_of
-from tests.http.v1.visitor import refusal
+from tests.http.v1.client import refusal
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio

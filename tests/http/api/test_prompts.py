@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.api.client import Client, playing
-from tests.http.v1.visitor import refusal
+from tests.http.v1.client import refusal
 from tests.marks import demands
 from tests.stand_ins import Gate, an_answer, asked
 

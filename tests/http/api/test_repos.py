@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.tokens import Scope
 from tests.http.api.client import Client
-from tests.http.v1.visitor import A_STRANGER, Visitor, a_repository, refusal
+from tests.http.v1.client import A_STRANGER, Visitor, a_repository, refusal
 
 pytestmark = pytest.mark.anyio
 

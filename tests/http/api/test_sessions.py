@@ -10,7 +10,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from tests.http.api.client import Client
-from tests.http.v1.visitor import A_STRANGER, a_repository, refusal
+from tests.http.v1.client import A_STRANGER, a_repository, refusal
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.http.assembly import table_of
-from holdfast.http.guard import names_of
-from holdfast.http.guests import Reply
+from holdfast.http.app import table_of
+from holdfast.http.mcp_mount import Reply
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import described
+from holdfast.http.security import names_of
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
 

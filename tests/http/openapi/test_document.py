@@ -10,20 +10,17 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from holdfast.domain.errors import Code
-from holdfast.http.api.routes import ROUTES as API_ROUTES
-from holdfast.http.assembly import table_of
-from holdfast.http.guard import names_of
+from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http.app import V1_ROUTES, table_of
 from holdfast.http.metrics import Metrics
-from holdfast.http.openapi.document import document_of
+from holdfast.http.openapi.document import PLACES, document_of, names_in
 from holdfast.http.openapi.examples import EXAMPLES
-from holdfast.http.openapi.parameters import PLACES, names_in
-from holdfast.http.openapi.refinements import REFINEMENTS
 from holdfast.http.openapi.responses import HEADERS, refusals_of
-from holdfast.http.table import Route
-from holdfast.http.v1.paths import BY_ITSELF, OF_AGENT
-from holdfast.http.v1.routes import ROUTES as V1_ROUTES
+from holdfast.http.openapi.schemas import REFINEMENTS
+from holdfast.http.routing import BY_ITSELF, OF_AGENT, Route
+from holdfast.http.security import names_of
 from tests.http.openapi.render import DOCUMENT, nobody, render, well
-from tests.http.v1.visitor import Visitor
+from tests.http.v1.client import Visitor
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio

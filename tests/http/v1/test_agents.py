@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.models import model_of
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal
+from tests.http.v1.client import A_STRANGER, Visitor, refusal
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 

@@ -11,7 +11,7 @@ from holdfast.app import Environment
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.tooled import Recorder, a_config, asks, call, open_tooled, own_tool, says
 
 pytestmark = pytest.mark.anyio

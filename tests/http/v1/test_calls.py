@@ -11,7 +11,7 @@ from holdfast.app import Environment
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.services.test_calls import left_in_doubt
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.tooled import Recorder, open_tooled, own_tool, says

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import open_holdfast
 from holdfast.app import Environment
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio

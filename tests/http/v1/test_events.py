@@ -8,8 +8,8 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.app import Environment
 from tests.houses import raw
-from tests.http.listening import listening
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.sse_reader import listening
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 from tests.tooled import a_config, asks, call, says

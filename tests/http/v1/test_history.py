@@ -8,7 +8,7 @@ import pytest
 from holdfast.domain.tokens import Scope
 from holdfast.observations.claims import START_HINT
 from tests.http.asgi import Answer
-from tests.http.v1.visitor import Visitor, refusal
+from tests.http.v1.client import Visitor, refusal
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from holdfast import RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Config
+from tests.http.v1.client import refusal, visiting
 from tests.http.v1.test_history import MINIMAL
-from tests.http.v1.visitor import refusal, visiting
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.domain.ids import SessionId
-from tests.http.v1.visitor import Visitor, refusal
+from tests.http.v1.client import Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 

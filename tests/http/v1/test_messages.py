@@ -10,7 +10,7 @@ from holdfast import open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, says
 

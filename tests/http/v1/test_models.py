@@ -10,7 +10,7 @@ from holdfast.app import Environment
 from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from tests.houses import script
-from tests.http.v1.visitor import A_STRANGER, Visitor, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands
 from tests.tooled import a_config, says
 

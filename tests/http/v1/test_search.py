@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.builders import AT, an_id
-from tests.http.v1.visitor import Visitor, refusal, visiting
+from tests.http.v1.client import Visitor, refusal, visiting
 
 pytestmark = pytest.mark.anyio
 

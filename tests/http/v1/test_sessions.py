@@ -10,7 +10,7 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.models import model_of
 from tests.http.asgi import Answer
-from tests.http.v1.visitor import A_STRANGER, Visitor, a_repository, refusal, visiting
+from tests.http.v1.client import A_STRANGER, Visitor, a_repository, refusal, visiting
 from tests.marks import demands
 from tests.stand_ins import SettableClock
 from tests.tooled import a_config, says

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.http.v1.client import Visitor, refusal
 from tests.http.v1.test_history import ENTITY, MINIMAL, WHOLE
-from tests.http.v1.visitor import Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 

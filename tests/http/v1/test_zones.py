@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.domain.tokens import Scope
-from tests.http.v1.visitor import Visitor, refusal
+from tests.http.v1.client import Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 

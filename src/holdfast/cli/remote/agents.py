@@ -13,7 +13,7 @@ from holdfast.domain.ids import Owner
 from holdfast.domain.models import Model
 from holdfast.domain.queries import AgentQuery, Page
 from holdfast.domain.repos import Repo
-from holdfast.http.v1.agents_forms import AcpRuntimeForm, LlmRuntimeForm
+from holdfast.wire.agents import AcpRuntimeForm, LlmRuntimeForm
 
 # Under the same name on both sides.
 _PLAIN: Final = ("slug", "name", "description", "system_prompt", "recovery", "tags", "status")

@@ -11,15 +11,6 @@ from holdfast.client import Client
 from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.ids import EntityId, ObservationId, Owner
 from holdfast.domain.queries import require_limit
-from holdfast.http.v1.history_bodies import CorrectionPost, EntityPost, RestorationPost
-from holdfast.http.v1.history_forms import (
-    CheckpointQuery,
-    ClaimsQuery,
-    HistoryPageQuery,
-    PastQuery,
-    RemovalQuery,
-)
-from holdfast.http.v1.timelines_forms import EntitiesQuery, EventsOfQuery
 from holdfast.observations.as_of import parse_as_of, parse_window
 from holdfast.observations.claims import (
     Observation,
@@ -48,6 +39,18 @@ from holdfast.observations.queries import (
     require_filters,
 )
 from holdfast.services.history_forms import EntityForm, ObservationForm, RemovalForm
+from holdfast.wire.observations import (
+    CheckpointQuery,
+    ClaimsQuery,
+    CorrectionPost,
+    EntitiesQuery,
+    EntityPost,
+    EventsOfQuery,
+    HistoryPageQuery,
+    PastQuery,
+    RemovalQuery,
+    RestorationPost,
+)
 
 _FieldWord = Literal["actions", "checkpoints", "outcomes", "duration", "started_at", "ended_at"]
 _TypeWord = Literal["feature_unit", "release", "agent_decision", "validation_result"]

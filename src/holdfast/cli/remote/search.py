@@ -5,8 +5,8 @@ from datetime import datetime
 from holdfast.client import Client
 from holdfast.domain.ids import AgentId, MessageId, Owner, SessionId
 from holdfast.domain.queries import Page
-from holdfast.http.v1.search_forms import HitForm, form_of
 from holdfast.search.query import Hit, SearchQuery, require_query
+from holdfast.wire.search import HitForm, form_of
 
 
 class RemoteSearch:

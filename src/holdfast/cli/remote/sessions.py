@@ -26,18 +26,18 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, Page, SessionQuery
 from holdfast.domain.sessions import Created, ForkRequest, Session, SessionContext, Status
-from holdfast.http.v1.contexts_forms import context_form
-from holdfast.http.v1.endings_forms import (
+from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
+from holdfast.services.sessions import Verification
+from holdfast.wire.events import EventsQuery, HouseEventList, Words
+from holdfast.wire.messages import MessageForm, MessageWish
+from holdfast.wire.sessions import (
     Compacted,
     CompactPost,
     ExportQuery,
     ResumePost,
     Verified,
+    context_form,
 )
-from holdfast.http.v1.events_forms import EventsQuery, HouseEventList, Words
-from holdfast.http.v1.messages_forms import MessageForm, MessageWish
-from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
-from holdfast.services.sessions import Verification
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
 # A model is asked for the summary, and may take its time.

@@ -24,16 +24,14 @@ from holdfast.domain.models import Model, Prices
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Budget, ForkPoint, Session
 from holdfast.domain.tools import Grant, ToolSpec, tool_fields
-from holdfast.http.api.forms import RepoForm
-from holdfast.http.v1.agents_forms import AcpRuntimeForm, AgentForm
-from holdfast.http.v1.approvals_forms import ApprovalForm
-from holdfast.http.v1.calls_forms import CallForm
-from holdfast.http.v1.contexts_forms import context_of
-from holdfast.http.v1.costs_forms import CostGroupForm, CostList, CostTotalForm
-from holdfast.http.v1.messages_forms import MediaPart, MessageForm, TextPart
-from holdfast.http.v1.models_forms import ModelForm
-from holdfast.http.v1.sessions_forms import SessionForm
-from holdfast.http.v1.words import UsageForm
+from holdfast.wire.agents import AcpRuntimeForm, AgentForm
+from holdfast.wire.approvals import ApprovalForm
+from holdfast.wire.calls import CallForm
+from holdfast.wire.costs import CostGroupForm, CostList, CostTotalForm, UsageForm
+from holdfast.wire.messages import MediaPart, MessageForm, TextPart
+from holdfast.wire.models import ModelForm
+from holdfast.wire.repo_sessions import RepoForm
+from holdfast.wire.sessions import SessionForm, context_of
 
 # Whoever asks is told of nobody else's things; which owner that is, only the server knows.
 OWNER = LOCAL_OWNER

@@ -11,15 +11,14 @@ from msgspec import UnsetType
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer, Stream
-from holdfast.http.api.forms import AgentMessage, AgentMessagesQuery
-from holdfast.http.api.rows import partial_row, rows_of
 from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
-from holdfast.http.table import Asked, Route
-from holdfast.http.v1.refusals import invalid_query
+from holdfast.http.responses import Answer, Stream
+from holdfast.http.routing import Asked, Route
 from holdfast.services.batches import BATCH_ROWS
 from holdfast.services.journal import session_not_found
 from holdfast.services.messages import MessageExcerpt, UnfinishedAnswer
+from holdfast.wire.errors import invalid_query
+from holdfast.wire.repo_sessions import AgentMessage, AgentMessagesQuery, partial_row, rows_of
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 # As RFC 3339 writes it: letters in either case, and always an offset.

@@ -5,9 +5,9 @@ from typing import Final
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import is_uuid
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.api.forms import RepoForm, RepoList, RepoPost, repo_form
-from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_form
 
 
 async def add_repo(asked: Asked[NoQuery, RepoPost]) -> Answer:

@@ -1,4 +1,4 @@
-"""Sessions of `/api`: opened, listed, read, prompted, completed and cancelled."""
+"""Routes of `/api`: sessions bound to a repository; and the table of all routes of `/api`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +9,15 @@ from holdfast.domain.ids import RepoId, SessionId, is_uuid
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer, Stream, encoded, etag_of
-from holdfast.http.api.forms import (
+from holdfast.http.api import messages, repos
+from holdfast.http.api.messages import encoded_rows, shown_rows
+from holdfast.http.api.repos import repo_not_found
+from holdfast.http.bodies import in_pieces, joined
+from holdfast.http.responses import Answer, Stream, encoded, etag_of
+from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.services.journal import session_not_found
+from holdfast.wire.errors import invalid_query
+from holdfast.wire.repo_sessions import (
     STATUS_WORDS,
     AgentSession,
     AgentSessionList,
@@ -22,12 +29,6 @@ from holdfast.http.api.forms import (
     session_form,
     whole_form,
 )
-from holdfast.http.api.messages import encoded_rows, shown_rows
-from holdfast.http.api.repos import repo_not_found
-from holdfast.http.bodies import in_pieces, joined
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.refusals import invalid_query
-from holdfast.services.journal import session_not_found
 
 USER_REQUEST: Final = "user_request"
 
@@ -296,3 +297,4 @@ ROUTES: Final = (
         tolerant=True,
     ),
 )
+API_ROUTES: Final[tuple[Route, ...]] = (*repos.ROUTES, *ROUTES, *messages.ROUTES)

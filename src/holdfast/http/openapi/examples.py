@@ -1,21 +1,162 @@
-"""Examples: one member of each type that an answer is made of, as it goes over the wire."""
+"""One example of each type that a response is made of, as it goes over the wire."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.http.openapi.history_examples import HISTORY_EXAMPLES
-from holdfast.http.openapi.zone_examples import ZONE_EXAMPLES
-
-_AT: Final = "2026-01-02T03:04:05.678901Z"
-_LATER: Final = "2026-01-02T03:04:07.000123Z"
+_ENTITY: Final = "ent_31ed4722e1f7ffa6ea9a9ed8"
+_OBSERVATION: Final = "obs_4f6122a30d2ef3d0db94b0a3c8b1430a"
+_STARTED: Final = "2025-12-31T11:00:00Z"
+_OBSERVED_AT: Final = "2026-01-02T03:04:05.678Z"
+_FIELDS: Final[dict[str, Any]] = {
+    "session_id": "abc123",
+    "actions": [{"type": "create_feature_unit", "result": "success"}],
+    "started_at": _STARTED,
+}
+_CLAIM: Final[dict[str, Any]] = {
+    "id": _OBSERVATION,
+    "owner": "local",
+    "entity_type": "agent_session",
+    "entity_id": _ENTITY,
+    "session_key": "abc123",
+    "ordinal": 1,
+    "fields": _FIELDS,
+    "content_hash": "6b3ae90e760788a70594e7cba07bd2fec49c123c75d89d662f68a50cf3657750",
+    "kind": "submit",
+    "priority": 100,
+    "source": "curl/8.5.0",
+    "observed_at": _OBSERVED_AT,
+    "created_at": _OBSERVED_AT,
+    "idempotency_key": None,
+}
+_SNAPSHOT: Final[dict[str, Any]] = {
+    **_FIELDS,
+    "checkpoints": [
+        {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z", "state": {"spec": "ready"}}
+    ],
+    "outcomes": [],
+}
+_FROM: Final = [_OBSERVATION]
+_KNOWN: Final[dict[str, Any]] = {
+    "entity_id": _ENTITY,
+    "entity_type": "agent_session",
+    "schema_version": "v1",
+    "snapshot": _SNAPSHOT,
+    "provenance": {
+        "session_id": _FROM,
+        "actions": _FROM,
+        "checkpoints": _FROM,
+        "outcomes": [],
+        "started_at": _FROM,
+    },
+    "provenance_items": {"actions": [_FROM], "checkpoints": [_FROM], "outcomes": []},
+    "observation_count": 1,
+    "last_observation_at": _OBSERVED_AT,
+    "hosted": False,
+    "warnings": [],
+}
+_DECISION: Final[dict[str, Any]] = {
+    **_KNOWN,
+    "entity_id": "ent_f40e96b591389422f2855c55",
+    "entity_type": "agent_decision",
+    "snapshot": {
+        "decision": "Use SQLite by default",
+        "rationale": "Nothing has to be installed.",
+        "timestamp": "2025-12-31T11:20:00Z",
+    },
+    "provenance": {"decision": _FROM, "rationale": _FROM, "timestamp": _FROM},
+    "provenance_items": {},
+}
+_TIMELINE_EVENT: Final[dict[str, Any]] = {
+    "id": "tle_9b54bdb56286bef34e866588",
+    "timestamp": "2025-12-31T11:15:00.000Z",
+    "event_type": "CheckpointReached",
+    "description": "Checkpoint: spec_complete",
+    "entity_id": _ENTITY,
+    "entity_type": "agent_session",
+    "session_id": "abc123",
+    "source_field": "checkpoints",
+    "provenance": _FROM,
+    "details": {"name": "spec_complete", "has_state": True},
+}
+_PAGE: Final[dict[str, Any]] = {"total": 1, "next_cursor": None}
+HISTORY_EXAMPLES: Final[Mapping[str, Any]] = {
+    "CheckpointState": {
+        "session_id": "abc123",
+        "name": "spec_complete",
+        "timestamp": "2025-12-31T11:15:00Z",
+        "state": {"spec": "ready"},
+        "has_state": True,
+        "provenance": _FROM,
+    },
+    "EntityList": {"entities": [_DECISION], **_PAGE},
+    "HistoryForm": {**_KNOWN, "observations": [_CLAIM], "observations_total": 1},
+    "HistoryList": {"data": [_KNOWN], **_PAGE},
+    "ObservationList": {"observations": [_CLAIM], **_PAGE},
+    "RemovalForm": {"entity_id": _ENTITY, "observation_id": _OBSERVATION, "deleted": True},
+    "Submitted": {
+        "entity_id": _ENTITY,
+        "observation_id": _OBSERVATION,
+        "observation_count": 1,
+        "action": "created",
+        "deduplicated": False,
+        "warnings": [],
+    },
+    "TimelineForm": {"events": [_TIMELINE_EVENT], **_PAGE},
+}
 _AGENT: Final = "019b7ca9-8f2e-7111-8aaa-000000000001"
 _SESSION: Final = "019b7ca9-8f2e-7222-8aaa-000000000002"
+_ZONE_AT: Final = 1_767_323_045_678
+_ZONE: Final = f"agent:{_AGENT}:current"
+_ARCHIVE: Final = f"agent:{_AGENT}:archive:{_ZONE_AT}"
+_GENERATION: Final = "8296baa9455e3e70"
+_LINE: Final = '{"type":"user","text":"hello"}'
+_FILE: Final[dict[str, Any]] = {
+    "name": "output",
+    "size": 31,
+    "lines": 1,
+    "created_ms": _ZONE_AT,
+    "modified_ms": _ZONE_AT,
+    "generation": _GENERATION,
+}
+_LINES: Final[dict[str, Any]] = {
+    "lines": [_LINE],
+    "start": 0,
+    "total": 1,
+    "generation": _GENERATION,
+    "torn": False,
+    "tail_open": False,
+}
+_NAMED: Final[dict[str, Any]] = {"archive_zoneid": _ARCHIVE, "archived_at_ms": _ZONE_AT}
+_SUMMARY: Final[dict[str, Any]] = {
+    **_NAMED,
+    "preview": "hello",
+    "node_count": 1,
+    "size": 31,
+    "lines": 1,
+    "has_state": False,
+    "has_output": True,
+    "schema_version": None,
+}
+ZONE_EXAMPLES: Final[Mapping[str, Any]] = {
+    "ArchiveForm": {**_NAMED, "content": None, "files": [_FILE]},
+    "ArchiveList": {"data": [_SUMMARY], "next_cursor": None},
+    "ArchivedForm": {**_NAMED, "files": {"output": 31}},
+    "DeletedForm": {"deleted": True},
+    "DeskForm": {"zone": _ZONE, "session_id": _SESSION, "files": [_FILE]},
+    "LinesForm": _LINES,
+    "OutputAppendedForm": {"zone": _ZONE, "offset": 0, "bytes_written": 31},
+    "ReplayForm": {**_LINES, "source": "tail", "nodes": [], "overlay": {}, "problem": None},
+    "RestoredForm": {"zone": _ZONE, "restored_from": _ARCHIVE, "displaced": None},
+    "StateForm": {"zone": _ZONE, "content": None, "modified_ms": None},
+    "StateWrittenForm": {"zone": _ZONE, "bytes_written": 19, "modified_ms": _ZONE_AT},
+}
+_AT: Final = "2026-01-02T03:04:05.678901Z"
+_LATER: Final = "2026-01-02T03:04:07.000123Z"
 _MESSAGE: Final = "019b7ca9-8f2e-7333-8aaa-000000000003"
 _EVENT: Final = "019b7ca9-8f2e-7444-8aaa-000000000004"
 _APPROVAL: Final = "019b7ca9-8f2e-7555-8aaa-000000000005"
 _REPO: Final = "019b7ca9-8f2e-7666-8aaa-000000000006"
 _MODEL: Final = "a006915b-6930-590c-b036-ee9a12b3b96d"
-
 _USAGE: Final[dict[str, Any]] = {
     "input_tokens": 12,
     "cached_input_tokens": 0,

@@ -1,4 +1,6 @@
-"""The types of the table as JSON Schema, and what their members look like."""
+"""The types of the routes as JSON Schema, with rules and examples that a Python type cannot
+express.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,11 +10,60 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code
 from holdfast.http.openapi.examples import EXAMPLES
-from holdfast.http.openapi.refinements import REFINEMENTS
-from holdfast.http.table import Route
+from holdfast.http.routing import Route
 
+_COMPONENTS: Final = "#/components/schemas/"
+_NOTHING: Final = {"type": "null"}
+_OWN_LOOP: Final = {"runtime": {"$ref": f"{_COMPONENTS}LlmRuntimeForm"}}
+REFINEMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "AgentPost": {
+        "anyOf": [
+            {
+                "title": "a language model in our own loop",
+                "properties": {**_OWN_LOOP, "fallback_model_ids": {"maxItems": 0}},
+                "required": ["system_prompt"],
+            },
+            {
+                "title": "several language models in our own loop",
+                "properties": {**_OWN_LOOP, "default_model_id": {"type": "string"}},
+                "required": ["system_prompt", "default_model_id"],
+            },
+            {
+                "title": "a program of its own, which chooses its own models",
+                "properties": {
+                    "runtime": {"$ref": f"{_COMPONENTS}AcpRuntimeForm"},
+                    "default_model_id": _NOTHING,
+                    "fallback_model_ids": {"maxItems": 0},
+                    "temperature": _NOTHING,
+                    "max_tokens": _NOTHING,
+                },
+                "required": ["runtime"],
+            },
+        ]
+    },
+    "ResultContent": {
+        "anyOf": [{"properties": {"error": _NOTHING}}, {"properties": {"result": _NOTHING}}]
+    },
+    "SettlePost": {
+        "anyOf": [
+            {"properties": {"how": {"enum": ["retry", "skip"]}}},
+            {
+                "properties": {
+                    "how": {"enum": ["mark_done"]},
+                    "result": {"type": ["array", "boolean", "number", "object", "string"]},
+                },
+                "required": ["result"],
+            },
+        ]
+    },
+    "UserPost": {
+        "oneOf": [
+            {"required": ["content"]},
+            {"required": ["parts"]},
+        ]
+    },
+}
 Document = dict[str, Any]
-
 _REFERENCE: Final = "#/components/schemas/{name}"
 
 

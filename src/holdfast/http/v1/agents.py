@@ -1,4 +1,4 @@
-"""Agents: made, listed, read, changed and archived."""
+"""Routes of agents, and of the well-known agent programs on the server's machine."""
 
 from typing import Any, Final
 
@@ -7,21 +7,23 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import require_tools
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.agents_forms import (
+from holdfast.http.responses import Answer, require_match
+from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.v1.idempotency import TELLS, chosen_id, made
+from holdfast.wire.agents import (
     AcpRuntimeForm,
     AgentForm,
     AgentList,
     AgentPatch,
     AgentPost,
     AgentsQuery,
+    KnownProgramList,
     agent_form,
     changed_fields,
     fields_of,
+    program_form,
 )
-from holdfast.http.v1.refusals import query_judged, require_match
-from holdfast.http.v1.repeats import TELLS, chosen_id, made
+from holdfast.wire.errors import query_judged
 
 
 async def create_agent(asked: Asked[NoQuery, AgentPost]) -> Answer:
@@ -104,7 +106,6 @@ EXAMPLE: Final[dict[str, Any]] = {
     "default_model_id": "offline:holdfast",
     "tags": ["demo"],
 }
-
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST",
@@ -177,5 +178,25 @@ ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.WRITE,
         gives={204: None},
         refuses=(Code.AGENT_NOT_FOUND,),
+    ),
+)
+
+
+async def list_programs(asked: Asked[NoQuery, None]) -> Answer:
+    """Look for the programs; a version that is told late is not waited for."""
+    found = await asked.house.programs()
+    return Answer(content=KnownProgramList(tuple(map(program_form, found))))
+
+
+PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/v1/programs",
+        name="programs",
+        summary="Look for well-known agents on the server's machine.",
+        act=list_programs,
+        # Where programs lie on a machine is for those who look after it.
+        needs=Scope.ADMIN,
+        gives={200: KnownProgramList},
     ),
 )

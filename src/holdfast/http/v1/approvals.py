@@ -5,9 +5,9 @@ from typing import Final
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.approvals_forms import (
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
+from holdfast.wire.approvals import (
     AnswerPost,
     ApprovalForm,
     ApprovalList,
@@ -16,8 +16,7 @@ from holdfast.http.v1.approvals_forms import (
     answer_of,
     approval_form,
 )
-from holdfast.http.v1.paths import of_session, session_of
-from holdfast.http.v1.refusals import query_judged
+from holdfast.wire.errors import query_judged
 
 # Who has answered, beside the terminal, the command line and the flag.
 BY_HTTP: Final = "http"

@@ -5,10 +5,10 @@ from typing import Final
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, NoQuery, Route
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
 from holdfast.http.v1.approvals import BY_HTTP
-from holdfast.http.v1.calls_forms import (
+from holdfast.wire.calls import (
     CallForm,
     CallList,
     CallsQuery,
@@ -16,8 +16,7 @@ from holdfast.http.v1.calls_forms import (
     call_form,
     wish_of,
 )
-from holdfast.http.v1.paths import of_session, session_of
-from holdfast.http.v1.refusals import query_judged
+from holdfast.wire.errors import query_judged
 
 
 async def list_calls(asked: Asked[CallsQuery, None]) -> Answer:

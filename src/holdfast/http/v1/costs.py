@@ -5,10 +5,10 @@ from typing import Final
 from holdfast.domain.costs import CostQuery
 from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, Route
-from holdfast.http.v1.costs_forms import CostList, CostsQuery, costs_form
-from holdfast.http.v1.refusals import query_judged
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, Route
+from holdfast.wire.costs import CostList, CostsQuery, costs_form
+from holdfast.wire.errors import query_judged
 
 
 async def list_costs(asked: Asked[CostsQuery, None]) -> Answer:

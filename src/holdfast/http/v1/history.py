@@ -1,41 +1,127 @@
-"""History: what agents say they did, wherever they ran, and what all of it comes to."""
+"""Routes of observed history: submissions, queries, corrections, timelines and entities."""
 
+import re
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast.domain.errors import Code
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.history_bodies import CorrectionPost, RestorationPost, SubmissionPost
-from holdfast.http.v1.history_forms import (
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.v1.idempotency import KEY
+from holdfast.observations.claims import BYTES_MOST
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import ANYTHING, FieldShape, Shape
+from holdfast.observations.queries import (
+    CheckpointState,
+    Correction,
+    EntityQuery,
+    HistoryQuery,
+    SubmitResult,
+    TimelineQuery,
+)
+from holdfast.observations.validation import decode_payload_strictly, faults
+from holdfast.parsing.strict_json import has_more_values
+from holdfast.services.history_forms import (
+    EntityList,
+    HistoryForm,
+    ObservationList,
+    RemovalForm,
+    TimelineForm,
+    entity_list,
+    history_form,
+    observation_list,
+    removal_form,
+    timeline_form,
+)
+from holdfast.wire.errors import invalid_body, invalid_query
+from holdfast.wire.observations import (
     CheckpointQuery,
     ClaimsQuery,
+    CorrectionPost,
+    EntitiesQuery,
+    EntityPost,
+    EventsOfQuery,
     HistoryList,
     HistoryPageQuery,
     PastQuery,
     RemovalQuery,
+    RestorationPost,
+    SubmissionPost,
     history_list,
 )
-from holdfast.http.v1.payloads import (
-    Payload,
-    arguments,
-    chosen_key,
-    key_of,
-    payload,
-    source_of,
-)
-from holdfast.observations.queries import CheckpointState, Correction, HistoryQuery, SubmitResult
-from holdfast.services.history_forms import (
-    HistoryForm,
-    ObservationList,
-    RemovalForm,
-    history_form,
-    observation_list,
-    removal_form,
-)
+
+FIELD: Final = "idempotency_key"
+SOURCE_LONGEST: Final = 200
+# What every proxy passes on as it is.
+_HEADER: Final = re.compile(r"[!-~]{1,200}")
+Payload = dict[str, Any]
+
+
+def payload(raw: bytes) -> Any:
+    """Return what a body spells; doubled keys and the like are still there to be refused."""
+    # Whatever is kept of it, it could not be kept in so many bytes; so it is not even read.
+    if has_more_values(raw, BYTES_MOST):
+        message = f"The payload has more than {BYTES_MOST} bytes"
+        raise rejection((Issue(path=(), expected=f"max_bytes: {BYTES_MOST}", message=message),))
+    return decode_payload_strictly(raw)
+
+
+def arguments(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
+    """Return what reads a body with these members, all it needs and no others."""
+    known = (*needs, *takes, FIELD)
+    shape = Shape(members=tuple(FieldShape(name, ANYTHING, "") for name in known))
+
+    def read(raw: bytes) -> Payload:
+        found = payload(raw)
+        issues = faults(shape, found)
+        if not issues:
+            # What is null was sent; whoever takes it says whether it may be.
+            issues = [
+                Issue(path=(name,), expected="required", message=f"{name} is required")
+                for name in needs
+                if name not in found
+            ]
+            issues += [_unknown(name, found[name], known) for name in found if name not in known]
+        if issues:
+            raise rejection(issues)
+        return dict(found)
+
+    return read
+
+
+def key_of(asked: Asked[Any, Any]) -> Any:
+    """Take the key of a request out of its body, or from `Idempotency-Key`."""
+    body = asked.body
+    return chosen_key(asked, body.pop(FIELD, None) if isinstance(body, dict) else None)
+
+
+def chosen_key(asked: Asked[Any, Any], given: Any) -> Any:
+    """Return the key that was given, or that of the header; two must be one."""
+    header = asked.headers.get(KEY)
+    if header is not None and _HEADER.fullmatch(header) is None:
+        expected, message = f"pattern: {_HEADER.pattern}", "Idempotency-Key must be printable ASCII"
+        raise rejection((Issue(path=(FIELD,), value=header, expected=expected, message=message),))
+    if given is not None and header is not None and given != header:
+        told = invalid_query if asked.body is None else invalid_body
+        raise told(FIELD, "it must be equal to Idempotency-Key")
+    return header if given is None else given
+
+
+def source_of(asked: Asked[Any, Any]) -> str:
+    """Return through whom something is observed: what the client calls itself."""
+    name = asked.headers.get("user-agent", "")
+    return "".join(filter(str.isprintable, name))[:SOURCE_LONGEST]
+
+
+def _unknown(name: str, value: Any, known: tuple[str, ...]) -> Issue:
+    told = ", ".join(known)
+    message = f"{name} is none of {told}"
+    return Issue(path=(name,), value=value, expected=f"one of: {told}", message=message)
+
 
 HISTORY: Final = "/v1/history"
 SESSION: Final = f"{HISTORY}/{{session_key}}"
@@ -249,5 +335,103 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=ClaimsQuery,
         gives={200: ObservationList},
         refuses=(Code.ENTITY_NOT_FOUND, Code.INVALID_CURSOR),
+    ),
+)
+
+
+async def read_timeline(asked: Asked[EventsOfQuery, None]) -> Answer:
+    """Return what happened to an entity."""
+    query = asked.query
+    wanted = TimelineQuery(
+        start_date=query.start_date,
+        end_date=query.end_date,
+        event_types=query.event_types,
+        limit=query.limit,
+    )
+    page = await asked.house.observations.timeline(
+        asked.owner, query.entity_id, wanted, cursor=query.cursor
+    )
+    return Answer(content=timeline_form(page))
+
+
+async def submit_entity(asked: Asked[NoQuery, Payload]) -> Answer:
+    """Take a claim about an entity that is no session."""
+    key, body = key_of(asked), asked.body
+    done = await asked.house.observations.submit_entity(
+        asked.owner,
+        body["entity_type"],
+        body["fields"],
+        idempotency_key=key,
+        source=source_of(asked),
+    )
+    return submitted(done, f"/v1/timeline?entity_id={quote(done.entity_id)}")
+
+
+async def query_entities(asked: Asked[EntitiesQuery, None]) -> Answer:
+    """List entities of a type."""
+    query = asked.query
+    wanted = EntityQuery(
+        entity_type=query.entity_type,
+        filters=_filters(query.filters),
+        order_by=query.order_by,
+        order=query.order,
+        limit=query.limit,
+    )
+    page = await asked.house.observations.entities(asked.owner, wanted, cursor=query.cursor)
+    return Answer(content=entity_list(page))
+
+
+def _filters(text: str | None) -> Any:
+    try:
+        return None if text is None else decode_payload_strictly(text.encode())
+    except Invalid:
+        raise invalid_query("filters", "it must be a JSON object") from None
+
+
+TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/v1/timeline",
+        name="history.timeline",
+        summary="Return what happened to an entity, and to whoever names it, in the order of time.",
+        act=read_timeline,
+        needs=Scope.READ,
+        query=EventsOfQuery,
+        gives={200: TimelineForm},
+        refuses=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
+    ),
+    Route(
+        method="POST",
+        path="/v1/entities",
+        name="history.submit_entity",
+        summary="Write down what is known of a feature unit, a release, a decision or a check.",
+        act=submit_entity,
+        needs=Scope.WRITE,
+        body=EntityPost,
+        reads=arguments(("entity_type", "fields"), ()),
+        gives={201: SubmitResult, 200: SubmitResult},
+        tells=SUBMITTED,
+        refuses=WRITING,
+        examples={
+            "body": {
+                "entity_type": "agent_decision",
+                "fields": {
+                    "decision": "Use SQLite by default",
+                    "rationale": "Nothing has to be installed.",
+                    "timestamp": "2025-12-31T11:20:00Z",
+                },
+            }
+        },
+    ),
+    Route(
+        method="GET",
+        path="/v1/entities",
+        name="history.entities",
+        summary="List entities of a type by what is known of them.",
+        act=query_entities,
+        needs=Scope.READ,
+        query=EntitiesQuery,
+        gives={200: EntityList},
+        refuses=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
     ),
 )

@@ -1,5 +1,6 @@
-"""Messages: sent or recorded, listed and read; never changed."""
+"""Routes of messages and of the media that they refer to."""
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -9,11 +10,13 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
 from holdfast.domain.sessions import Created
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer, Stream, encoded
 from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.listings import after_of, comma_list, cursor_after
-from holdfast.http.v1.messages_forms import (
+from holdfast.http.responses import Answer, Stream, encoded
+from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
+from holdfast.http.v1.idempotency import TELLS, chosen_id, made
+from holdfast.services.batches import MessageBatch
+from holdfast.wire.errors import query_judged
+from holdfast.wire.messages import (
     MessageForm,
     MessageList,
     MessagePost,
@@ -25,10 +28,7 @@ from holdfast.http.v1.messages_forms import (
     parts_of,
     with_parts,
 )
-from holdfast.http.v1.paths import of_session, session_of
-from holdfast.http.v1.refusals import query_judged
-from holdfast.http.v1.repeats import TELLS, chosen_id, made
-from holdfast.services.batches import MessageBatch
+from holdfast.wire.scalars import after_of, comma_list, cursor_after
 
 
 async def create_message(asked: Asked[NoQuery, MessagePost]) -> Answer:
@@ -170,4 +170,53 @@ ROUTES: Final[tuple[Route, ...]] = (
             refuses=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )
     ),
+)
+_HASH: Final = re.compile(r"(?:sha256-)?([0-9a-f]{64})")
+# What a browser can show and never runs, by how it begins; everything else is only ever saved.
+_SAFE: Final = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+)
+
+
+async def read_media(asked: Asked[NoQuery, None]) -> Answer:
+    """Return a content."""
+    session_id = await session_of(asked)
+    found = _HASH.fullmatch(asked.path["hash"])
+    hash_ = found[1] if found else ""
+    # Checked whole before any of it is sent, so few are read at a time.
+    async with asked.room.reading:
+        content = await asked.house.media.read(asked.owner, session_id, f"media://sha256-{hash_}")
+    # By its bytes and not by what its sender called it: a name makes nothing harmless.
+    kind = next((kind for begins, kind in _SAFE if begins.match(content)), None)
+    return Answer(
+        content=content,
+        media_type=kind or "application/octet-stream",
+        headers={
+            "content-disposition": "inline" if kind else f'attachment; filename="{hash_}"',
+            "x-content-type-options": "nosniff",
+        },
+        has_etag=True,
+    )
+
+
+MEDIA_ROUTES: Final[tuple[Route, ...]] = of_session(
+    Route(
+        method="GET",
+        path="/media/{hash}",
+        name="media.read",
+        summary="Return a content that a message names; pictures are shown, all else is saved.",
+        act=read_media,
+        needs=Scope.READ,
+        gives={200: bytes, 304: None},
+        tells={
+            200: ("content-disposition", "etag"),
+            304: ("content-disposition", "etag"),
+        },
+        media_type="application/octet-stream",
+        kinds=tuple(kind for _, kind in _SAFE),
+        refuses=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
+    )
 )

@@ -1,21 +1,24 @@
-"""Models: which there are, and what they cost."""
+"""Routes of models, and of the server's defaults."""
 
 from typing import Final
 
 from holdfast.domain.errors import Code
+from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.callers import may_see
-from holdfast.http.table import Asked, NoQuery, Route
-from holdfast.http.v1.models_forms import (
+from holdfast.domain.tools import CATALOGUE
+from holdfast.http.auth import may_see
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.v1.idempotency import TELLS, made
+from holdfast.services.models import model_not_found
+from holdfast.wire.models import (
+    DefaultsForm,
     ModelForm,
     ModelList,
     ModelPost,
     model_form,
     model_request,
 )
-from holdfast.http.v1.repeats import TELLS, made
-from holdfast.services.models import model_not_found
 
 
 async def list_models(asked: Asked[NoQuery, None]) -> Answer:
@@ -79,5 +82,28 @@ ROUTES: Final[tuple[Route, ...]] = (
                 "prices": {"input": 300_000_000, "output": 1_500_000_000},
             }
         },
+    ),
+)
+
+
+async def read_defaults(asked: Asked[NoQuery, None]) -> Answer:
+    """Return what holds by default."""
+    config = asked.house.config
+    model = model_of(config.default_model)
+    # Who may not know the file's name can still tell that it is one.
+    shown = model.ref if may_see(asked.required_caller, model) else f"{model.provider}:{model.id}"
+    tools = tuple(sorted(CATALOGUE))
+    return Answer(content=DefaultsForm(model=shown, approval=config.approval, tools=tools))
+
+
+DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/v1/defaults",
+        name="defaults",
+        summary="Return what answers, what is asked about at most, and which tools there are.",
+        act=read_defaults,
+        needs=Scope.READ,
+        gives={200: DefaultsForm},
     ),
 )

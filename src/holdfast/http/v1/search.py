@@ -4,10 +4,10 @@ from typing import Final
 
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
-from holdfast.http.answers import Answer
-from holdfast.http.table import Asked, Route
-from holdfast.http.v1.refusals import query_judged
-from holdfast.http.v1.search_forms import HitList, SearchForm, hit_form, query_of
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, Route
+from holdfast.wire.errors import query_judged
+from holdfast.wire.search import HitList, SearchForm, hit_form, query_of
 
 
 async def search(asked: Asked[SearchForm, None]) -> Answer:

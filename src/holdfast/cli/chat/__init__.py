@@ -1,0 +1,1 @@
+"""The interactive conversation of `holdfast chat`: input, screen, approvals, slash commands."""

@@ -1,0 +1,294 @@
+"""Approvals in a conversation: asked at the terminal, or answered as the flags say."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.cli.approval_policy import ANYBODY, Manner
+from holdfast.cli.chat.prompt import Keyboard, PressedError
+from holdfast.cli.chat.screen import NEVER_BY_FLAG, Screen
+from holdfast.cli.forms import is_for_session
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import spelled_out
+from holdfast.domain.approvals import (
+    NOTE_LONGEST,
+    Approval,
+    ApprovalAnswer,
+    ApprovalScope,
+    ApprovalState,
+)
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.events import ApprovalAnswered
+from holdfast.domain.ids import ApprovalId, CallId, SessionId
+from holdfast.domain.tools import ToolClass
+
+if TYPE_CHECKING:
+    from holdfast.cli.chat.prompt import AnswerPrompt
+    from holdfast.cli.services import House
+
+
+BY_TERMINAL: Final = "terminal"
+BY_HTTP: Final = "http"
+_CHANGES: Final = frozenset({ToolClass.WRITE, ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT})
+_BOLD, _GREEN, _RED, _CYAN = "1", "32", "31", "36"
+_MARKS: Final = {"+": _GREEN, "-": _RED, "@": _CYAN}
+
+
+class Questions:
+    """Asks whoever sits at the terminal, until there is an answer that means something."""
+
+    def __init__(self, printer: Printer, prompt: "AnswerPrompt", manner: Manner = ANYBODY) -> None:
+        self._printer = printer
+        self._prompt = prompt
+        self._manner = manner
+        # A server writes down through which door an answer came.
+        self._by = BY_HTTP if manner.is_remote else BY_TERMINAL
+
+    async def answer(self, approval: Approval, *, own: bool = False) -> ApprovalAnswer:
+        """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
+
+        What a server asks about an `own` turn, a flag may answer; a house here knows its flags.
+        """
+        if own and self._manner.is_remote and self._manner.answers(approval.question):
+            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=self._by)
+        has_more = is_for_session(approval.question)
+        with self._prompt.fresh():
+            # After what was typed too early is put aside: nobody answers what was not shown yet.
+            for line, style in question_lines(approval):
+                self._printer.line(line, style=style)
+            self._printer.flush()
+            while True:
+                said = await self._prompt.answer("Allow? [y/a/n] " if has_more else "Allow? [y/n] ")
+                found = read_answer(said, has_more=has_more)
+                if isinstance(found, ApprovalAnswer):
+                    return replace(found, by=self._by)
+                self._printer.warn(found)
+
+
+def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a question, each with its style; not a character of it is left out."""
+    question = approval.question
+    is_change = question.tool_class in _CHANGES
+    yield f"{question.tool} asks ({question.tool_class.replace('_', ' ')}):", _BOLD
+    for line in spelled_out(question.question).split("\n"):
+        yield line, _MARKS.get(line[:1], "") if is_change else ""
+    yield f"y allows it once{_more(approval)}, n or n REASON denies it.", ""
+
+
+def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
+    """Return the answer that a line means, or what is wrong with it."""
+    word, _, rest = said.strip().partition(" ")
+    note = rest.strip()
+    allowed = ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
+    match word.lower().rstrip(",.:;"):
+        case "y" | "yes" if not note:
+            return allowed
+        case "a" | "always" if not note and has_more:
+            return ApprovalAnswer(
+                state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION
+            )
+        case "a" | "always" if not note:
+            return "This can be allowed once only."
+        case "n" | "no" if len(note) <= NOTE_LONGEST:
+            return ApprovalAnswer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
+        case "n" | "no":
+            return f"A reason may have {NOTE_LONGEST} characters; this one has {len(note)}."
+        case _:
+            return f"Answer y{', a' if has_more else ''} or n; n may be followed by a reason."
+
+
+def _more(approval: Approval) -> str:
+    question = approval.question
+    if not is_for_session(question):
+        return ""
+    return f", a all of the like in this session ({spelled_out(question.memory or '')})"
+
+
+_TOLD: Final = {
+    ApprovalState.ALLOWED: "allowed",
+    ApprovalState.DENIED: "denied",
+}
+
+
+class _Open(NamedTuple):
+    task: asyncio.Task[None]
+    call_id: CallId | None
+
+
+class Asking:
+    """Asks in the background, so that news are heard while a person thinks."""
+
+    def __init__(
+        self,
+        holdfast: "House",
+        screen: Screen,
+        questions: Questions,
+        keyboard: Keyboard | None = None,
+    ) -> None:
+        """`keyboard` is shared with whoever else reads keys here."""
+        self._holdfast = holdfast
+        self._screen = screen
+        self._questions = questions
+        self.keyboard = keyboard or Keyboard()
+        self._alone = asyncio.Lock()
+        self._open: dict[ApprovalId, _Open] = {}
+        self._closed: set[ApprovalId] = set()
+
+    async def waiting(self, session_id: SessionId) -> list[Approval]:
+        """Return the questions of a session that wait."""
+        found = await self._holdfast.approvals.list(
+            self._holdfast.owner, session_id, state=ApprovalState.WAITING
+        )
+        return list(found.items)
+
+    def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
+        """Ask a question, unless it is asked, or was answered, here already.
+
+        `own` is one of a turn that this conversation asked for.
+        """
+        if approval.id not in self._open and approval.id not in self._closed:
+            task = tasks.create_task(self._ask(approval, own=own))
+            self._open[approval.id] = _Open(task, approval.question.call_id)
+
+    async def withdraw(self, answered: ApprovalAnswered) -> None:
+        """Take a question back that has its answer; our own was let go of when it was given."""
+        if await self._take_back(answered.approval_id):
+            self._screen.remark(_elsewhere(answered.decision, answered.by))
+
+    async def withdraw_call(self, call_id: CallId) -> None:
+        """Take back what was asked about a call: it has ended without an answer."""
+        for which, each in tuple(self._open.items()):
+            if each.call_id == call_id:
+                await self._take_back(which)
+
+    async def withdraw_all(self) -> None:
+        """Take every question back: nobody waits for the answers any more."""
+        for which in tuple(self._open):
+            await self._take_back(which)
+
+    async def _take_back(self, which: ApprovalId) -> bool:
+        found = self._open.pop(which, None)
+        if found is None:
+            return False
+        found.task.cancel()
+        # Until the prompt has put the terminal back, nothing can be written to it.
+        await asyncio.wait([found.task])
+        return True
+
+    async def _ask(self, approval: Approval, *, own: bool) -> None:
+        owner, session_id = self._holdfast.owner, approval.session_id
+        answer: ApprovalAnswer | None = None
+        try:
+            async with self._alone:
+                # Another question may have been in the way, and this one answered meanwhile.
+                found = await self._holdfast.approvals.get(owner, session_id, approval.id)
+                if found.state is not ApprovalState.WAITING:
+                    return
+                session = await self._holdfast.sessions.get(owner, session_id)
+                async with self.keyboard.for_question():
+                    self._screen.pause()
+                    with suppress(PressedError):
+                        answer = await self._questions.answer(found, own=own)
+        finally:
+            # From here on the news of an answer may be that of ours.
+            self._open.pop(approval.id, None)
+        self._closed.add(approval.id)
+        if answer is None:
+            turn = session.settled + 1
+            await self._holdfast.sessions.interrupt(owner, session_id, turn=turn)
+        else:
+            await self._give(found, answer)
+
+    async def _give(self, found: Approval, answer: ApprovalAnswer) -> None:
+        approvals, owner = self._holdfast.approvals, self._holdfast.owner
+        try:
+            now = await approvals.answer(
+                owner, found.session_id, found.id, answer, digest=found.question.digest
+            )
+        except Conflict as error:
+            if error.code is not Code.APPROVAL_CLOSED:
+                raise
+            now = await approvals.get(owner, found.session_id, found.id)
+        if (now.answered_by, now.state, now.scope) != (answer.by, answer.state, answer.scope):
+            self._screen.remark(_elsewhere(now.state, now.answered_by or ""))
+
+
+def _elsewhere(state: str, by: str) -> str:
+    told = _TOLD.get(ApprovalState(state))
+    if told is None:
+        return f"The question has expired ({by})." if by else "The question has expired."
+    return f"Answered elsewhere meanwhile: {told}, by {by}."
+
+
+BY_FLAG: Final = "flag"
+NOBODY: Final = "Nobody is there to be asked."
+_NO: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
+
+
+class Answering:
+    """Answers each question of its own turns once."""
+
+    def __init__(self, holdfast: "House", screen: Screen, manner: Manner) -> None:
+        self._holdfast = holdfast
+        self._screen = screen
+        self._manner = manner
+        self._seen: set[ApprovalId] = set()
+
+    async def waiting(self, session_id: SessionId) -> list[Approval]:
+        """Return the questions of a session that wait."""
+        found = await self._holdfast.approvals.list(
+            self._holdfast.owner, session_id, state=ApprovalState.WAITING
+        )
+        return list(found.items)
+
+    def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
+        """Answer a question of an own turn, unless that was done already or somebody may come."""
+        if approval.id in self._seen:
+            return
+        self._seen.add(approval.id)
+        is_due = not self._manner.is_attended or self._manner.answers(approval.question)
+        if own and is_due:
+            tasks.create_task(self._answer(approval))
+        else:
+            self._screen.remark(
+                f"`holdfast approvals answer {approval.id} --allow` answers it, or --deny."
+            )
+
+    async def withdraw(self, answered: ApprovalAnswered) -> None:
+        """Do nothing: nothing is shown that could be taken back."""
+
+    async def withdraw_call(self, call_id: CallId) -> None:
+        """Do nothing: nothing is shown that could be taken back."""
+
+    async def withdraw_all(self) -> None:
+        """Do nothing: nothing is shown that could be taken back."""
+
+    async def _answer(self, approval: Approval) -> None:
+        tool = approval.question.tool
+        if self._manner.answers(approval.question):
+            await allow_by_flag(self._holdfast, approval)
+        elif await _give(self._holdfast, approval, _NO):
+            advice = "" if tool == NEVER_BY_FLAG else f" --yes-to {tool} answers for you."
+            self._screen.remark(f"{NOBODY}{advice}")
+
+
+async def allow_by_flag(holdfast: "House", approval: Approval) -> None:
+    """Answer a question with what a flag says."""
+    await _give(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
+
+
+async def _give(holdfast: "House", approval: Approval, answer: ApprovalAnswer) -> bool:
+    """Answer a question; tell whether nobody elsewhere was faster."""
+    session_id, digest = approval.session_id, approval.question.digest
+    try:
+        await holdfast.approvals.answer(
+            holdfast.owner, session_id, approval.id, answer, digest=digest
+        )
+    except Conflict as error:
+        if error.code is not Code.APPROVAL_CLOSED:
+            raise
+        return False
+    return True

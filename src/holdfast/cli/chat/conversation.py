@@ -1,0 +1,368 @@
+"""A conversation: send a message, follow the log until its turn has settled, interrupt it on a
+signal.
+
+Typing is `repl.py` and `stdin.py`, showing is `screen.py`.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Iterator
+from contextlib import aclosing, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.cli.chat.approvals import Answering, Asking
+from holdfast.cli.chat.prompt import Keyboard, LeftError
+from holdfast.cli.chat.screen import Screen
+from holdfast.domain.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    Event,
+    Gap,
+    MessageAppended,
+    SessionClosed,
+    ToolEnded,
+    TurnEnded,
+)
+from holdfast.domain.messages import Message, Role
+from holdfast.domain.sessions import OnBusy, Session, Status, title_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+
+
+class Signals:
+    """Listens for signals while it is entered; leaving cancels the task that entered it."""
+
+    def __init__(self) -> None:
+        self.is_leaving = False
+        self.has_prompt = False
+        self._stop: asyncio.Event | None = None
+        self._is_own = False
+        self._main: asyncio.Task[object] | None = None
+        self._before = signal.getsignal(signal.SIGINT)
+
+    def __enter__(self) -> Self:
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        # Whoever starts a command so that it ignores this one wants it to go on.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._terminated)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGHUP)
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+        # Removing ours leaves Python's default there, not the handler that asyncio had set.
+        signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def turn(self, *, own: bool) -> Iterator[asyncio.Event]:
+        """Yield what is set when the running turn is to be stopped; `own` is one we asked for."""
+        self._stop = asyncio.Event()
+        self._is_own = own
+        try:
+            yield self._stop
+        finally:
+            self._stop = None
+
+    def _interrupted(self) -> None:
+        # A person who presses a key at the prompt means the answer that is on the screen.
+        may_stop = self._is_own or self.has_prompt
+        if self._stop is not None and may_stop and not self._stop.is_set():
+            self._stop.set()
+        elif self._stop is not None or not self.has_prompt:
+            # A key that was meant for the answer may come when the turn has just ended.
+            self.leave()
+
+    def _terminated(self) -> None:
+        self.is_leaving = True
+        if self._stop is not None and self._is_own:
+            self._stop.set()
+        else:
+            self.leave()
+
+    def leave(self) -> None:
+        """End the conversation at once, whatever it waits for."""
+        self.is_leaving = True
+        if self._main is not None:
+            self._main.cancel()
+
+
+async def first_of(*things: Awaitable[Any]) -> None:
+    """Wait until one of several has come; tasks go on, what only waited is not left behind."""
+    tasks = [asyncio.ensure_future(each) for each in things]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await ended(*(task for task in tasks if task not in things))
+
+
+async def ended(*tasks: asyncio.Future[Any] | None) -> None:
+    """Stop tasks, and return when they have stopped."""
+    under_way = [each for each in tasks if each is not None]
+    for task in under_way:
+        task.cancel()
+    if under_way:
+        await asyncio.wait(under_way)
+
+
+class Conversation:
+    """One session, talked in by one person or program."""
+
+    def __init__(
+        self,
+        holdfast: "House",
+        session: Session,
+        screen: Screen,
+        signals: Signals,
+        asking: Asking | Answering | None = None,
+    ) -> None:
+        """Without `asking`, questions are shown and answered elsewhere, or by nobody.
+
+        `session` is as it was before it was picked up here.
+        """
+        self.holdfast = holdfast
+        self.screen = screen
+        self.signals = signals
+        self.session_id = session.id
+        self.cursor = session.last_event
+        self.is_over = False
+        self.is_left = False
+        # Somebody else had its turn in hand when this conversation came.
+        self.is_theirs = session.status is Status.RUNNING
+        self.last: TurnEnded | None = None
+        # Set while no turn is open or waits, as far as the news have told.
+        self.is_calm = asyncio.Event()
+        self.keyboard = asking.keyboard if isinstance(asking, Asking) else Keyboard()
+        self._asking = asking
+        self._own_turns: set[int] = set()
+        self._know(session)
+
+    def has_finished(self) -> bool:
+        """Tell whether nothing more can or should be said."""
+        return self.is_over or self.is_left or self.signals.is_leaving
+
+    def move_to(self, session: Session) -> None:
+        """Go on in another session."""
+        self.session_id = session.id
+        self.cursor = session.last_event
+        self._own_turns.clear()
+        self._know(session)
+
+    async def session(self) -> Session:
+        """Return the session as it is now."""
+        return await self.holdfast.sessions.get(self.holdfast.owner, self.session_id)
+
+    async def say(self, text: str) -> None:
+        """Write a message down, and show the news until its turn has settled."""
+        message = await self.put(text)
+        self.screen.waiting()
+        await self.settle(message.turn, own=True)
+
+    async def put(
+        self, text: str, *, id: str | None = None, on_busy: OnBusy = OnBusy.QUEUE
+    ) -> Message:
+        """Write a message down; it is on disk when this returns."""
+        message = await self.holdfast.send(
+            self.session_id, text, id=id or _new_id(), on_busy=on_busy
+        )
+        self._own_turns.add(message.turn)
+        self._open(message.turn)
+        return message
+
+    async def entitle(self, text: str) -> None:
+        """Give the session the title that this text, and nothing behind it, would give it."""
+        changes = {"title": title_of(text)}
+        await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
+
+    async def settle(self, turn: int, *, own: bool = False) -> None:
+        """Show the news until a turn has settled, or the session was closed.
+
+        `own` is a turn that a message of this conversation asked for.
+        """
+        try:
+            with self.signals.turn(own=own) as stop:
+                async with asyncio.TaskGroup() as tasks:
+                    stopping = tasks.create_task(self._stop_when(stop, turn))
+                    await self._follow(turn, tasks, own=own)
+                    # Otherwise the group would wait for a Ctrl-C that nobody owes it.
+                    stopping.cancel()
+        except ExceptionGroup as group:
+            self._left_or_raise(group)
+
+    async def watch(self) -> None:
+        """Show all news as they come, and ask what is asked, until the session is closed."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._follow(None, tasks, own=False)
+        except ExceptionGroup as group:
+            self._left_or_raise(group)
+
+    async def interrupt(self) -> bool:
+        """Stop the turn that runs; tell whether there was one."""
+        owner, id_ = self.holdfast.owner, self.session_id
+        session = await self.session()
+        if session.turn <= session.settled:
+            return False
+        # This one and no other: it may end by itself at this very moment.
+        done = await self.holdfast.sessions.interrupt(owner, id_, turn=session.settled + 1)
+        return done.turn is not None
+
+    async def until_begun(self, turn: int) -> None:
+        """Return when a turn runs or has ended: what is written before would be a part of it."""
+        session = await self.session()
+        async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as news:
+            while session.status is not Status.RUNNING and session.settled < turn:
+                await anext(news)
+                session = await self.session()
+
+    async def catch_up(self) -> None:
+        """Show the news that is there already."""
+        page = await self.holdfast.events.list(
+            self.holdfast.owner, self.session_id, after=self.cursor
+        )
+        for item in page.items:
+            await self._show(item)
+
+    def _left_or_raise(self, group: ExceptionGroup[Exception]) -> None:
+        # Of the tasks only one fails, and its error is told as it is.
+        error = group.exceptions[0]
+        # The question waits in the store; whoever resumes the session is asked again.
+        self.is_left = isinstance(error, LeftError)
+        if not self.is_left:
+            raise error from None
+
+    def _know(self, session: Session) -> None:
+        self._turn, self._settled = session.turn, session.settled
+        self._open(0)
+
+    def _open(self, turn: int) -> None:
+        """Take note of a turn that is open or waits."""
+        self._turn = max(self._turn, turn)
+        if self._turn > self._settled:
+            self.is_calm.clear()
+        else:
+            self.is_calm.set()
+
+    async def _follow(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
+        """Show the news until a turn has settled; without one, until the session is closed."""
+        # What is there already is shown first: its questions may have their answers.
+        known = (await self.session()).last_event
+        if self.cursor >= known:
+            await self._ask_what_waits(turn, tasks, own=own)
+        async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as news:
+            async for item in news:
+                is_behind = self.cursor < known
+                await self._show(item)
+                if self.is_over or await self._has_settled(item, turn):
+                    return
+                if self.cursor >= known and (is_behind or _is_question(item)):
+                    await self._ask_what_waits(turn, tasks, own=own)
+
+    async def _ask_what_waits(
+        self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool
+    ) -> None:
+        """Ask what waits in the session; it may have been asked before this conversation came."""
+        waiting = await self._asking.waiting(self.session_id) if self._asking is not None else []
+        if self._asking is None or not waiting:
+            return
+        # While ours waits behind another turn, the questions are that one's.
+        now = (await self.session()).settled + 1
+        is_ours = now in self._own_turns if turn is None else own and now >= turn
+        for approval in waiting:
+            self._asking.begin(tasks, approval, own=is_ours)
+
+    async def _show(self, item: Event | Gap) -> None:
+        number = item.to_sequence if isinstance(item, Gap) else item.sequence
+        # Whoever catches up may do so while the news is watched as well.
+        if number <= self.cursor:
+            return
+        self.cursor = number
+        if isinstance(item, Event):
+            await self._note(item)
+        await self.screen.show(item)
+        # Behind it, because whoever waits for the end of a turn leaves when it is told.
+        await self._count(item)
+
+    async def _count(self, item: Event | Gap) -> None:
+        """Take note of turns that wait, and of those that have settled."""
+        if isinstance(item, Gap):
+            # The end of a turn may be among the numbers that will not come.
+            self._know(await self.session())
+            return
+        match item.payload:
+            case MessageAppended(role=Role.USER):
+                self._open(item.turn or 0)
+            case TurnEnded():
+                self._settled = max(self._settled, item.turn or 0)
+                self._open(0)
+            case SessionClosed():
+                self.is_calm.set()
+            case _:
+                pass
+
+    async def _note(self, event: Event) -> None:
+        match event.payload:
+            case ApprovalAnswered() as answered if self._asking is not None:
+                await self._asking.withdraw(answered)
+            case ToolEnded() as ended if self._asking is not None:
+                await self._asking.withdraw_call(ended.call_id)
+            case TurnEnded() as last:
+                self.last = last
+                await self._withdraw()
+            case SessionClosed():
+                self.is_over = True
+                await self._withdraw()
+            case _:
+                pass
+
+    async def _withdraw(self) -> None:
+        """Take questions back: they end with their turn, and are in the way of what comes next."""
+        if self._asking is not None:
+            await self._asking.withdraw_all()
+
+    async def _has_settled(self, item: Event | Gap, turn: int | None) -> bool:
+        if turn is None:
+            return False
+        if isinstance(item, Gap):
+            # The end of the turn may be among the numbers that will not come.
+            return (await self.session()).settled >= turn
+        # At least: turns settle in their order, so a later one says that this one has.
+        return isinstance(item.payload, TurnEnded) and (item.turn or 0) >= turn
+
+    async def _stop_when(self, stop: asyncio.Event, turn: int) -> None:
+        await stop.wait()
+        session = await self.session()
+        # While ours waits behind another one, that is somebody else's and goes on.
+        if session.settled + 1 == turn:
+            # This one and no other: it may end by itself at this very moment.
+            owner, id_ = self.holdfast.owner, self.session_id
+            session = (await self.holdfast.sessions.interrupt(owner, id_, turn=turn)).session
+        if session.settled >= turn:
+            return
+        # Only a turn that runs can be stopped.
+        if self.signals.is_leaving:
+            self.signals.leave()
+        else:
+            self.screen.remark("The turn has not begun yet; Ctrl-C again leaves it waiting.")
+
+
+def _new_id() -> str:
+    from holdfast.execution.system import SystemClock, SystemRandomness
+    from holdfast.services.stamping import IdFactory
+
+    return IdFactory(SystemClock(), SystemRandomness()).new()
+
+
+def _is_question(item: Event | Gap) -> bool:
+    return isinstance(item, Event) and isinstance(item.payload, ApprovalRequested)

@@ -1,0 +1,346 @@
+"""A page redrawn in place: finished Markdown blocks are printed for good, the rest is drawn until
+it is complete.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.cli.approval_policy import Manner
+from holdfast.cli.chat.markdown import Block, Blocks, painted, wrapped
+from holdfast.cli.chat.screen import MARKS, Page, PlainPage
+from holdfast.cli.chat.transcript import lines_of
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import can_redraw, clean, is_colored, one_line, size_of_screen
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import Message, Role
+from holdfast.domain.turns import Turn
+
+if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
+
+
+# Terminals that know it show what is between the two at once; the others ignore both.
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+_UP: Final = "\x1b[{}A"
+
+
+class Region(Protocol):
+    """Where a page is drawn."""
+
+    def write(self, text: str) -> None:
+        """Write whole lines for good."""
+
+    def live(self, lines: Sequence[str]) -> None:
+        """Show these lines below, in place of those that were there; each fits into a row."""
+
+
+class BareRegion:
+    """Live lines below what a command prints, where nothing is typed."""
+
+    def __init__(self) -> None:
+        self._lines: Sequence[str] = ()
+
+    def write(self, text: str) -> None:
+        """Write above the live lines."""
+        self._draw(text, self._lines)
+
+    def live(self, lines: Sequence[str]) -> None:
+        """Draw the live lines, if they are others."""
+        if lines != self._lines:
+            self._draw("", lines)
+
+    def _draw(self, text: str, lines: Sequence[str]) -> None:
+        up = _UP.format(len(self._lines)) if self._lines else ""
+        erased = f"\r{up}\x1b[J" if self._lines else ""
+        drawn = "".join(f"{line}\n" for line in lines)
+        sys.stdout.write(f"{_BEGIN}{erased}{text}{drawn}{_END}")
+        sys.stdout.flush()
+        self._lines = lines
+
+
+class PromptRegion:
+    """Live lines above the line at which a person types.
+
+    They are part of the prompt, which draws them; while there is no prompt they are not seen.
+    """
+
+    def __init__(self) -> None:
+        self.lines: Sequence[str] = ()
+        self._prompt: Application[Any] | None = None
+
+    def belong_to(self, prompt: "Application[Any]") -> None:
+        """Say which prompt draws the lines."""
+        self._prompt = prompt
+
+    def write(self, text: str) -> None:
+        """Write above the prompt, and draw that anew."""
+        prompt = self._prompt
+        if prompt is None or not prompt.is_running:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        output = prompt.output
+        output.write_raw(_BEGIN)
+        prompt.renderer.erase()
+        output.write_raw(text)
+        # At once and not when the loop has time: a gap would flicker.
+        prompt.renderer.render(prompt, prompt.layout)
+        output.write_raw(_END)
+        output.flush()
+
+    def live(self, lines: Sequence[str]) -> None:
+        """Show the lines with the next drawing, which comes soon."""
+        if lines != self.lines:
+            self.lines = lines
+            if self._prompt is not None:
+                self._prompt.invalidate()
+
+
+_WHEEL: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SECONDS: Final = 0.1
+# From then on people wonder how long it has been.
+_LONG: Final = 2.0
+_SAID_MOST: Final = 12
+# Drawing an answer takes a part of the time, so that the answer itself and the keys have the rest.
+_REST: Final = 3
+_DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
+
+
+class LivePage:
+    """Draws an answer while it comes, and what is waited for, at the lower end of a terminal."""
+
+    def __init__(
+        self, printer: Printer, region: Region, *, is_colored: bool, hears_users: bool = False
+    ) -> None:
+        self.hears_users = hears_users
+        self.region = region
+        self._printer = printer
+        self.is_colored = is_colored
+        self._blocks = Blocks()
+        self._thoughts = ""
+        self._busy = ""
+        self._since = 0.0
+        self._calls: dict[CallId, str] = {}
+        self._queue: list[Message] = []
+        self._has_written = False
+        self._ticking: asyncio.TimerHandle | None = None
+        self._drawing: asyncio.TimerHandle | None = None
+        self._rested_at = 0.0
+
+    def text(self, text: str) -> None:
+        """Take a piece of the answer; write the blocks that are whole now."""
+        self._end_thoughts()
+        is_first, self._busy = bool(self._busy), ""
+        blocks = self._blocks.add(text)
+        if is_first or blocks:
+            # Before they are written, so that what is whole is not drawn as well.
+            self._draw()
+            self._write_blocks(blocks)
+        else:
+            self._draw_soon()
+
+    def thought(self, text: str) -> None:
+        """Take a piece of what the model thinks; where there are no colours, leave it out."""
+        # Dimness is all that tells thoughts from the answer.
+        if self.is_colored:
+            self._thoughts += text
+            self._draw_soon()
+
+    def aside(self, text: str, *, is_loud: bool = False) -> None:
+        """Write something on the side, dimly."""
+        self._end_block()
+        if is_loud or not self._printer.settings.quiet:
+            self._write(self._styled(clean(text), "" if is_loud else _DIM))
+
+    def busy(self, what: str) -> None:
+        """Turn a wheel with what is waited for beside it, unless silence was asked for."""
+        self._busy = "" if self._printer.settings.quiet else what
+        self._since = asyncio.get_running_loop().time()
+        self._tick()
+
+    def begun(self, call_id: CallId, line: str) -> None:
+        """Turn a wheel beside the call."""
+        self._end_block()
+        if not self._printer.settings.quiet:
+            self._calls[call_id] = line
+        self.busy("")
+
+    def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
+        """Write what came of a call, in place of its wheel."""
+        self._end_block()
+        self._calls.pop(call_id, None)
+        if not self._printer.settings.quiet:
+            mark = self._styled("✓", _GREEN) if is_well else self._styled("✗", _RED)
+            self._write(f"{mark} {self._styled(clean(line), _DIM)}")
+
+    def change(self, lines: list[str]) -> None:
+        """Write what a call changes, its lines in their colours."""
+        self._end_block()
+        if not self._printer.settings.quiet:
+            told = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
+            self._write("\n".join(f"  {line}" for line in told))
+
+    def queued(self, message: Message) -> None:
+        """Show that something was said and waits."""
+        self._queue.append(message)
+        self._draw()
+
+    def said(self, turn: int) -> None:
+        """Write what was said to the agent, above its answer."""
+        due = [each for each in self._queue if each.turn <= turn]
+        self._queue = [each for each in self._queue if each.turn > turn]
+        self._draw()
+        for message in due:
+            self._write_user(message)
+
+    def past(self, turn: Turn) -> None:
+        """Write a turn that was had before, as it looked then."""
+        for message in turn.messages:
+            if message.role is Role.USER:
+                self._write_user(message)
+            elif message.role is Role.ASSISTANT:
+                self._write_blocks(self._blocks.add(message.text))
+                self._end_block()
+            else:
+                for line in lines_of(message):
+                    self._write(self._styled(clean(line), _DIM))
+
+    def settle(self) -> None:
+        """Write what is left of the answer, and stop the wheel."""
+        self._end_block()
+        self._calls.clear()
+        self._busy = ""
+        self._stop_ticking()
+        self._draw()
+
+    def forget(self) -> None:
+        """Show nothing more of what is under way: it belongs to a session that was left."""
+        self._queue.clear()
+        self.settle()
+
+    def pause(self) -> None:
+        """Write what is left, and take the live lines away."""
+        self._end_block()
+        self._stop_ticking()
+        self._drop_drawing()
+        self.region.live(())
+
+    def _write_user(self, message: Message) -> None:
+        first, *more = clean(message.text).rstrip("\n").split("\n")
+        shown = [f"> {first}", *(f"  {line}" for line in more[: _SAID_MOST - 1])]
+        if len(more) >= _SAID_MOST:
+            shown.append(f"  … {len(more) - _SAID_MOST + 1} more lines")
+        blank = "\n" if self._has_written else ""
+        self._write(blank + "\n".join(self._styled(line, _BOLD) for line in shown) + "\n")
+
+    def _end_block(self) -> None:
+        self._end_thoughts()
+        self._write_blocks(self._blocks.finish())
+
+    def _end_thoughts(self) -> None:
+        thoughts, self._thoughts = self._thoughts.strip("\n"), ""
+        if thoughts:
+            self._write("\n".join(wrapped(thoughts, self._width, "dim italic")))
+
+    def _write_blocks(self, blocks: Iterable[Block]) -> None:
+        for text, is_apart in blocks:
+            # Without colours the marks of Markdown say more than their absence.
+            told = painted(text, self._width) if self.is_colored else f"{clean(text)}\n"
+            self.region.write(f"\n{told}" if is_apart else told)
+            self._has_written = True
+
+    def _write(self, text: str) -> None:
+        self.region.write(f"{text}\n")
+        self._has_written = True
+
+    @property
+    def _width(self) -> int:
+        return size_of_screen().columns
+
+    def _tick(self) -> None:
+        self._stop_ticking()
+        if self._busy or self._calls:
+            self._ticking = asyncio.get_running_loop().call_later(_SECONDS, self._tick)
+        self._draw()
+
+    def _stop_ticking(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+
+    def _draw_soon(self) -> None:
+        """Draw now, or when the time has come again."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._rested_at:
+            self._draw()
+        elif self._drawing is None:
+            self._drawing = loop.call_at(self._rested_at, self._draw)
+
+    def _draw(self) -> None:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        self._drop_drawing()
+        columns, rows = size_of_screen()
+        waits = self._first_waits(columns, max(2, rows // 4))
+        tail = list(self._tail(columns, rows))
+        # The newest lines count, and what is typed needs room below them.
+        self.region.live([*tail[-max(1, rows // 2 - len(waits)) :], *waits])
+        self._rested_at = clock() + _REST * (clock() - begun)
+
+    def _drop_drawing(self) -> None:
+        if self._drawing is not None:
+            self._drawing.cancel()
+            self._drawing = None
+
+    def _tail(self, columns: int, rows: int) -> Iterator[str]:
+        # More than the screen holds is not painted: it would be done again for every word.
+        room = columns * rows
+        if self._thoughts.strip():
+            yield from wrapped(self._thoughts.strip("\n")[-room:], columns, "dim italic")
+        tail = self._blocks.ending(rows, room)
+        if tail.strip() and self.is_colored:
+            yield from painted(tail, columns).rstrip("\n").split("\n")
+        elif tail.strip():
+            yield from wrapped(tail, columns)
+
+    def _first_waits(self, columns: int, most: int) -> list[str]:
+        """Return lines about what waits, not too many: what scrolls away can never be erased."""
+        left = len(self._calls) + bool(self._busy) + len(self._queue) - most + 1
+        if left <= 1:
+            return list(self._waits(columns))
+        return [*islice(self._waits(columns), most - 1), self._row(f"… {left} more", columns)]
+
+    def _waits(self, columns: int) -> Iterator[str]:
+        now = asyncio.get_running_loop().time()
+        wheel = _WHEEL[int(now / _SECONDS) % len(_WHEEL)]
+        seconds = f" {now - self._since:.0f} s" if now - self._since >= _LONG else ""
+        for what in (*self._calls.values(), *filter(None, [self._busy])):
+            room = max(columns - len(seconds) - 4, 8)
+            yield self._row(f"{wheel} {one_line(what, longest=room)}{seconds}", columns)
+        for message in self._queue:
+            room = max(columns - len("queued: "), 8)
+            yield self._row(f"queued: {one_line(message.text, longest=room)}", columns)
+
+    def _row(self, text: str, columns: int) -> str:
+        return wrapped(text, columns, "dim" if self.is_colored else "")[0]
+
+    def _styled(self, text: str, style: str) -> str:
+        """Return lines, each in a style; where there are no colours, as they are."""
+        if not style or not self.is_colored:
+            return text
+        return "\n".join(f"\x1b[{style}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
+
+
+def fitting_page(printer: Printer, manner: Manner) -> Page:
+    """Return where a conversation is written."""
+    if not can_redraw(sys.stdout) or printer.is_json:
+        return PlainPage(printer)
+    colored = is_colored(sys.stdout, printer.settings.color)
+    # Without colours nothing has to be drawn twice, unless somebody types below it.
+    if not manner.converses and not colored:
+        return PlainPage(printer)
+    region: Region = PromptRegion() if manner.converses else BareRegion()
+    return LivePage(printer, region, is_colored=colored, hears_users=manner.converses)

@@ -1,0 +1,518 @@
+"""The interactive loop at a terminal: greeting, completion, prompt history, `@file` attachments,
+sending, leaving.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.history import History
+
+from holdfast import __version__
+from holdfast.cli.chat.conversation import Conversation, ended, first_of
+from holdfast.cli.chat.live_page import LivePage, PromptRegion
+from holdfast.cli.chat.prompt import MARK, PressedError, Prompt, Surroundings
+from holdfast.cli.chat.screen import TextScreen
+from holdfast.cli.chat.slash_commands import REGISTRY, SHOWN_TURNS, Talk, obey
+from holdfast.cli.chat.status_line import Meter
+from holdfast.cli.chat.transcript import last_turns, lines_of_turns
+from holdfast.cli.json_stream import first_model, known_models
+from holdfast.cli.output import Printer
+from holdfast.cli.terminal import clean
+from holdfast.config.models import DEFAULT_MODELS
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid
+from holdfast.domain.messages import ResultStatus, Role
+from holdfast.domain.models import OFFLINE, model_of
+from holdfast.domain.queries import SessionOrder, SessionQuery
+from holdfast.domain.tools import Grant
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from holdfast.cli.chat.conversation import Conversation
+    from holdfast.cli.chat.slash_commands import Slash
+    from holdfast.cli.output import Printer
+    from holdfast.cli.services import House
+    from holdfast.config import Config
+    from holdfast.domain.sessions import Session
+    from holdfast.ports import ToolWorkspace
+    from holdfast.tools.files.access import FileAccess
+
+
+_ENTRIES_MOST: Final = 2_000
+
+
+class ChatCompleter(Completer):
+    """Completes the commands of a registry, and the names in a folder."""
+
+    def __init__(self, registry: "Sequence[Slash]", folder: str) -> None:
+        self._registry = registry
+        self._folder = folder
+
+    def get_completions(
+        self, document: "Document", complete_event: "CompleteEvent"
+    ) -> Iterable[Completion]:
+        """Yield what may stand where the cursor is."""
+        text = document.text_before_cursor
+        if text.startswith("/") and "\n" not in text:
+            yield from self._commands(text)
+            return
+        word = text.rsplit(None, 1)[-1] if text and not text[-1].isspace() else ""
+        if word.startswith("@"):
+            yield from self._files(word[1:])
+
+    def _commands(self, text: str) -> Iterator[Completion]:
+        name, space, begun = text[1:].partition(" ")
+        if not space:
+            for each in self._registry:
+                if each.name.startswith(name.lower()):
+                    yield Completion(
+                        f"/{each.name}", -len(text), display=each.usage, display_meta=each.help
+                    )
+            return
+        choices = next((each.choices for each in self._registry if each.name == name.lower()), ())
+        yield from (Completion(each, -len(begun)) for each in choices if each.startswith(begun))
+
+    def _files(self, begun: str) -> Iterator[Completion]:
+        folder, _, beginning = begun.removeprefix('"').rpartition("/")
+        shown = f"{folder}/" if folder or begun.startswith("/") else ""
+        for name, is_folder in sorted(_entries(os.path.join(self._folder, shown))):
+            is_hidden = name.startswith(".") and not beginning.startswith(".")
+            if is_hidden or not name.startswith(beginning):
+                continue
+            whole = f"{shown}{name}{'/' if is_folder else ''}"
+            quote = '"' if " " in whole else ""
+            # Closed by the person who types: a folder goes on behind its name.
+            yield Completion(f"@{quote}{whole}{'' if is_folder else quote}", -len(begun) - 1)
+
+
+def _entries(folder: str) -> Iterator[tuple[str, bool]]:
+    try:
+        with os.scandir(folder) as found:
+            for each, _ in zip(found, range(_ENTRIES_MOST), strict=False):
+                # A name that would steer the terminal cannot be typed either.
+                if each.name == clean(each.name) and "\n" not in each.name:
+                    yield each.name, each.is_dir()
+    except OSError:
+        return
+
+
+SESSIONS_MOST: Final = 8
+ROWS_MOST: Final = 100
+LONGEST: Final = 10_000
+
+
+class PastWords(History):
+    """Lines of this conversation, and behind them what was said in the last sessions."""
+
+    def __init__(self, holdfast: "House") -> None:
+        super().__init__()
+        self._holdfast = holdfast
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        """Yield the lines, the newest first; the store is asked once."""
+        if not self._loaded:
+            self._loaded = True
+            self._loaded_strings += await self._past()
+        for line in self._loaded_strings:
+            yield line
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return nothing: what there is takes time, and comes with `load`."""
+        return ()
+
+    def store_string(self, string: str) -> None:
+        """Do nothing: what was sent is in the store."""
+
+    async def _past(self) -> list[str]:
+        try:
+            return [line async for line in _said(self._holdfast)]
+        except HoldfastError:
+            # The past is a comfort; whoever cannot be reached says so when something is sent.
+            return []
+
+
+async def _said(holdfast: "House") -> AsyncGenerator[str, None]:
+    query = SessionQuery(owner=holdfast.owner, order=SessionOrder.UPDATED_AT, limit=SESSIONS_MOST)
+    last = None
+    for session in (await holdfast.sessions.list(query)).items:
+        rows = await holdfast.messages.list(
+            holdfast.owner, session.id, before=session.message_count + 1, limit=ROWS_MOST
+        )
+        for row in reversed(rows.items):
+            said = row.text
+            if row.role is Role.USER and said != last and 0 < len(said) <= LONGEST:
+                last = said
+                yield said
+
+
+LARGEST: Final = 128 << 10
+_NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+# What ends a sentence is seldom the end of a name.
+_ENDINGS: Final = ".,;:!?)]}'\""
+_FENCE: Final = re.compile(r"`{3,}")
+
+
+def attachable_folder(session: "Session", *, is_remote: bool) -> str:
+    """Return where names are looked up: the session's folder, or here if that is elsewhere."""
+    return os.getcwd() if is_remote else session.context.working_dir
+
+
+def with_files(text: str, session: "Session", config: "Config", *, is_remote: bool) -> str:
+    """Return a message with the files that it names; a name that there is not is just a word."""
+    folder = attachable_folder(session, is_remote=is_remote)
+    found = list(dict.fromkeys(_names(text, folder)))
+    if not found:
+        return text
+    grant = Grant(fs=config.chat.fs_scope) if is_remote else session.grant
+    place = _place(folder, (grant, Grant(fs=config.chat.fs_scope)))
+    keeper = _keeper(config)
+    return "\n\n".join([text, *(_fenced(name, _read(keeper, place, name)) for name in found)])
+
+
+def _names(text: str, folder: str) -> Iterator[str]:
+    for quoted, word in _NAMED.findall(text):
+        for name in (quoted,) if quoted else (word, word.rstrip(_ENDINGS)):
+            # Only whether it is there: what may be read of it is judged when it is opened.
+            if name and "\x00" not in name and Path(folder, name).is_file():
+                yield name
+                break
+
+
+def _fenced(name: str, content: str) -> str:
+    longest = max(map(len, _FENCE.findall(content)), default=2)
+    fence = "`" * (longest + 1)
+    end = "" if content.endswith("\n") or not content else "\n"
+    return f"{name}:\n{fence}\n{content}{end}{fence}"
+
+
+def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
+    from holdfast.tools.files.access import read_whole
+    from holdfast.tools.files.read import is_binary
+    from holdfast.tools.tool import ToolFailure
+
+    try:
+        scope = keeper.scope(place)
+        with keeper.resolve_path(scope, name) as spot, keeper.file(scope, spot) as descriptor:
+            content = read_whole(descriptor, name)
+    except ToolFailure as trouble:
+        told = f"{trouble.message} Nothing was sent."
+        if trouble.status is ResultStatus.DENIED:
+            raise Denied(Code.FORBIDDEN, told) from None
+        raise Invalid(Code.INVALID_INPUT, told) from None
+    if len(content) > LARGEST:
+        raise Invalid(
+            Code.TOO_LARGE,
+            f"{name} has {len(content)} bytes, and {LARGEST} can be attached; name it without the "
+            "@ and let the agent read what it needs. Nothing was sent.",
+        )
+    if is_binary(content):
+        raise Invalid(Code.INVALID_INPUT, f"{name} is no text file. Nothing was sent.")
+    return content.decode("utf-8", "replace")
+
+
+def _keeper(config: "Config") -> "FileAccess":
+    from holdfast.tools.files.access import FileAccess
+    from holdfast.tools.files.openat import probe_kernel
+    from holdfast.tools.files.tools import FileSettings
+
+    settings = FileSettings(
+        protected=(str(config.home),),
+        extra_roots=tuple(map(str, config.chat.extra_roots)),
+        linked_dirs=config.chat.linked_dirs,
+        user_home=os.environ.get("HOME"),
+    )
+    return FileAccess(settings, probe_kernel())
+
+
+def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
+    from holdfast.ports import ToolWorkspace
+
+    return ToolWorkspace(
+        session="",
+        working_dir=folder,
+        scratch=folder,
+        grants=grants,
+        tools=frozenset(),
+        # Nothing is changed, so nothing has to be kept.
+        shelf=cast(Any, None),
+    )
+
+
+_THEIRS: Final = "Another process plays this turn; reading along (Ctrl-C stops it)."
+_OPEN: Final = "A turn was left open; it goes on."
+
+
+async def greet(printer: "Printer", conversation: "Conversation") -> None:
+    """Say who answers, and where to begin."""
+    session = await conversation.session()
+    model = await _model(conversation)
+    # An agent with a program of its own chooses its own model.
+    is_asked = isinstance(session.agent.runtime, LlmRuntime)
+    asked = f", model {model}" if is_asked else ""
+    printer.remark(
+        f"Holdfast {__version__}, agent {session.agent.slug}{asked}\nSession {session.id}\n"
+        "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
+    )
+    is_unset = model == OFFLINE == conversation.holdfast.config.default_model
+    # A server's keys are set where it runs, by whoever runs it.
+    if is_asked and is_unset and printer.settings.server is None:
+        printer.remark(_guidance())
+
+
+async def recall(printer: "Printer", conversation: "Conversation", most: int | None) -> None:
+    """Print the past, and say what becomes of a turn that was left open or waits."""
+    session, screen = await conversation.session(), conversation.screen
+    page = screen.page if isinstance(screen, TextScreen) else None
+    past = await last_turns(conversation.holdfast, session, most)
+    if isinstance(page, LivePage):
+        for turn in past:
+            page.past(turn)
+    else:
+        for line in lines_of_turns(past):
+            printer.line(line)
+    # Before the remark, which goes to stderr and would overtake it.
+    sys.stdout.flush()
+    if session.turn > session.settled:
+        printer.remark(_THEIRS if conversation.is_theirs else _OPEN)
+
+
+async def meter_of(conversation: "Conversation") -> Meter:
+    """Return what counts along, knowing where the session stands."""
+    holdfast = conversation.holdfast
+    models = {each.id: each for each in await holdfast.models.list()}
+    meter = Meter(models, await _model(conversation))
+    await meter.recall(holdfast, await conversation.session())
+    return meter
+
+
+def part(printer: "Printer", conversation: "Conversation") -> None:
+    """Say that all is saved, and how to go on."""
+    if conversation.is_over:
+        printer.remark(f"Session {conversation.session_id} is closed and saved.")
+        return
+    if conversation.is_left:
+        printer.remark("The question waits; `holdfast approvals list` shows it.")
+    elif not conversation.is_calm.is_set():
+        printer.remark("A turn is left open; it goes on when the session is resumed.")
+    printer.remark(
+        f"Session {conversation.session_id} is saved; "
+        f"`holdfast chat --resume {conversation.session_id}` goes on."
+    )
+
+
+async def _model(conversation: "Conversation") -> str:
+    holdfast = conversation.holdfast
+    models = await known_models(holdfast)
+    return first_model(await conversation.session(), models, holdfast.config.default_model)
+
+
+def _guidance() -> str:
+    """Say how a real model is reached, where nobody has chosen one."""
+    usual = next(iter(DEFAULT_MODELS.values()))
+    first, *others = [model_of(ref).provider for ref in DEFAULT_MODELS.values()]
+    return (
+        "No key of a provider is set, so the built-in offline model answers.\n"
+        f"For a real one: `holdfast key set {first}` (or {', '.join(others)}), then\n"
+        f"`holdfast chat --model {usual}`; HOLDFAST_MODEL keeps the choice."
+    )
+
+
+_BOLD: Final = "1"
+_IN_VAIN: Final = "The turn has not begun yet; Ctrl-C again leaves it waiting."
+_LEAVING: Final = "Leaving when the turn has ended; Ctrl-D again leaves now, and it stays open."
+
+
+async def talk(
+    printer: Printer, conversation: Conversation, *, resumed: str | None, whole: bool
+) -> int:
+    """Converse until the person leaves; a chat that was left ends with 0."""
+    # At the prompt Ctrl-C is a key that is asked about; as a signal it would make us leave.
+    conversation.signals.has_prompt = True
+    talking = _Talking(printer, conversation)
+    # From the beginning: a turn that is read along can be stopped while its past is printed.
+    heeding = asyncio.create_task(talking.heed_signals())
+    try:
+        await greet(printer, conversation)
+        if resumed is not None:
+            await recall(printer, conversation, None if whole else SHOWN_TURNS)
+        await talking.through(await meter_of(conversation))
+    finally:
+        await ended(heeding)
+    part(printer, conversation)
+    return 0
+
+
+class _Talking:
+    """A person at a terminal, and a session whose news are shown meanwhile."""
+
+    def __init__(self, printer: Printer, conversation: Conversation) -> None:
+        self._printer = printer
+        self._conversation = conversation
+        self._is_remote = printer.settings.server is not None
+        self._page: LivePage | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._is_in_vain = False
+        self._presses = 0
+        self._is_leaving = False
+
+    async def through(self, meter: Meter) -> None:
+        """Take what is typed until the person leaves, or the session is closed."""
+        conversation, self._meter = self._conversation, meter
+        self._prompt = await self._new_prompt()
+        self._watching = asyncio.create_task(conversation.watch())
+        try:
+            while not conversation.has_finished():
+                try:
+                    line = await self._line()
+                except PressedError:
+                    if self._is_last_press():
+                        break
+                    continue
+                if conversation.has_finished() or await self._is_last(line):
+                    break
+        finally:
+            await ended(self._watching, self._stopping)
+            conversation.screen.pause()
+
+    async def _new_prompt(self) -> Prompt:
+        conversation, screen = self._conversation, self._conversation.screen
+        folder = attachable_folder(await conversation.session(), is_remote=self._is_remote)
+        completer, history = ChatCompleter(REGISTRY, folder), PastWords(conversation.holdfast)
+        page = screen.page if isinstance(screen, TextScreen) else None
+        if isinstance(screen, TextScreen):
+            screen.meter = self._meter
+        if not isinstance(page, LivePage) or not isinstance(page.region, PromptRegion):
+            return Prompt(completer, history)
+        self._page = page
+        around = Surroundings(
+            region=page.region,
+            meter=self._meter.line,
+            stop=self._stop,
+            is_colored=page.is_colored,
+        )
+        return Prompt(completer, history, around)
+
+    async def _line(self) -> str | None:
+        """Return what is typed; nothing when the person leaves. A question goes first."""
+        conversation = self._conversation
+        while not conversation.has_finished():
+            if self._page is None:
+                await first_of(conversation.is_calm.wait(), self._watching)
+            async with conversation.keyboard.for_line():
+                typing = asyncio.create_task(self._prompt.line())
+                ends = [conversation.is_calm.wait()] if self._is_leaving else []
+                wanted = conversation.keyboard.is_wanted.wait()
+                try:
+                    await first_of(typing, self._watching, wanted, *ends)
+                    if typing.done():
+                        return typing.result()
+                finally:
+                    # Until the prompt has put the terminal back, nothing can be written to it.
+                    await ended(typing)
+            if self._watching.done():
+                self._watching.result()
+            if self._is_leaving and conversation.is_calm.is_set():
+                break
+        return None
+
+    async def _is_last(self, line: str | None) -> bool:
+        """Do what a line says, and tell whether the chat is left."""
+        if line is None:
+            return self._leaves()
+        self._presses, self._is_leaving, self._is_in_vain = 0, False, False
+        try:
+            if line.startswith("/") and not line.startswith("//"):
+                return await self._obeys(line) and self._leaves()
+            if line.strip():
+                await self._send(line)
+        except HoldfastError as error:
+            self._printer.warn(f"holdfast: {error.message}")
+            # Closed from elsewhere: there is nothing more to say here until it is resumed.
+            self._conversation.is_over = error.code is Code.SESSION_CLOSED
+        return False
+
+    async def _obeys(self, line: str) -> bool:
+        conversation = self._conversation
+        if self._page is not None:
+            self._printer.line(f"{MARK}{line}", style=_BOLD)
+        before = conversation.session_id
+        is_left = await obey(Talk(self._printer, conversation), line)
+        self._printer.flush()
+        if conversation.session_id != before:
+            await ended(self._watching)
+            if self._page is not None:
+                self._page.forget()
+            self._watching = asyncio.create_task(conversation.watch())
+        await self._meter.recall(conversation.holdfast, await conversation.session())
+        return is_left
+
+    async def _send(self, line: str) -> None:
+        conversation, config = self._conversation, self._conversation.holdfast.config
+        session, text = await conversation.session(), line.removeprefix("/")
+        try:
+            whole = await asyncio.to_thread(
+                with_files, text, session, config, is_remote=self._is_remote
+            )
+            if whole != text and session.title is None:
+                # Made of what was typed: the beginning of a file says little.
+                await conversation.entitle(text)
+            await conversation.put(whole)
+        except HoldfastError:
+            # It is not on the screen any more, and it can be mended.
+            if self._page is not None:
+                self._prompt.begin_with(line)
+            raise
+
+    def _leaves(self) -> bool:
+        """Tell whether the chat is left now; a turn that runs is waited for once."""
+        if self._conversation.is_over or self._conversation.is_calm.is_set() or self._is_leaving:
+            return True
+        self._is_leaving = True
+        self._conversation.screen.remark(_LEAVING)
+        return False
+
+    def _is_last_press(self) -> bool:
+        self._presses += 1
+        if self._presses == 2 or not self._conversation.is_calm.is_set():
+            return True
+        self._conversation.screen.remark("Ctrl-C again, or Ctrl-D, leaves.")
+        return False
+
+    def _stop(self) -> bool:
+        """Stop the turn that runs; tell whether there is one that this could stop."""
+        is_under_way = self._stopping is not None and not self._stopping.done()
+        if self._conversation.is_calm.is_set() or is_under_way or self._is_in_vain:
+            return False
+        self._stopping = asyncio.create_task(self._interrupt())
+        return True
+
+    async def _interrupt(self) -> None:
+        screen = self._conversation.screen
+        try:
+            self._is_in_vain = not await self._conversation.interrupt()
+        except HoldfastError as error:
+            screen.remark(f"holdfast: {error.message}")
+        if self._is_in_vain and not self._conversation.is_calm.is_set():
+            screen.remark(_IN_VAIN)
+
+    async def heed_signals(self) -> None:
+        """Stop the turn when a signal says so; one that wants us to leave has its way then."""
+        signals = self._conversation.signals
+        while True:
+            with signals.turn(own=True) as stop:
+                await stop.wait()
+            was_in_vain = self._is_in_vain
+            if not self._conversation.is_calm.is_set():
+                await self._interrupt()
+                if was_in_vain and self._is_in_vain:
+                    signals.leave()
+            if signals.is_leaving:
+                signals.leave()

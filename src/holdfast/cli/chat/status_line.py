@@ -1,0 +1,99 @@
+"""The line above the prompt: agent, model, context fill and cost."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.cli.output import price
+from holdfast.cli.terminal import clean
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.approvals import stricter_mode
+from holdfast.domain.costs import Usage
+from holdfast.domain.events import Event, Gap, StepEnded, StepStarted
+from holdfast.domain.ids import ModelId
+from holdfast.domain.models import Model
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.sessions import Session
+
+
+# The last answer is among so many events, unless very much has happened since.
+_EVENTS = 200
+_SPACE = " · "
+
+
+class Meter:
+    """Counts along with the news of a session."""
+
+    def __init__(self, models: Mapping[ModelId, Model], first_model: str) -> None:
+        """`first_model` answers until the news name another."""
+        self._models = models
+        self._model = first_model
+        self._window = next(
+            (each.context_window for each in models.values() if each.ref == first_model), None
+        )
+        self._agent = self._mode = ""
+        self._has_model = True
+        self._used = 0
+        self._spent = 0
+        self._is_priced = True
+
+    async def recall(self, holdfast: "House", session: "Session") -> None:
+        """Learn where a session stands."""
+        self._agent = session.agent.slug
+        self._has_model = isinstance(session.agent.runtime, LlmRuntime)
+        self._mode = stricter_mode(session.approval, holdfast.config.approval)
+        page = await holdfast.events.list(
+            holdfast.owner, session.id, after=max(0, session.last_event - _EVENTS), limit=_EVENTS
+        )
+        for item in page.items:
+            self.hear(item)
+        self._spent = session.microcents
+
+    def hear(self, item: Event | Gap) -> None:
+        """Take note of a piece of news."""
+        match getattr(item, "payload", None):
+            case StepStarted() as begun:
+                known = self._models.get(begun.model_id)
+                self._window = known.context_window if known else None
+                self._model = begun.model or (known.ref if known else self._model)
+            case StepEnded() as ended:
+                self._spent += ended.microcents
+                self._is_priced = ended.priced
+                self._used = _taken(ended.usage) or self._used
+            case _:
+                pass
+
+    def line(self, columns: int) -> str:
+        """Return the line; what matters least is left out where there is no room."""
+        cost = price(self._spent, priced=self._is_priced)
+        model = _brief(self._model) if self._has_model else ""
+        parts = [self._agent, model, self._mode, self._context()]
+        shown = [each for each in (*parts, cost) if each]
+        while len(shown) > 1 and len(_SPACE.join(shown)) > columns:
+            del shown[0]
+        return clean(_SPACE.join(shown))[:columns]
+
+    def _context(self) -> str:
+        if not self._used:
+            return ""
+        if not self._window:
+            return f"context {_short(self._used)} tokens"
+        return f"context {100 * self._used / self._window:.0f} % of {_short(self._window)}"
+
+
+def _taken(usage: Usage | None) -> int:
+    """Return the tokens that the next request has to carry along."""
+    if usage is None:
+        return 0
+    return usage.input + usage.cache_read + usage.cache_write + usage.output
+
+
+def _brief(ref: str) -> str:
+    """Return a model as people know it: a script by the name of its file."""
+    provider, _, name = ref.partition(":")
+    return f"{provider}:{name.rpartition('/')[2]}"
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

@@ -1,0 +1,129 @@
+"""Tool calls in one line each, and the result of a call as it is recorded."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.cli.terminal import one_line
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.messages import ResultStatus, ToolError, ToolResult
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+
+
+ARGUMENT_LONGEST: Final = 200
+SUMMARY_LONGEST: Final = 120
+REASON_LONGEST: Final = 1_000
+Values = Mapping[str, Any]
+
+
+def call_line(name: str, arguments: Values) -> str:
+    """Return the tool and what it is asked for: a path, a command, an address."""
+    tell = _ESSENTIALS.get(name)
+    try:
+        said = tell(arguments) if tell else _compact(arguments)
+    # A model may leave out what a tool needs; then the call is refused, and told of as it is.
+    except (KeyError, StopIteration, TypeError):
+        said = _compact(arguments)
+    return f"{name} {one_line(said, longest=ARGUMENT_LONGEST)}".strip()
+
+
+def outcome(name: str, status: ResultStatus, result: Any, error: ToolError | None) -> str:
+    """Return how a call came out; why, if it did not come out well."""
+    if error is not None:
+        return f"{status} ({error.code}): {one_line(error.message, longest=REASON_LONGEST)}"
+    told = one_line(_summary(name, result), longest=SUMMARY_LONGEST)
+    return f"{status}, {told}" if told else status.value
+
+
+def _summary(name: str, result: Any) -> str:
+    tell = _SUMMARIES.get(name)
+    try:
+        return tell(result) if tell else _compact(result)
+    except (KeyError, TypeError):
+        # A result that was too long to be kept whole has another form.
+        return _compact(result)
+
+
+def _compact(value: Any) -> str:
+    if value is None or value == {}:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _command(given: Values) -> str:
+    import shlex
+
+    return shlex.join([given["command"], *given.get("args", ())])
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _ended(found: Values) -> str:
+    late = ", stopped because it took too long" if found.get("timed_out") else ""
+    return f"exit code {found['exit_code']}{late}"
+
+
+def _path(given: Values) -> str:
+    return str(given["path"])
+
+
+def _foreign(given: Values) -> str:
+    """Return what somebody else's agent does, by the first word of it that people know."""
+    found = next(given[name] for name in _TELLING if isinstance(given.get(name), str))
+    return str(found)
+
+
+_TELLING: Final = ("command", "file_path", "filePath", "path", "url", "query", "title")
+# Kinds of calls: most agents name no tool.
+_KINDS: Final = ("delete", "edit", "execute", "fetch", "move", "other", "read", "search", "think")
+_ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
+    "read_file": _path,
+    "list_directory": lambda given: str(given.get("path", ".")),
+    "find_text": lambda given: f"{given['pattern']} in {given.get('path', '.')}",
+    "write_file": _path,
+    "edit_file": _path,
+    "git_status": lambda given: str(given.get("show", "status")),
+    "git_commit": lambda given: str(given["message"]).partition("\n")[0],
+    "run_command": _command,
+    "http_request": lambda given: f"{given.get('method', 'GET')} {given['url']}",
+    **dict.fromkeys((*_KINDS, "fs.write_text_file", "terminal.create"), _foreign),
+}
+_SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {
+    "read_file": lambda found: (
+        f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
+    ),
+    "list_directory": lambda found: _counted(len(found["entries"]), "entry", "entries"),
+    "find_text": lambda found: _counted(len(found["matches"]), "match", "matches"),
+    "write_file": lambda found: _counted(found["bytes_written"], "byte", "bytes") + " written",
+    "edit_file": lambda found: _counted(found["replaced"], "place", "places") + " changed",
+    "git_status": _ended,
+    "run_command": _ended,
+    "http_request": lambda found: f"status {found['status']}",
+}
+
+
+async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
+    """Return the one result of a call, if it has it."""
+    number = call.result_sequence
+    if number is None:
+        return None
+    page = await holdfast.messages.list(holdfast.owner, call.session_id, after=number - 1, limit=1)
+    parts = [part for message in page.items for part in message.parts]
+    return next((part for part in parts if isinstance(part, ToolResult)), None)
+
+
+async def standing(holdfast: "House", call: Call) -> str:
+    """Return how far a call has come; one that failed, or never ran, says so."""
+    if call.settlement is not None:
+        return call.settlement.value
+    if call.state is not CallState.FINISHED:
+        return call.state.value
+    result = await result_of(holdfast, call)
+    if result is None or result.status is ResultStatus.OK:
+        return call.state.value
+    return result.status.value

@@ -1,0 +1,67 @@
+"""The past of a session as text: one row after the other, or its last turns."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli.forms import words_of
+from holdfast.cli.terminal import one_line
+from holdfast.domain.messages import Message, Role, ToolCall, ToolResult
+from holdfast.domain.turns import Turn, turns
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.sessions import Session
+
+
+PAGE = 1_000
+FIRST_PAGE = 100
+
+
+def lines_of(message: Message) -> list[str]:
+    """Return a row for people: what the user said after `>`, remarks of ours in brackets."""
+    match message.parts:
+        case (ToolCall() as call,):
+            return [f"[{call.name} {one_line(_compact(call.arguments), longest=200)}]"]
+        case (ToolResult() as result,):
+            told = result.error.message if result.error else _compact(result.result)
+            return [f"[{result.name}: {result.status}: {one_line(told, longest=200)}]"]
+    words = "\n".join(filter(None, map(words_of, message.parts)))
+    if not words:
+        return []
+    if message.role is Role.USER:
+        # Indented, so that a line of a message cannot pass for an answer.
+        return ["> " + words.replace("\n", "\n  ")]
+    return [words] if message.role is Role.ASSISTANT else [f"[{words}]"]
+
+
+def lines_of_turns(past: Sequence[Turn]) -> list[str]:
+    """Return turns for people, a blank line behind each."""
+    return [line for turn in past for line in (*_rows(turn), "")]
+
+
+async def last_turns(holdfast: "House", session: "Session", most: int | None) -> list[Turn]:
+    """Return the last turns of a session, or all of them; rows are read backwards, page by page."""
+    rows: list[Message] = []
+    before = session.message_count + 1
+    # Few turns are mostly few rows, and somebody waits for the first screen.
+    limit = PAGE if most is None else FIRST_PAGE
+    while before > 1:
+        page = await holdfast.messages.list(holdfast.owner, session.id, before=before, limit=limit)
+        limit = PAGE
+        rows = [*page.items, *rows]
+        before = page.items[0].sequence if page.items else 1
+        # One more than wanted, because the first turn of a page may be cut in two.
+        if most is not None and len(turns(rows)) > most:
+            break
+    found = turns(rows)
+    return found if most is None else found[-most:]
+
+
+def _rows(turn: Turn) -> list[str]:
+    return [line for message in turn.messages for line in lines_of(message)]
+
+
+def _compact(value: object) -> str:
+    import msgspec
+
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

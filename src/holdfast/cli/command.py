@@ -1,0 +1,108 @@
+"""Declaring a command: its options are the fields of one dataclass, its help is its docstring."""
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, cast, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from holdfast.cli.options import Settings
+from holdfast.cli.output import Printer
+from holdfast.domain.errors import Code, Invalid
+
+T = TypeVar("T")
+Answer = int | None
+Command = Callable[[Printer, T], Answer | Coroutine[Any, Any, Answer]]
+
+EPILOG: Final = (
+    "Every command also takes --json, --config FILE, --color, -q, -v, --server URL and --version, "
+    "anywhere on the line; `holdfast --help` explains them."
+)
+
+
+class _Command(TyperCommand):
+    """A command whose usage shows what it needs as `ID`, not as `{ID}`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nothing:
+    """The options of a command that has none."""
+
+
+def command(
+    group: typer.Typer,
+    name: str,
+    options: type[T],
+    *,
+    hidden: bool = False,
+    only_here: bool = False,
+) -> Callable[[Command[T]], Command[T]]:
+    """Register a function as a command of a group; it returns the exit code, or nothing for 0.
+
+    One that works `only_here`, on the files of this machine, is refused where a server is named.
+    """
+
+    def register(function: Command[T]) -> Command[T]:
+        def run(ctx: typer.Context, **given: Any) -> int:
+            settings = ctx.obj if isinstance(ctx.obj, Settings) else Settings()
+            printer = Printer(settings)
+            if only_here:
+                require_here(settings, ctx.command_path)
+            try:
+                answer = function(printer, options(**given))
+                done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+                # Here and not at the exit, where a closed pipe could no longer be caught.
+                printer.flush()
+            except BrokenPipeError:
+                # Whoever read along has left, `head` for example; that is no error of ours.
+                printer.hush()
+                return 0
+            return cast(int, done or 0)
+
+        cast(Any, run).__signature__ = signature_of(options)
+        run.__doc__ = function.__doc__
+        group.command(name, cls=_Command, epilog=EPILOG, hidden=hidden)(run)
+        return function
+
+    return register
+
+
+def require_here(settings: Settings, what: str) -> None:
+    """Refuse what cannot be done from afar: it would be done here, and meant elsewhere."""
+    if settings.server is not None:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"`{what}` works on the files of the machine it runs on; run it where the server runs, "
+            "without --server and with HOLDFAST_SERVER unset.",
+            {"field": "--server"},
+        )
+
+
+def signature_of(options: type[Any]) -> inspect.Signature:
+    """Return the signature that the command line's library reads options from."""
+    hints = get_type_hints(options, include_extras=True)
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    return inspect.Signature([context, *(_parameter(each, hints) for each in _fields(options))])
+
+
+def _fields(options: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(options)
+
+
+def _parameter(field: dataclasses.Field[Any], hints: dict[str, Any]) -> inspect.Parameter:
+    has_default = field.default is not dataclasses.MISSING
+    return inspect.Parameter(
+        field.name,
+        # By keyword, so that one without a default may follow one that has one.
+        inspect.Parameter.KEYWORD_ONLY,
+        default=field.default if has_default else inspect.Parameter.empty,
+        annotation=hints[field.name],
+    )

@@ -1,0 +1,142 @@
+"""`holdfast acp`: Holdfast as an agent of an editor, over standard input and output."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.command import command
+from holdfast.cli.output import Printer
+from holdfast.domain.errors import Code, Conflict, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.acp.server.agent import AcpServeOptions, ClientInput
+    from holdfast.acp.server.api import AcpBackend
+    from holdfast.cli.services import House as CommandHouse
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcpOptions:
+    """With whom the editor talks, and where."""
+
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="The agent's slug or id; else the default.")
+    ] = None
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder that all work lies in; else AGENT_WORKSPACE_ROOT, else this folder.",
+        ),
+    ] = None
+
+
+async def acp(printer: Printer, wanted: AcpOptions) -> int:
+    """Serve an editor.
+
+    Speaks the Agent Client Protocol on stdin and stdout, for editors and other programs that start
+    agents; logs go to stderr. Sessions are those of every other command. It ends with its input,
+    and stops the turns that run then; behind --server they go on.
+    """
+    from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
+    from holdfast.acp.rpc.stdio import standard_streams
+    from holdfast.acp.server.agent import ClientInput, serve
+
+    async with AsyncExitStack() as stack:
+        # Whatever can be refused is refused before the conversation begins.
+        house, terms = await _opened(stack, printer, wanted)
+        reader, writer = await standard_streams()
+        said = ClientInput(reader)
+        _listen(said)
+        bounds = ConnectionLimits(line=printer.settings.load().acp.line_limit)
+        await serve(house, AcpConnection(said, writer, bounds=bounds), terms, said.ended)
+    return 0
+
+
+async def _opened(
+    stack: AsyncExitStack, printer: Printer, wanted: AcpOptions
+) -> "tuple[AcpBackend, AcpServeOptions]":
+    from holdfast.acp.server.agent import AcpServeOptions
+    from holdfast.acp.server.workspace import SessionFolders
+    from holdfast.cli.chat.session import widest_tier
+    from holdfast.cli.connect import opened_here
+    from holdfast.cli.workspace import git_ref
+    from holdfast.client.requests import new_id
+    from holdfast.services.agents import BUILT_IN
+
+    agent = wanted.agent or BUILT_IN
+    server = printer.settings.server
+    if server is not None:
+        return await _elsewhere(stack, printer, server, wanted)
+    flags = {"workspace_root": str(_root(printer, wanted.root))}
+    house = await stack.enter_async_context(opened_here(printer, "own", flags=flags))
+    await _require_agent(house, agent)
+    places = SessionFolders(agent=agent, tier=await widest_tier(house, agent), git_ref=git_ref)
+    return house, AcpServeOptions(version=__version__, places=places, new_id=new_id)
+
+
+async def _elsewhere(
+    stack: AsyncExitStack, printer: Printer, server: str, wanted: AcpOptions
+) -> "tuple[AcpBackend, AcpServeOptions]":
+    from holdfast.acp.server.agent import AcpServeOptions
+    from holdfast.acp.server.workspace import SessionFolders
+    from holdfast.cli.connect import opened_there
+    from holdfast.client.requests import new_id
+    from holdfast.services.agents import BUILT_IN
+
+    if wanted.root is not None:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "--root is about folders of this machine; behind --server the server has its own.",
+        )
+    agent = wanted.agent or BUILT_IN
+    house = await stack.enter_async_context(opened_there(printer, server))
+    await _require_agent(house, agent)
+    return house, AcpServeOptions(
+        version=__version__,
+        places=SessionFolders(agent=agent),
+        new_id=new_id,
+        has_pictures=False,
+        goes_on=True,
+    )
+
+
+async def _require_agent(house: "CommandHouse", ref: str) -> None:
+    """Refuse an agent that opens no session, before an editor waits for one."""
+    from holdfast.domain.agents import AgentStatus
+    from holdfast.services.agents import BUILT_IN
+
+    # The built-in agent is made when it is first needed.
+    if ref == BUILT_IN:
+        return
+    agent = await house.agents.get(house.owner, ref)
+    if agent.status is AgentStatus.ARCHIVED:
+        raise Conflict(
+            Code.AGENT_ARCHIVED,
+            f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status active` "
+            "brings it back.",
+        )
+
+
+def _root(printer: Printer, wanted: Path | None) -> Path:
+    from holdfast.cli.workspace import named_path
+
+    configured = printer.settings.load().workspace_root
+    return named_path(wanted) if wanted is not None else configured or Path.cwd()
+
+
+def _listen(said: "ClientInput") -> None:
+    """Take a signal for the end of what the client says: its turns are stopped and recorded."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, said.ended.set)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "acp", AcpOptions)(acp)

@@ -1,0 +1,500 @@
+"""`holdfast agents …`: manage agents, and detect and check agent programs on this machine."""
+
+import os
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+from holdfast.acp.client.presets import PRESETS, preset_fields
+from holdfast.cli.agent_files import (
+    ImportOptions,
+    export_file,
+    import_file,
+    kept_tools,
+)
+from holdfast.cli.command import Nothing, command
+from holdfast.cli.connect import opened, opened_here
+from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.workspace import working_dir
+from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime
+from holdfast.domain.errors import Code, Invalid, Unavailable
+from holdfast.domain.ids import slug_of
+from holdfast.domain.tools import Grant, ToolSpec, require_tools
+
+if TYPE_CHECKING:
+    from holdfast.acp.client.agent_command import StartSettings
+    from holdfast.acp.client.presets import DetectedAgent
+
+
+async def show_detected(printer: Printer, _: Nothing) -> None:
+    """Look for well-known agents on this machine.
+
+    Each of them can be made an agent of yours with `agents create --preset NAME`.
+    """
+    from holdfast.acp.client.presets import detect
+
+    found = await detect(os.environ)
+    # Those that are there first: they are what can be used now.
+    found.sort(key=lambda each: each.path is None)
+    printer.listing(
+        found,
+        None,
+        ("PRESET", "AGENT", "VERSION", "PROGRAM"),
+        [(each.preset, each.title, each.version or "-", _where(each)) for each in found],
+    )
+
+
+def _where(each: "DetectedAgent") -> str:
+    return each.path or f"not there; {each.install}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(OneAgent):
+    """How closely to look."""
+
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Have it open a session, too, in an empty folder.")
+    ] = False
+
+
+async def check(printer: Printer, wanted: CheckOptions) -> None:
+    """Start an agent's program, hear who it is, and end it.
+
+    Nothing is asked of a model.
+    """
+    from holdfast.acp.client.probe import probe_agent
+
+    async with _yard(printer, wanted.ref) as (start_settings, runtime):
+        found = await probe_agent(start_settings, runtime, is_deep=wanted.deep)
+    printer.record(
+        found,
+        {
+            "agent": " ".join(filter(None, [found.name, found.version])) or "it does not say",
+            "protocol": found.protocol,
+            "can": ", ".join(found.can) or "nothing beyond the least",
+            "sign in": ", ".join(found.sign_in) or None,
+            "session": "opened" if wanted.deep else None,
+            "modes": ", ".join(found.modes or ()) or None,
+        },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOptions(OneAgent):
+    """Which of the conversations that a program keeps."""
+
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of this folder, not of the current one.")
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Of every folder.")] = False
+
+
+async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
+    """List the sessions that an agent's program keeps by itself.
+
+    They are the program's own, also those that it had with others than Holdfast.
+    """
+    from holdfast.acp.client.probe import list_agent_sessions
+
+    folder = working_dir(wanted.cwd)
+    if folder is None:
+        raise Invalid(Code.NOT_A_FOLDER, "There is no current folder; name one with --cwd.")
+    async with _yard(printer, wanted.ref) as (start_settings, runtime):
+        found = await list_agent_sessions(start_settings, runtime, folder, is_everywhere=wanted.all)
+    printer.listing(
+        found,
+        None,
+        ("ID", "UPDATED", "FOLDER", "TITLE"),
+        [(each.id, each.updated_at or "-", each.folder or "-", each.title or "") for each in found],
+    )
+    if not found:
+        printer.remark("It keeps none of this folder; --all shows those of every folder.")
+
+
+@asynccontextmanager
+async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
+    """Give what a program is started with; what it complained is told without our secrets."""
+    from holdfast.wiring import build_process_registry
+
+    async with opened_here(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, ref)
+        if not isinstance(agent.runtime, AcpRuntime):
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"Agent {agent.slug} asks a model; it has no program to look at.",
+            )
+        try:
+            yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
+        except Unavailable as error:
+            clean = holdfast.secrets.scrubber.clean
+            details = {name: clean(str(value)) for name, value in error.details.items()}
+            raise Unavailable(error.code, clean(error.message), details) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramWishes:
+    """What can be said about an agent that is a program of its own."""
+
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Begin with this: {', '.join(sorted(PRESETS))}."),
+    ] = None
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="PROGRAM", help="A program that speaks the Agent Client Protocol."),
+    ] = None
+    arg: Annotated[
+        list[str] | None, typer.Option(metavar="ARG", help="An argument of it; repeatable.")
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="A variable for it; repeatable. Never a secret."),
+    ] = None
+    env_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A variable of yours that it gets; repeatable."),
+    ] = None
+    mode: Annotated[
+        str | None, typer.Option(metavar="MODE", help="The mode it works in, of those it offers.")
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that make it; nothing where no program is meant."""
+        if self.preset is not None and self.preset not in PRESETS:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"There is no preset {self.preset}; there are {', '.join(sorted(PRESETS))}.",
+                {"field": "--preset"},
+            )
+        if self.preset is not None:
+            made = preset_fields(self.preset, is_root=os.geteuid() == 0)
+        elif self.command is not None:
+            made = {"runtime": AcpRuntime(command=self.command), "grant": None}
+        else:
+            self._require_nothing()
+            return {}
+        return {**made, "runtime": self._changed(made["runtime"])}
+
+    def _changed(self, runtime: AcpRuntime) -> AcpRuntime:
+        """Return the program with what was said; its own name and arguments go together."""
+        options = dict(runtime.options)
+        if self.env:
+            own = options.get("environment", {})
+            options["environment"] = own | dict(map(_variable, self.env))
+        if self.mode is not None:
+            options["mode"] = self.mode
+        if self.arg or self.command:
+            runtime = replace(runtime, args=tuple(self.arg or runtime.args))
+        return replace(
+            runtime,
+            command=self.command or runtime.command,
+            env_names=tuple(dict.fromkeys([*runtime.env_names, *(self.env_name or ())])),
+            options=options,
+        )
+
+    def _require_nothing(self) -> None:
+        said = {
+            "--arg": self.arg,
+            "--env": self.env,
+            "--env-name": self.env_name,
+            "--mode": self.mode,
+        }
+        named = [flag for flag, value in said.items() if value]
+        if named:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"{', '.join(named)} is about a program; name it with --preset or --command.",
+            )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    from holdfast.config.validation import is_credential_variable
+
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise Invalid(Code.INVALID_INPUT, "A variable is written --env NAME=VALUE.")
+    if is_credential_variable(name):
+        # Its value would lie in the store as it is.
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"{name} looks like a credential; keep it in your environment or the keychain, and "
+            f"say --env-name {name}.",
+            {"field": "--env"},
+        )
+    return name, value
+
+
+class Shown(StrEnum):
+    """Which agents a listing shows."""
+
+    ACTIVE = "active"
+    ARCHIVED = "archived"
+    ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which agents."""
+
+    status: Annotated[Shown, typer.Option(help="Which agents.")] = Shown.ACTIVE
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only agents with this tag.")
+    ] = None
+    query: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only with this in their name or slug.")
+    ] = None
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List agents, newest first."""
+    from holdfast.cli.forms import agent_form
+    from holdfast.domain.queries import AgentQuery, require_limit
+
+    async with opened(printer) as holdfast:
+        query = AgentQuery(
+            owner=holdfast.owner,
+            status=None if wanted.status is Shown.ALL else AgentStatus(wanted.status),
+            tags=tuple(wanted.tag or ()),
+            text=wanted.query,
+            limit=require_limit(wanted.limit, most=LIMIT_MOST),
+        )
+        page = await holdfast.agents.list(query, cursor=wanted.cursor)
+    rows = [
+        (each.slug, each.status.value, local_time(each.updated_at), each.name)
+        for each in page.items
+    ]
+    printer.listing(
+        [agent_form(each) for each in page.items],
+        page.next_cursor,
+        ("SLUG", "STATUS", "UPDATED", "NAME"),
+        rows,
+    )
+    if not page.items and any((wanted.tag, wanted.query, wanted.cursor)):
+        printer.remark("No agent fits; leave a filter out, or the cursor.")
+    elif not page.items:
+        printer.remark(f"No {_shown(wanted)}; `holdfast agents create --name NAME` makes one.")
+
+
+def _shown(wanted: ListOptions) -> str:
+    return "agents" if wanted.status is Shown.ALL else f"{wanted.status} agents"
+
+
+async def show_one(printer: Printer, wanted: OneAgent) -> None:
+    """Show an agent."""
+    async with opened(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+        models = {model.id: model.ref for model in await holdfast.models.list()}
+    _print(printer, agent, models)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What can be said about an agent; what is left out stays as it is."""
+
+    slug: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Its short name: A-Z, a-z, 0-9, _ and -.")
+    ] = None
+    system_prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is told before every turn.")
+    ] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="P:N",
+            help="A model, provider:name; repeat it to name what is asked next. '' leaves it to "
+            "the configuration.",
+        ),
+    ] = None
+    tools: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="The tools it has, by their names; '' is none."),
+    ] = None
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; repeatable.")] = None
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for.")] = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that were named; an empty description takes it away."""
+        from holdfast.config import absolute_model
+
+        models = None if self.model is None else [each for each in self.model if each]
+        if models and models != self.model:
+            raise Invalid(Code.INVALID_INPUT, "--model '' stands alone: it names no model.")
+        named = {
+            "slug": self.slug,
+            "system_prompt": self.system_prompt,
+            "models": None if models is None else tuple(map(absolute_model, models)),
+            "tools": None if self.tools is None else _tools(self.tools),
+            "tags": tuple(self.tag) if self.tag else None,
+            "description": self.description,
+        }
+        found = {name: value for name, value in named.items() if value is not None}
+        # Nullable unlike the others, and a shell has no null but an empty word.
+        return found | ({"description": None} if self.description == "" else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions(ProgramWishes, Wishes):
+    """A new agent."""
+
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What it is called; needed without a preset."),
+    ] = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that make it; what was named goes before what a preset says."""
+        own = {} if self.name is None else {"name": self.name}
+        # What it may reach is the configuration's to say, as for an agent out of a file.
+        found = {"grant": None} | self.fields() | super().changes() | own
+        if "name" not in found:
+            raise Invalid(Code.INVALID_INPUT, "An agent needs a name: --name NAME.")
+        return found
+
+
+async def create(printer: Printer, wanted: CreateOptions) -> None:
+    """Create an agent.
+
+    It asks a model, or it is a program of its own: a well-known one (--preset) or another
+    (--command).
+    """
+    from holdfast.cli.forms import agent_form
+
+    fields = wanted.changes()
+    _require_tools(fields)
+    async with opened(printer) as holdfast:
+        agent = await holdfast.agents.create(holdfast.owner, fields)
+    told = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+    if wanted.slug is None and not slug_of(agent.name):
+        printer.remark("The name has no letter for a slug; --slug chooses one, also with edit.")
+    printer.done(agent_form(agent), told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditOptions(Wishes, OneAgent):
+    """Changes to an agent."""
+
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What it is called.")] = None
+    status: Annotated[AgentStatus | None, typer.Option(help="Archive it, or bring it back.")] = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that were named."""
+        own = {"name": self.name, "status": self.status}
+        named = {name: value for name, value in own.items() if value is not None}
+        return super().changes() | named
+
+
+async def edit(printer: Printer, wanted: EditOptions) -> None:
+    """Change an agent.
+
+    Sessions that are open keep the one they know.
+    """
+    from holdfast.cli.forms import agent_form
+
+    changes = wanted.changes()
+    if not changes:
+        raise Invalid(
+            Code.INVALID_INPUT, "Say what to change; `holdfast agents edit --help` shows what can."
+        )
+    async with opened(printer) as holdfast:
+        before = await holdfast.agents.get(holdfast.owner, wanted.ref)
+        if "tools" in changes:
+            _require_tools(changes, before.tools)
+            changes["tools"] = kept_tools(before, changes["tools"])
+        agent = await holdfast.agents.update(holdfast.owner, wanted.ref, changes)
+    printer.done(agent_form(agent), f"Agent {agent.slug} is changed.")
+
+
+async def archive(printer: Printer, wanted: OneAgent) -> None:
+    """Archive an agent.
+
+    No new session opens with it, and its sessions go on.
+    """
+    from holdfast.cli.forms import agent_form
+
+    async with opened(printer) as holdfast:
+        agent = await holdfast.agents.archive(holdfast.owner, wanted.ref)
+    told = f"Agent {agent.slug} is archived; `agents edit --status active` brings it back."
+    printer.done(agent_form(agent), told)
+
+
+async def purge(printer: Printer, wanted: OneAgent) -> None:
+    """Remove an archived agent for good.
+
+    Refused while there are sessions with it: they keep what it was.
+    """
+    async with opened_here(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+        await holdfast.agents.purge(holdfast.owner, agent.id)
+    printer.done({"purged": agent.id}, f"Agent {agent.slug} is removed.")
+
+
+def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
+    from holdfast.cli.forms import agent_form
+
+    runtime = agent.runtime
+    # An agent with a program of its own chooses its own models.
+    chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
+    program = (
+        None if isinstance(runtime, LlmRuntime) else shlex.join([runtime.command, *runtime.args])
+    )
+    facts: dict[str, object] = {
+        "slug": agent.slug,
+        "id": agent.id,
+        "name": agent.name,
+        "description": agent.description,
+        "status": agent.status.value,
+        "models": ", ".join(models.get(each.model_id, each.model_id) for each in chain) or None,
+        "program": program,
+        "tools": ", ".join(tool.name for tool in agent.tools) or "none",
+        "grant": _granted(agent.grant),
+        "tags": ", ".join(agent.tags) or None,
+        "created": local_time(agent.created_at),
+        "updated": local_time(agent.updated_at),
+        "system prompt": agent.system_prompt or None,
+    }
+    printer.record(agent_form(agent), facts)
+
+
+def _tools(text: str) -> list[dict[str, Any]]:
+    """Return the tools of a list with commas, each once."""
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    return [{"name": name} for name in names]
+
+
+def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> None:
+    require_tools((tool["name"] for tool in fields.get("tools", ())), known, field="--tools")
+
+
+def _granted(grant: Grant | None) -> str:
+    """Return what an agent may reach at most, in one line."""
+    if grant is None:
+        return "what [chat] of holdfast.toml says"
+    commands = [*grant.commands, *grant.command_globs]
+    told = [("commands", commands), ("domains", grant.domains)]
+    rest = [f"{what}: {', '.join(each) or 'none'}" for what, each in told]
+    return "; ".join([f"files: {grant.fs}", *rest])
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(name="agents", help="See and change who answers.", no_args_is_help=True)
+    command(group, "list", ListOptions)(show_list)
+    command(group, "show", OneAgent)(show_one)
+    command(group, "create", CreateOptions)(create)
+    command(group, "edit", EditOptions)(edit)
+    command(group, "archive", OneAgent)(archive)
+    command(group, "purge", OneAgent, only_here=True)(purge)
+    command(group, "import", ImportOptions)(import_file)
+    command(group, "export", OneAgent)(export_file)
+    command(group, "detect", Nothing, only_here=True)(show_detected)
+    command(group, "check", CheckOptions, only_here=True)(check)
+    command(group, "sessions", KeptOptions, only_here=True)(show_kept)
+    app.add_typer(group)

@@ -1,0 +1,234 @@
+"""`holdfast approvals list|show|answer|revoke`: questions, answered from any terminal."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.session_refs import find_session
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
+from holdfast.domain.errors import Code, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.ids import SessionId
+
+
+BY_COMMAND: Final = "cli"
+BEGINNING_SHORTEST: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which questions."""
+
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this session, answered or not.")
+    ] = None
+    state: Annotated[
+        ApprovalState | None,
+        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(ApprovalState)}."),
+    ] = None
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List questions.
+
+    Without a session and a state, those that wait in any of yours; the oldest comes first.
+    """
+    from holdfast.cli.forms import approval_form
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    state = wanted.state
+    if wanted.session is None and state is None:
+        state = ApprovalState.WAITING
+    async with opened(printer) as holdfast:
+        session = await find_session(holdfast, wanted.session) if wanted.session else None
+        page = await holdfast.approvals.list(
+            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+        )
+    printer.listing(
+        [approval_form(each) for each in page.items],
+        page.next_cursor,
+        ("ID", "STATE", "ASKED", "TOOL", "SESSION", "QUESTION"),
+        map(_row, page.items),
+    )
+    if not page.items and wanted.cursor is None:
+        is_about_waiting = state is ApprovalState.WAITING
+        printer.remark("No question waits." if is_about_waiting else "No such question.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneApproval:
+    """A question by its id, and the session it belongs to."""
+
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="SESSION",
+            help=f"{SESSION_HELP} Alone it may be the id of a question that waits.",
+            show_default=False,
+        ),
+    ]
+    second: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APPROVAL",
+            help="The question's id, or its first 8 characters or more.",
+            show_default=False,
+        ),
+    ] = None
+
+
+async def show_one(printer: Printer, wanted: OneApproval) -> None:
+    """Show a whole question, and its answer once there is one."""
+    from holdfast.cli.forms import approval_form
+
+    async with opened(printer) as holdfast:
+        approval = await _found(holdfast, wanted)
+    printer.record(approval_form(approval), _facts(approval))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OneApproval):
+    """What to answer."""
+
+    allow: Annotated[bool, typer.Option("--allow", help="Let it be done.")] = False
+    deny: Annotated[bool, typer.Option("--deny", help="Do not let it be done.")] = False
+    for_session: Annotated[
+        bool, typer.Option("--for-session", help="With --allow: and all of the like, from now on.")
+    ] = False
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; the agent reads it. 500 characters.")
+    ] = None
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEX", help="ApprovalAnswer only if this is the question that you saw."
+        ),
+    ] = None
+
+
+async def answer(printer: Printer, wanted: AnswerOptions) -> None:
+    """Answer a question.
+
+    The first answer counts, wherever it comes from; whoever plays the turn goes on with it.
+    """
+    from holdfast.cli.forms import approval_form
+
+    if wanted.allow is wanted.deny:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
+    if wanted.for_session and wanted.deny:
+        raise Invalid(Code.INVALID_INPUT, "--for-session goes with --allow only.")
+    said = ApprovalAnswer(
+        state=ApprovalState.ALLOWED if wanted.allow else ApprovalState.DENIED,
+        by=BY_COMMAND,
+        scope=ApprovalScope.SESSION if wanted.for_session else ApprovalScope.ONCE,
+        note=wanted.note,
+    )
+    async with opened(printer) as holdfast:
+        found = await _found(holdfast, wanted)
+        answered = await holdfast.approvals.answer(
+            holdfast.owner, found.session_id, found.id, said, digest=wanted.digest
+        )
+    reach = " for the whole session" if answered.scope is ApprovalScope.SESSION else ""
+    told = f"{answered.question.tool} in session {answered.session_id} is {answered.state}{reach}."
+    printer.done(approval_form(answered), told)
+
+
+async def revoke(printer: Printer, wanted: OneApproval) -> None:
+    """Take back an answer for a whole session.
+
+    From now on the like is asked about again; what was done stays done.
+    """
+    from holdfast.cli.forms import approval_form
+
+    async with opened(printer) as holdfast:
+        found = await _found(holdfast, wanted)
+        revoked = await holdfast.approvals.revoke(holdfast.owner, found.session_id, found.id)
+    printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
+
+
+async def _found(holdfast: "House", wanted: OneApproval) -> Approval:
+    """Return the question that a person means; alone, its id means one that waits."""
+    text = wanted.second if wanted.second is not None else wanted.first
+    session: SessionId | None = None
+    if wanted.second is not None:
+        session = await find_session(holdfast, wanted.first)
+    asked = text.strip().lower()
+    state = ApprovalState.WAITING if session is None else None
+    listed = await holdfast.approvals.list(holdfast.owner, session, state=state)
+    found = [each for each in listed.items if _is_meant(each, asked)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several questions are called {asked}; write more of the id, or its session before "
+            "it.",
+            {"approvals": [each.id for each in found]},
+        )
+    raise NotFound(
+        Code.APPROVAL_NOT_FOUND,
+        "No such question waits; `holdfast approvals list` shows those that do. One that has its "
+        "answer is named with its session before it."
+        if session is None
+        else "The session has no such question; `holdfast approvals list --session` shows its.",
+    )
+
+
+def _is_meant(approval: Approval, asked: str) -> bool:
+    is_beginning = len(asked) >= BEGINNING_SHORTEST and approval.id.startswith(asked)
+    return approval.id == asked or is_beginning
+
+
+def _row(approval: Approval) -> tuple[str, ...]:
+    question = approval.question
+    return (
+        approval.id,
+        approval.state.value,
+        local_time(approval.asked_at),
+        question.tool,
+        approval.session_id,
+        question.question,
+    )
+
+
+def _facts(approval: Approval) -> dict[str, object]:
+    from holdfast.cli.forms import is_for_session
+    from holdfast.cli.terminal import spelled_out
+
+    question = approval.question
+    is_remembered = approval.scope is ApprovalScope.SESSION
+    return {
+        "id": approval.id,
+        "session": approval.session_id,
+        "tool": f"{question.tool} ({question.tool_class.replace('_', ' ')})",
+        "state": approval.state.value,
+        "answered by": approval.answered_by,
+        "covers": question.memory if is_remembered else None,
+        "can cover": question.memory if is_for_session(question) and not is_remembered else None,
+        "note": approval.note,
+        "asked": local_time(approval.asked_at),
+        "expires": local_time(approval.expires_at),
+        "digest": question.digest,
+        # Last, because it may have many lines; and whole.
+        "question": "\n" + spelled_out(question.question),
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="approvals", help="Answer what agents ask before they act.", no_args_is_help=True
+    )
+    command(group, "list", ListOptions)(show_list)
+    command(group, "show", OneApproval)(show_one)
+    command(group, "answer", AnswerOptions)(answer)
+    command(group, "revoke", OneApproval)(revoke)
+    app.add_typer(group)

@@ -1,0 +1,242 @@
+"""`holdfast calls list|show|settle`: what agents did, and putting right what nobody knows."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.options import LIMIT_MOST, YES_TO_HELP, Paging
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.session_refs import find_session
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.errors import Code, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.ids import SessionId
+    from holdfast.domain.messages import ToolResult
+    from holdfast.services.calls import SettlementRequest
+
+
+CALL_HELP: Final = "The call's id."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which calls."""
+
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="All calls of this session.")
+    ] = None
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Only those whose outcome nobody knows.")
+    ] = False
+    state: Annotated[
+        CallState | None,
+        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(CallState)}."),
+    ] = None
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List tool calls.
+
+    Without a session and a state, those of all sessions whose outcome nobody knows: the process
+    that ran them died before it could tell.
+    """
+    from holdfast.cli.chat.tool_lines import standing
+    from holdfast.cli.forms import call_form
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    if wanted.unknown and wanted.state not in {None, CallState.UNKNOWN}:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --unknown and --state.")
+    state = wanted.state
+    if wanted.unknown or (wanted.session is None and state is None):
+        state = CallState.UNKNOWN
+    async with opened(printer) as holdfast:
+        session = await find_session(holdfast, wanted.session) if wanted.session else None
+        page = await holdfast.calls.list(
+            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+        )
+        # Programs read what came of a call from its result.
+        told = () if printer.is_json else page.items
+        words = [await standing(holdfast, each) for each in told]
+    printer.listing(
+        [call_form(each) for each in page.items],
+        page.next_cursor,
+        ("ID", "STATE", "STARTED", "SESSION", "CALL"),
+        map(_row, page.items, words),
+    )
+    if not page.items and wanted.cursor is None:
+        is_about_unknown = state is CallState.UNKNOWN
+        printer.remark("No call's outcome is unknown." if is_about_unknown else "No calls.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneCall:
+    """A call by its id, and the session it belongs to."""
+
+    call: Annotated[str, typer.Argument(metavar="CALL", help=CALL_HELP, show_default=False)]
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Its session; an unknown call is found without it."),
+    ] = None
+
+
+async def show_one(printer: Printer, wanted: OneCall) -> None:
+    """Show a call and what came of it."""
+    from holdfast.cli.chat.tool_lines import result_of
+    from holdfast.cli.forms import call_form, result_form
+
+    async with opened(printer) as holdfast:
+        call = await _found(holdfast, wanted)
+        result = await result_of(holdfast, call)
+    printer.record(call_form(call) | result_form(result), _facts(call, result))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleOptions(OneCall):
+    """How an unknown outcome is put right."""
+
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run it again, wait, and print the result.")
+    ] = False
+    skip: Annotated[bool, typer.Option("--skip", help="Take it as not done.")] = False
+    done: Annotated[
+        str | None,
+        typer.Option(metavar="RESULT", help="Take it as done, with this result: JSON, or text."),
+    ] = None
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; the agent reads it. 500 characters.")
+    ] = None
+    yes_to: Annotated[
+        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
+    ] = None
+
+
+async def settle(printer: Printer, wanted: SettleOptions) -> int | None:
+    """Put right a call whose outcome nobody knows.
+
+    Nothing is changed in what was written: the agent reads how it was settled with the next
+    message. Ends with 1, or with 3 if it was not allowed, when a retry does not go well.
+    """
+    from holdfast.cli.approval_policy import manner_of
+    from holdfast.cli.chat.session import retried
+    from holdfast.cli.forms import call_form
+    from holdfast.services.calls import SettlementAction
+
+    wish = _wish(wanted)
+    manner = manner_of(printer, wanted.yes_to)
+    async with opened(printer, "own", manner=manner) as holdfast:
+        call = await _found(holdfast, wanted)
+        if wish.how is SettlementAction.RETRY:
+            return await retried(printer, holdfast, call, wish, manner)
+        settled = await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, wish)
+    printer.done(call_form(settled), f"Call {settled.id} is {settled.settlement}.")
+    return None
+
+
+def _wish(wanted: SettleOptions) -> "SettlementRequest":
+    from holdfast.cli.commands.approvals import BY_COMMAND
+    from holdfast.services.calls import SettlementAction, SettlementRequest
+
+    chosen = [wanted.retry, wanted.skip, wanted.done is not None]
+    if chosen.count(True) != 1:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --retry, --skip and --done RESULT.")
+    how = (
+        SettlementAction.RETRY
+        if wanted.retry
+        else SettlementAction.SKIP
+        if wanted.skip
+        else SettlementAction.MARK_DONE
+    )
+    return SettlementRequest(how=how, by=BY_COMMAND, result=_value(wanted.done), note=wanted.note)
+
+
+def _value(text: str | None) -> Any:
+    """Return a result as it was meant: JSON where it is some, else the text itself."""
+    import msgspec
+
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+async def _found(holdfast: "House", wanted: OneCall) -> Call:
+    """Return the call that a person means; without a session it must be an unknown one."""
+    session: SessionId | None = None
+    if wanted.session is not None:
+        session = await find_session(holdfast, wanted.session)
+        return await holdfast.calls.get(holdfast.owner, session, wanted.call)
+    listed = await holdfast.calls.list(holdfast.owner, state=CallState.UNKNOWN)
+    found = [each for each in listed.items if each.id == wanted.call]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        sessions = [each.session_id for each in found]
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several sessions have an unknown call {wanted.call}; name one with --session: "
+            f"{', '.join(sessions)}.",
+            {"sessions": sessions},
+        )
+    raise NotFound(
+        Code.CALL_NOT_FOUND,
+        f"No unknown call is called {wanted.call}; name its session with --session, or look at "
+        "`holdfast calls list`.",
+    )
+
+
+def _row(call: Call, word: str) -> tuple[str, ...]:
+    from holdfast.cli.chat.tool_lines import call_line
+
+    return (
+        call.id,
+        word,
+        local_time(call.started_at),
+        call.session_id,
+        call_line(call.name, call.arguments),
+    )
+
+
+def _facts(call: Call, result: "ToolResult | None") -> dict[str, object]:
+    from holdfast.cli.chat.tool_lines import outcome
+    from holdfast.cli.forms import call_form
+
+    form = call_form(call)
+    came_of = outcome(call.name, result.status, result.result, result.error) if result else None
+    return {
+        "id": call.id,
+        "session": call.session_id,
+        "turn": call.turn,
+        "tool": call.name,
+        "arguments": _json(call.arguments),
+        "effect": call.effect.value,
+        "state": form["state"],
+        "settled": form["settled"],
+        "result": came_of,
+        "started": local_time(call.started_at),
+        "ended": local_time(call.ended_at),
+    }
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="calls", help="Look at tool calls, and settle unknown ones.", no_args_is_help=True
+    )
+    command(group, "list", ListOptions)(show_list)
+    command(group, "show", OneCall)(show_one)
+    command(group, "settle", SettleOptions)(settle)
+    app.add_typer(group)

@@ -1,0 +1,101 @@
+"""`holdfast config`: what is set, and where each value came from."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from holdfast.cli.command import Nothing, command
+from holdfast.cli.output import Printer
+
+
+def show(printer: Printer, _: Nothing) -> None:
+    """Show all settings and where they came from."""
+    from holdfast.config import SETTING_KEYS, explain, setting_value
+
+    config, origins = explain(file=printer.settings.config)
+    # The home has no key, because the file that could set it lies in it.
+    places = {"home": (None, "HOLDFAST_HOME")} | {
+        name: (place.path, place.variable) for name, place in SETTING_KEYS.items()
+    }
+    forms = [
+        {
+            "name": name,
+            "value": _shown(name, setting_value(config, name)),
+            "origin": origins[name],
+            "key": key,
+            "environment": variable,
+        }
+        for name, (key, variable) in places.items()
+    ]
+    if printer.is_json:
+        printer.document({"data": forms})
+        return
+    rows = [
+        (
+            str(form["name"]),
+            _words(form["value"]),
+            str(form["origin"]),
+            ", ".join(str(form[name]) for name in ("environment", "key") if form[name]),
+        )
+        for form in forms
+    ]
+    printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a value as everybody may see it."""
+    from holdfast.store.database_url import shown_url
+
+    is_address = name == "database_url" and value is not None
+    return shown_url(value) if is_address else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; a length of time as it is written in the file."""
+    import msgspec
+
+    match value:
+        case timedelta():
+            return _length(value)
+        case Path():
+            return str(value)
+        case tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return msgspec.to_builtins(value)
+
+
+def _length(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    for unit, length in (("h", 3_600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _words(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case str():
+            return value
+        case (
+            {"host": name, "secret": place}
+            | {"name": name, "command": str(place)}
+            | {"name": name, "url": str(place)}
+        ):
+            return f"{name} ({place})"
+        case Sequence():
+            return ", ".join(map(_words, value)) or "-"
+        case _:
+            return str(value)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "config", Nothing, only_here=True)(show)

@@ -1,0 +1,118 @@
+"""What sessions have cost, as the ledger in the store says and never as this process remembers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.forms import Form, session_form
+from holdfast.cli.options import SESSION_HELP
+from holdfast.cli.output import Printer, money
+from holdfast.cli.session_refs import find_session
+from holdfast.domain.costs import CostGroup, CostQuery, CostSum
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import Session
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostsOptions:
+    """What is added up by what."""
+
+    by: Annotated[
+        CostGroup,
+        typer.Option("--group-by", metavar="WHAT", help=f"One of {', '.join(CostGroup)}."),
+    ] = CostGroup.MODEL
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="Only this agent, by its slug or id.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="From this day or time on, 2026-01-31T12:00Z."),
+    ] = None
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Before this day or time.")
+    ] = None
+
+
+async def show_costs(printer: Printer, wanted: CostsOptions) -> None:
+    """Add up what was spent by model, agent, session or day (of UTC).
+
+    A day or time without an offset is that of this machine.
+    """
+    from holdfast.wire.costs import costs_form
+
+    since, until = instant(wanted.since, "--from"), instant(wanted.until, "--to")
+    async with opened(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
+        query = CostQuery(
+            owner=holdfast.owner,
+            group_by=wanted.by,
+            session_id=await find_session(holdfast, wanted.session) if wanted.session else None,
+            agent_id=agent.id if agent else None,
+            since=since,
+            until=until,
+        )
+        report = await holdfast.costs.report(query)
+    if printer.is_json:
+        printer.document(costs_form(report))
+        return
+    rows = [_row(_shown(each, wanted.by), each) for each in report.groups]
+    total = [_row("total", report.total)] if len(rows) > 1 else []
+    columns = (wanted.by.value.upper(), "REQUESTS", "INPUT", "OUTPUT", "COST")
+    printer.table(columns, [*rows, *total])
+    if not rows:
+        printer.remark("Nothing was spent.")
+    elif report.total.unpriced_requests:
+        printer.remark("+ ?: some requests have no known price and may have cost more.")
+
+
+async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[SessionId]:
+    """Return the sessions with a request whose price nobody knows."""
+    spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
+    return frozenset(key for key, each in spent.items() if each.unpriced_requests)
+
+
+async def form_of(holdfast: "House", session: Session) -> Form:
+    """Return a session's form, with what the ledger says about its cost."""
+    return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))
+
+
+def _shown(spent: CostSum, by: CostGroup) -> str:
+    # A title is no name: several sessions may have the same.
+    return spent.key if by is CostGroup.SESSION else spent.name or spent.key
+
+
+def _row(key: str, spent: CostSum) -> tuple[str, ...]:
+    usage = spent.usage
+    cost = money(spent.microcents, priced=True)
+    # What has no price may have cost more than that.
+    shown = f"{cost} + ?" if spent.unpriced_requests else cost
+    put_in = usage.input + usage.cache_write + usage.cache_read
+    return (key, str(spent.requests), str(put_in), str(usage.output), shown)
+
+
+def instant(text: str | None, name: str) -> datetime | None:
+    """Return the time that an option names; without an offset it is that of this machine."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        told = f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z."
+        raise Invalid(Code.INVALID_INPUT, told, {"field": name}) from None
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "costs", CostsOptions)(show_costs)

@@ -1,0 +1,11 @@
+"""`holdfast doctor`: check the home and the store."""
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.doctor import DoctorOptions, examine
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "doctor", DoctorOptions, only_here=True)(examine)

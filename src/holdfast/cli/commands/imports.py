@@ -1,0 +1,130 @@
+"""`holdfast import …`: what other programs have left behind."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened_here
+from holdfast.cli.errors import FINDINGS
+from holdfast.cli.output import Printer
+from holdfast.cli.workspace import named_path
+
+if TYPE_CHECKING:
+    from holdfast.importers.cursor_memory import MemoryReport
+
+
+PROGRESS: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockZonesOptions:
+    """A folder of another program."""
+
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder with its databases.", show_default=False),
+    ]
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing.")
+    ] = False
+
+
+async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
+    """Bring the zones of blocks to the desks and archives of agents.
+
+    The folder is only read, and what was brought is not brought again. Ends with 1 if something
+    could not be read or written; the same command goes on from there.
+    """
+    from msgspec.structs import asdict
+
+    from holdfast.wiring import import_blocks, run_imports
+
+    folder = named_path(wanted.folder)
+    async with opened_here(printer) as holdfast:
+        report = await import_blocks(holdfast, folder, dry_run=wanted.dry_run)
+        if not wanted.dry_run:
+            await run_imports(holdfast)
+    stats = asdict(report.stats)
+    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count)
+    troubles = [asdict(each) for each in report.troubles]
+    form = {**stats, "dry_run": wanted.dry_run, "troubles": troubles}
+    printer.done(form, f"{told or 'nothing to do'}.".capitalize())
+    for each in report.troubles:
+        printer.warn(f"{each.oid}: {each.step}: {each.error}")
+    return FINDINGS if report.troubles else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """A folder with memories."""
+
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder with sessions/ in it.", show_default=False),
+    ]
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing.")
+    ] = False
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Put in what is missing: an action, or the time of the file."
+        ),
+    ] = False
+
+
+async def cursor_memory(printer: Printer, wanted: MemoryOptions) -> int:
+    """Bring the memories of another program into the history of sessions.
+
+    The folder is only read, and what was brought is not brought again. Ends with 1 if a file
+    could not be brought, or is not there afterwards; the others are brought all the same.
+    """
+    from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions
+    from holdfast.importers.cursor_memory_files import MemoryFolder
+
+    folder = MemoryFolder(named_path(wanted.folder))
+    wish = MemoryImportOptions(dry_run=wanted.dry_run, repair=wanted.repair)
+
+    def progress(done: int, total: int) -> None:
+        if done % PROGRESS == 0:
+            printer.remark(f"{done} of {total} files.")
+
+    async with opened_here(printer) as holdfast:
+        importer = CursorMemory(holdfast.store, holdfast.observations, holdfast.owner)
+        report = await importer.migrate(folder, wish, progress=progress)
+    if printer.is_json:
+        printer.document(report)
+    else:
+        _tell_memories(printer, report)
+    return 0 if report.is_whole else FINDINGS
+
+
+def _tell_memories(printer: Printer, report: "MemoryReport") -> None:
+    names = ("files", "imported", "unchanged", "repaired", "failed", "warnings")
+    told = ", ".join(f"{name} {getattr(report, name)}" for name in names)
+    printer.line(f"{told}.".capitalize())
+    for repair in report.repairs:
+        printer.line(f"{repair.file}: {repair.field} from {repair.rule}")
+    for skip in report.skipped:
+        printer.warn(f"{skip.file}: {skip.reason}")
+    for failure in report.failures:
+        what = failure.details.get("message", failure.error)
+        printer.warn(f"{failure.file}: {what}")
+    verified = report.verified
+    if verified.entities_found != verified.entities_expected:
+        printer.warn(f"{verified.entities_found} of {verified.entities_expected} are there.")
+    for entity_id in verified.timeline_missing:
+        printer.warn(f"{entity_id} is on no timeline.")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="import", help="Bring in what other programs have left.", no_args_is_help=True
+    )
+    command(group, "cursor-memory", MemoryOptions, only_here=True)(cursor_memory)
+    command(group, "block-zones", BlockZonesOptions, only_here=True)(block_zones)
+    app.add_typer(group)

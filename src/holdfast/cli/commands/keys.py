@@ -1,0 +1,131 @@
+"""`holdfast key set|list|remove`: the secrets in the system's keychain.
+
+A secret is typed without an echo or comes from stdin; it is never an argument, because arguments
+can be read by every program on the machine and stay in the shell's history.
+"""
+
+import asyncio
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.output import Printer
+from holdfast.cli.secrets import secrets_here
+from holdfast.cli.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from holdfast.domain.errors import Invalid
+    from holdfast.services.secrets import StoredSecret
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneKey:
+    """A key by its name."""
+
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="A provider (openai), one of several keys of it (openai:work), an MCP server "
+            "(mcp:NAME) or a host (host:NAME).",
+            show_default=False,
+        ),
+    ]
+
+
+def set_key(printer: Printer, wanted: OneKey) -> None:
+    """Keep a key in the system's keychain.
+
+    It is asked for without an echo, or read from stdin; a key that is there is replaced.
+    """
+    from holdfast.domain.secrets import SHORTEST, Secret
+    from holdfast.services.secrets import whole_account
+
+    secrets = secrets_here()
+    # Before anybody types: a wrong name is said at once.
+    account = whole_account(wanted.key)
+    secret = Secret(_typed(account) if is_terminal(sys.stdin) else _piped())
+    asyncio.run(secrets.set(account, secret))
+    if len(secret.reveal()) < SHORTEST:
+        printer.warn(f"It has fewer than {SHORTEST} characters: too few to be found in texts.")
+    printer.done({"account": account}, f"The key {account} is in the keychain.")
+
+
+def show_list(printer: Printer, wanted: Paging) -> None:
+    """List the keys and where they come from.
+
+    Of a key its last four characters are shown, and nothing of a short one.
+    """
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    found = asyncio.run(secrets_here().list())
+    rest = [each for each in found if wanted.cursor is None or _place(each) > wanted.cursor]
+    shown = sorted(rest, key=_place)[:limit]
+    printer.listing(
+        shown,
+        _place(shown[-1]) if len(rest) > limit else None,
+        ("KEY", "FROM", "ENDS WITH"),
+        [(each.account, each.origin, each.ending or "-") for each in shown],
+    )
+    if not found:
+        printer.remark("No keys; `holdfast key set PROVIDER` keeps one.")
+
+
+def remove(printer: Printer, wanted: OneKey) -> None:
+    """Take a key out of the system's keychain."""
+    account = asyncio.run(secrets_here().remove(wanted.key))
+    printer.done({"account": account}, f"The key {account} is gone from the keychain.")
+
+
+def _place(each: "StoredSecret") -> str:
+    return f"{each.account}@{each.origin}"
+
+
+def _typed(account: str) -> str:
+    from getpass import GetPassWarning, getpass
+
+    # Where the echo cannot be switched off, the library would only warn.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return getpass(f"Key for {account}: ")
+        except (GetPassWarning, EOFError):
+            raise _unread("Nothing was typed, or this terminal shows what is typed") from None
+
+
+def _piped() -> str:
+    from holdfast.services.secrets import LARGEST
+
+    if sys.stdin is None:
+        raise _unread("There is no input")
+    # One more than may be: what is too long is refused, not cut.
+    content = sys.stdin.buffer.read(LARGEST + 3)
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise _unread("The input is not UTF-8") from None
+
+
+def _unread(problem: str) -> "Invalid":
+    from holdfast.domain.errors import Code, Invalid
+
+    return Invalid(
+        Code.INVALID_INPUT, f"{problem}; pipe the key in: `holdfast key set KEY < FILE`."
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="key", help="Keep keys in the system's keychain.", no_args_is_help=True
+    )
+    command(group, "set", OneKey, only_here=True)(set_key)
+    command(group, "list", Paging, only_here=True)(show_list)
+    command(group, "remove", OneKey, only_here=True)(remove)
+    app.add_typer(group)

@@ -1,0 +1,82 @@
+"""`holdfast mcp`: the store as an MCP server, over standard input and output or over HTTP."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.command import command
+from holdfast.cli.commands.serve import ServeOptions, listening
+from holdfast.cli.output import Printer
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.domain.tokens import Caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOptions:
+    """How clients reach it."""
+
+    http: Annotated[bool, typer.Option("--http", help="Run the server, which has MCP at /mcp.")] = (
+        False
+    )
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="With --http, the address to listen on.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="With --http, the port; 0 takes any free one.")
+    ] = 8765
+
+
+def mcp(printer: Printer, wanted: McpOptions) -> "int | Coroutine[Any, Any, int]":
+    """Serve agents that speak MCP.
+
+    Speaks the Model Context Protocol on stdin and stdout, for programs that start their servers
+    themselves; logs go to stderr. It ends with its input. With --http it runs the server, as
+    `holdfast serve` does, and says where its clients find it.
+    """
+    if wanted.http:
+        serving = ServeOptions(host=wanted.host, port=wanted.port)
+        return listening(printer, serving, is_for_mcp=True)
+    return _converse(printer)
+
+
+async def _converse(printer: Printer) -> int:
+    from holdfast.acp.rpc.stdio import standard_streams
+    from holdfast.cli.connect import opened_here
+    from holdfast.mcp.server import server_of
+    from holdfast.mcp.stdio_transport import serve
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    # Whatever can be refused is refused before the conversation begins.
+    async with opened_here(printer, "own") as house:
+        reader, writer = await standard_streams()
+        try:
+            server = server_of(house, __version__, _caller(house))
+            await serve(server, reader, writer, stop=stop)
+        finally:
+            with suppress(OSError):
+                writer.close()
+    return 0
+
+
+def _caller(house: "Holdfast") -> "Caller":
+    """Return who asks: whoever started this may do what the command line may."""
+    from holdfast.domain.ids import TokenId
+    from holdfast.domain.tokens import Caller, Scope
+
+    return Caller(owner=house.owner, scope=Scope.WRITE, token_id=TokenId(""))
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "mcp", McpOptions, only_here=True)(mcp)

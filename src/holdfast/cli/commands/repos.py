@@ -1,0 +1,112 @@
+"""`holdfast repos list|add|remove`: the repositories that agents may work in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.output import Printer
+from holdfast.cli.workspace import named_path
+from holdfast.domain.errors import Code, Denied
+from holdfast.domain.repos import Repo
+
+
+async def show_list(printer: Printer, wanted: Paging) -> None:
+    """List the repositories by name."""
+    from holdfast.cli.forms import repo_form
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    async with opened(printer) as holdfast:
+        every = await holdfast.repos.list(holdfast.owner)
+    rest = _behind(every, wanted.cursor)
+    shown = rest[:limit]
+    more = shown[-1].id if len(rest) > limit else None
+    printer.listing(
+        [repo_form(each) for each in shown],
+        more,
+        ("ID", "NAME", "PATH"),
+        [(each.id, each.name, each.path) for each in shown],
+    )
+    if not every:
+        printer.remark("No repositories; `holdfast repos add PATH` registers one.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOptions:
+    """A new repository."""
+
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A Git work tree.", show_default=False)
+    ]
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What it is called; else its folder's name.")
+    ] = None
+
+
+async def add(printer: Printer, wanted: AddOptions) -> None:
+    """Register a Git work tree.
+
+    The same one again changes nothing.
+    """
+    from holdfast.cli.forms import repo_form
+
+    path = str(named_path(wanted.path))
+    async with opened(printer) as holdfast:
+        # At a terminal no root is needed: whoever types here reaches the folder anyway.
+        try:
+            repo = await holdfast.repos.add(
+                holdfast.owner, path, name=wanted.name, at_terminal=True
+            )
+        except Denied as error:
+            root = holdfast.config.workspace_root
+            is_here = printer.settings.server is None
+            if error.code is not Code.REPO_OUTSIDE_ROOT or not is_here:
+                raise
+            raise Denied(error.code, f"{error.message} Here it is {root}.") from None
+    printer.done(repo_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveOptions:
+    """A repository by its id."""
+
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="The repository's id.", show_default=False)
+    ]
+
+
+async def remove(printer: Printer, wanted: RemoveOptions) -> None:
+    """Forget a repository; its files stay.
+
+    Refused while a session is bound to it.
+    """
+    async with opened(printer) as holdfast:
+        await holdfast.repos.remove(holdfast.owner, wanted.id)
+    printer.done({"removed": wanted.id}, f"Repository {wanted.id} is forgotten.")
+
+
+def _behind(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
+    """Return the repositories behind the one a cursor names."""
+    from holdfast.domain.errors import Code, Invalid
+
+    if cursor is None:
+        return list(every)
+    for place, repo in enumerate(every):
+        if repo.id == cursor:
+            return list(every[place + 1 :])
+    raise Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(name="repos", help="Register where agents may work.", no_args_is_help=True)
+    command(group, "list", Paging)(show_list)
+    command(group, "add", AddOptions)(add)
+    command(group, "remove", RemoveOptions)(remove)
+    app.add_typer(group)

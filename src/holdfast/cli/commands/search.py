@@ -1,0 +1,139 @@
+"""`holdfast search QUERY`: words in everything that was said, done and claimed."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.commands.costs import instant
+from holdfast.cli.connect import opened
+from holdfast.cli.options import SESSION_HELP
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.session_refs import find_session, shown_ids
+from holdfast.cli.terminal import is_terminal
+from holdfast.cli.workspace import named_path
+from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.ids import RepoId
+from holdfast.domain.messages import Role
+from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, Hit, SearchQuery
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+
+
+_BEFORE_MATCH: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Which words, and where."""
+
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help='Words that all must be there; "…" is a phrase, word* a beginning, -word without.',
+            show_default=False,
+        ),
+    ]
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="Only this agent, by its slug or id.")
+    ] = None
+    repo: Annotated[
+        str | None,
+        typer.Option(metavar="REPO", help="Only in this repository, by its id, name or path."),
+    ] = None
+    role: Annotated[
+        Role | None, typer.Option(metavar="ROLE", help=f"Only of one of {', '.join(Role)}.")
+    ] = None
+    tool: Annotated[
+        str | None, typer.Option(metavar="TOOL", help="Only calls and results of this tool.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From this day or time on, 2026-01-31T12:00Z."),
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this day or time.")] = (
+        None
+    )
+    limit: Annotated[
+        int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")
+    ] = LIMIT_USUAL
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+    ] = None
+
+
+async def show_found(printer: Printer, wanted: SearchOptions) -> None:
+    """Find words in messages, tools, titles and observations.
+
+    The newest session comes first, and in it the newest message. Case and accents make no
+    difference; what was found stands in brackets.
+    """
+    from holdfast.wire.search import hit_form
+
+    since, until = instant(wanted.since, "--since"), instant(wanted.until, "--until")
+    async with opened(printer) as holdfast:
+        query = SearchQuery(
+            text=wanted.query,
+            agent=wanted.agent,
+            repo_id=await _repo(holdfast, wanted.repo) if wanted.repo else None,
+            session_id=await find_session(holdfast, wanted.session) if wanted.session else None,
+            role=wanted.role,
+            tool=wanted.tool,
+            since=since,
+            until=until,
+            limit=wanted.limit,
+        )
+        page = await holdfast.search.find(holdfast.owner, query, cursor=wanted.cursor)
+    shown = shown_ids([hit.session_id or "-" for hit in page.items])
+    printer.listing(
+        [hit_form(each) for each in page.items],
+        page.next_cursor,
+        ("SESSION", "MESSAGE", "AT", "WHO", "FOUND"),
+        [(shown[hit.session_id or "-"], *_row(hit)) for hit in page.items],
+    )
+    if not page.items and page.next_cursor is None:
+        printer.remark("Nothing was found.")
+
+
+async def _repo(holdfast: "House", ref: str) -> RepoId:
+    named = {ref, _resolved(ref)}
+    for repo in await holdfast.repos.list(holdfast.owner):
+        if named & {repo.id, repo.name, repo.path}:
+            return repo.id
+    raise NotFound(
+        Code.REPO_NOT_FOUND, "There is no such repository; `holdfast repos list` lists yours."
+    )
+
+
+def _resolved(ref: str) -> str:
+    # As it is registered; a name that is no path leads to nothing.
+    return os.path.realpath(named_path(Path(ref)))
+
+
+def _row(hit: Hit) -> tuple[str, ...]:
+    number = "-" if hit.message_sequence is None else str(hit.message_sequence)
+    who = "observation" if hit.observation_id else hit.role or "title"
+    at = local_time(hit.created_at)
+    if is_terminal(sys.stdout):
+        return (number, at.partition(" ")[0], who, _around_match(hit.snippet))
+    return (number, at, who, hit.snippet)
+
+
+def _around_match(snippet: str) -> str:
+    """Return a snippet that begins shortly before what was found: its end may be cut off."""
+    at = snippet.find("[")
+    return snippet if at <= _BEFORE_MATCH else f"…{snippet[at - _BEFORE_MATCH :]}"
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "search", SearchOptions)(show_found)

@@ -1,0 +1,341 @@
+"""`holdfast serve`: the server in the foreground, in one process or several that share a socket."""
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import secrets
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.command import command
+from holdfast.cli.errors import exit_code, understood
+from holdfast.cli.output import Printer
+from holdfast.cli.server_file import CARD_NAME, Card
+
+if TYPE_CHECKING:
+    import socket
+
+    from holdfast.app import Holdfast
+    from holdfast.http.app import Door
+    from holdfast.http.mcp_mount import Guest
+    from holdfast.http.server import Exposure
+
+
+log = logging.getLogger(__name__)
+# A process that dies at once would otherwise be started as fast as the machine can.
+REST_SECONDS: Final = 1.0
+# One that gives up so early would do it again.
+YOUNG_SECONDS: Final = 10.0
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What one process is told: whether it speaks for all, and how it learns that it is alone.
+
+    `lifeline` is a pipe that nobody writes to; it ends when the parent does, however that comes.
+    """
+
+    is_herald: bool
+    lifeline: int | None = None
+
+
+Work = Callable[[Duty], None]
+
+
+def share(work: Work, number: int) -> int:
+    """Do the work in so many processes until they are told to stop; one needs no parent.
+
+    Returns an exit code: that of a child which could not even begin, else 0.
+    """
+    if number == 1:
+        work(Duty(is_herald=True))
+        return 0
+    # Before any thread or loop exists, because neither survives a fork.
+    family = _Family(work)
+    for place in range(number):
+        family.add(place, is_herald=place == 0)
+    return family.watch()
+
+
+@dataclass(frozen=True)
+class _Child:
+    """Which of the processes it is, and since when."""
+
+    place: int
+    since: float
+
+
+class _Family:
+    """The children by their process number."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._children: dict[int, _Child] = {}
+        self._is_stopping = False
+        self._lifeline, self._held = os.pipe()
+        for each in _STOPS:
+            signal.signal(each, self._stop)
+
+    def add(self, place: int, *, is_herald: bool = False) -> None:
+        """Start a child at a place, unless all are to stop."""
+        # Held back until the child is known: it could not be told to stop before.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+        try:
+            if self._is_stopping:
+                return
+            number = os.fork()
+            if number == 0:
+                self._be_child(Duty(is_herald, self._lifeline))
+            self._children[number] = _Child(place, time.monotonic())
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+
+    def watch(self) -> int:
+        """Wait for the children; one that dies without being told to is replaced."""
+        code = 0
+        while self._children:
+            number, status = os.wait()
+            child = self._children.pop(number, None)
+            if child is None or self._is_stopping:
+                continue
+            ended = os.waitstatus_to_exitcode(status)
+            log.error("a worker ended", extra={"fields": {"worker": child.place, "code": ended}})
+            if ended > 0 and time.monotonic() - child.since < YOUNG_SECONDS:
+                code = ended
+                self._stop(signal.SIGTERM, None)
+            else:
+                time.sleep(REST_SECONDS)
+                self.add(child.place)
+        os.close(self._lifeline)
+        os.close(self._held)
+        return code
+
+    def _be_child(self, duty: Duty) -> None:
+        code = 0
+        try:
+            os.close(self._held)
+            for each in _STOPS:
+                signal.signal(each, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+            self._work(duty)
+        # Whatever it is: nothing of the parent's may run in here after this.
+        except BaseException as error:  # noqa: BLE001
+            told = understood(error)
+            log.error(told.message)
+            code = exit_code(told)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # Not `sys.exit`: what the parent has opened is the parent's to close.
+            os._exit(code)
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        self._is_stopping = True
+        for child in tuple(self._children):
+            os.kill(child, number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Where to listen, and who may."""
+
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The port to listen on; 0 takes any free one.")
+    ] = 8765
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="How many processes share the work.")
+    ] = 1
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="A further name under which the server is asked for; may be repeated.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate, to speak TLS.")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key.")
+    ] = None
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy",
+            help="Something before Holdfast speaks TLS, so it may listen beyond this machine.",
+        ),
+    ] = False
+
+
+def serve(printer: Printer, wanted: ServeOptions) -> int:
+    """Run the server.
+
+    It plays every turn that waits, whoever sent it, and answers on a port of this machine. Ctrl-C
+    or SIGTERM stops it; turns that run then go on with the next start.
+    """
+    return listening(printer, wanted)
+
+
+def listening(printer: Printer, wanted: ServeOptions, *, is_for_mcp: bool = False) -> int:
+    """Serve until told to stop; where it is done for MCP, say what its clients need."""
+    from holdfast.cli.commands.store import forward
+    from holdfast.http.security import names_of
+    from holdfast.http.server import Exposure, listen, loop_factory
+
+    # A bad file is refused before a port is taken, and the port before any turn is woken.
+    config = printer.settings.load()
+    exposure = Exposure(
+        certificate=wanted.tls_cert,
+        private_key=wanted.tls_key,
+        is_behind_proxy=wanted.behind_proxy,
+    )
+    exposure.context()
+    names_of(wanted.port, wanted.name or ())
+
+    with listen(wanted.host, wanted.port, exposure) as listener:
+        # Behind the port: a second server that is refused it has changed nothing.
+        if done := forward(config):
+            printer.remark(f"The store was brought up to this program: {', '.join(done)}.")
+        # The one who can be told to stop, also where others do the work.
+        pid = os.getpid()
+
+        def work(duty: "Duty") -> None:
+            post = Post(listener, exposure, tuple(wanted.name or ()), pid, duty, is_for_mcp)
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(_serve(printer, post))
+
+        return share(work, wanted.workers)
+
+
+@dataclass(frozen=True)
+class Post:
+    """Where one process of the server stands, and what it has to do there."""
+
+    listener: "socket.socket"
+    exposure: "Exposure"
+    names: tuple[str, ...]
+    pid: int
+    duty: "Duty"
+    is_for_mcp: bool = False
+
+    def door(self, guest: "Guest") -> "Door":
+        """Return how the server is reached, and who answers beside it."""
+        from holdfast.http.app import Door
+        from holdfast.http.server import address_of
+
+        return Door(
+            port=self.listener.getsockname()[1],
+            names=(*self.names, *address_of(self.listener)),
+            has_tls=self.exposure.is_secure,
+            is_behind_proxy=self.exposure.is_behind_proxy,
+            version=__version__,
+            name=secrets.token_hex(6),
+            luck=random.random,
+            guest=guest,
+        )
+
+
+async def _serve(printer: Printer, post: Post) -> None:
+    from holdfast.cli.connect import opened_here
+    from holdfast.http.app import application
+    from holdfast.http.server import serve as serve_http
+    from holdfast.http.server import url_of
+    from holdfast.mcp.http_transport import Endpoint
+    from holdfast.services.background_tasks import Background
+
+    # Before the house is opened: a signal that comes meanwhile stops it in order.
+    stop = _told_to_stop(post.duty)
+    async with (
+        opened_here(printer, "all") as holdfast,
+        Background() as keeping,
+        Endpoint(holdfast, __version__) as guest,
+    ):
+        card = Card(holdfast.config.home, url_of(post.listener, post.exposure))
+        card.form["pid"] = post.pid
+        other = card.claim()
+        keeping.start(card.keep())
+        await holdfast.tokens.ensure_local()
+        link = await _link(holdfast) if post.duty.is_herald else ""
+        app = application(holdfast, holdfast.store.require_writable, post.door(guest))
+        _spare_the_collector()
+
+        def announce() -> None:
+            if post.duty.is_herald:
+                more = {"mcp": f"{card.form['url']}/mcp"} if post.is_for_mcp else {}
+                _announce(printer, card.form | {"sign_in": link} | more, other)
+
+        try:
+            await serve_http(app, post.listener, ready=announce, stop=stop, exposure=post.exposure)
+        finally:
+            card.withdraw()
+    if post.duty.is_herald:
+        printer.remark("Stopped; open turns go on with the next start.")
+
+
+def _spare_the_collector() -> None:
+    """Have the collector look only at what is made from now on."""
+    # What stands by now stands until the end; to walk through it again and again takes a tenth of
+    # the time that a turn takes.
+    gc.collect()
+    gc.freeze()
+
+
+def _told_to_stop(duty: "Duty") -> asyncio.Event:
+    """Return what is set when somebody wants the server to stop, or its parent is gone."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if duty.lifeline is not None:
+        loop.add_reader(duty.lifeline, stop.set)
+    return stop
+
+
+async def _link(holdfast: "Holdfast") -> str:
+    from holdfast.domain.ids import LOCAL_OWNER
+    from holdfast.domain.tokens import Scope
+
+    code = await holdfast.tokens.sign_in_code(LOCAL_OWNER, Scope.ADMIN)
+    return f"/sign-in?code={code}"
+
+
+def _announce(printer: Printer, card: dict[str, Any], other: dict[str, Any] | None) -> None:
+    if printer.is_json:
+        printer.document(card)
+    else:
+        printer.line(f"Holdfast {__version__} listens on {card['url']}")
+        printer.line(f"Sign in to the page, once: {card['url']}{card['sign_in']}")
+        home = os.environ.get("HOLDFAST_HOME")
+        # As it can be pasted: the command may not be on the other terminal's path.
+        chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
+        if "mcp" in card:
+            printer.line(f"MCP is at {card['mcp']}; the token is in the home's file `token`.")
+        printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
+    sys.stdout.flush()
+    # One of our own may have been faster.
+    if other is not None and other.get("pid") != card["pid"]:
+        printer.remark(
+            f"Another server of this home listens on {other.get('url')}; {CARD_NAME} names that "
+            "one as long as it runs."
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "serve", ServeOptions, only_here=True)(serve)

@@ -1,0 +1,491 @@
+"""`holdfast sessions …`: list, read, verify, resume, interrupt, fork, close and delete sessions."""
+
+import signal
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import session_export
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened
+from holdfast.cli.errors import FINDINGS
+from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, OneSession, Paging, message_cursor
+from holdfast.cli.output import Printer, local_time, money
+from holdfast.cli.session_refs import find_session, forked, shown_ids
+from holdfast.cli.terminal import is_terminal
+from holdfast.domain.sessions import Session, Status
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.messages import Message
+    from holdfast.domain.queries import Page
+    from holdfast.domain.sessions import Session
+    from holdfast.services.sessions import Verification
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsOptions(OneSession):
+    """Which events."""
+
+    after: Annotated[int, typer.Option(metavar="N", help="Only events behind this one.")] = 0
+    limit: Annotated[int, typer.Option(metavar="N", help="At most so many, 1 to 10,000.")] = 1_000
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+    ] = None
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False
+
+
+async def show_events(printer: Printer, wanted: EventsOptions) -> None:
+    """Print the events of a session.
+
+    With --json they have the words of `chat --json`: one document, or with --follow one line for
+    each event.
+    """
+    from holdfast.cli.json_stream import EventLines
+
+    after = message_cursor(wanted.cursor, wanted.after)
+    async with opened(printer) as holdfast:
+        owner = holdfast.owner
+        session = await holdfast.sessions.get(owner, await find_session(holdfast, wanted.id))
+        if not wanted.follow:
+            page = await holdfast.events.list(owner, session.id, after=after, limit=wanted.limit)
+            # What was not asked for is heard all the same: some lines repeat what it said.
+            lines = await EventLines.behind(holdfast, session, after)
+            forms = [await lines.line(item) for item in page.items]
+            rows = [_event_row(form) for form in forms]
+            printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
+            if not rows:
+                printer.remark(f"There is no event behind {after}; --follow waits for the next.")
+            return
+        lines = await EventLines.behind(holdfast, session, after)
+        async with aclosing(holdfast.follow(session.id, after=after)) as news:
+            async for item in news:
+                form = await lines.line(item)
+                if printer.is_json:
+                    printer.document(form)
+                else:
+                    printer.line("\t".join(_event_row(form)))
+                    printer.flush()
+
+
+def _event_row(form: dict[str, object]) -> tuple[str, ...]:
+    import msgspec
+
+    envelope = ("type", "timestamp", "sequenceNumber", "sessionId")
+    data = {name: value for name, value in form.items() if name not in envelope}
+    said = msgspec.json.encode(data).decode() if data else ""
+    return (str(form["sequenceNumber"]), str(form["timestamp"]), str(form["type"]), said)
+
+
+def _register_events(group: typer.Typer) -> None:
+    """Put the command into the group."""
+    command(group, "events", EventsOptions)(show_events)
+
+
+# Not `Status` itself: of its values only these two are for a person to choose.
+class Ending(StrEnum):
+    """How a session ends."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+async def resume(printer: Printer, wanted: OneSession) -> None:
+    """Open a closed session again.
+
+    An open one stays as it is. A turn that waits is played by whoever runs turns.
+    """
+    from holdfast.cli.commands.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        session = (await holdfast.sessions.resume(holdfast.owner, session_id)).session
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+    if session.turn > session.settled:
+        printer.remark(
+            f"A turn waits in it: a running server plays it, or `holdfast chat --resume "
+            f"{session.id}`."
+        )
+
+
+async def interrupt(printer: Printer, wanted: OneSession) -> None:
+    """Stop the running turn of a session.
+
+    What was streamed is kept, and the session stays open.
+    """
+    from holdfast.cli.commands.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
+        form = await form_of(holdfast, done.session)
+    shown = {"session": form, "interrupted": done.turn is not None, "turn": done.turn}
+    printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
+    if not done.is_settled:
+        printer.remark(f"Turn {done.turn} ends as soon as the store can be written.")
+
+
+async def compact(printer: Printer, wanted: OneSession) -> None:
+    """Sum up what came before the last answer.
+
+    From then on the model reads the summary instead. No message is removed or changed.
+    """
+    from holdfast.cli.commands.costs import form_of
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        form = await form_of(holdfast, session)
+    told = "is summed up" if is_folded else "has nothing to sum up"
+    printer.done({"compacted": is_folded, "session": form}, f"Session {session.id} {told}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(OneSession):
+    """Where to fork."""
+
+    at: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Go on from this message; else from where the last turn ended."
+        ),
+    ] = None
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The fork's title.")] = None
+
+
+async def fork(printer: Printer, wanted: ForkOptions) -> None:
+    """Go on from a message in a new session."""
+    from holdfast.cli.commands.costs import form_of
+
+    async with opened(printer) as holdfast:
+        parent_id = await find_session(holdfast, wanted.id)
+        session = await forked(holdfast, parent_id, at=wanted.at, title=wanted.title)
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} goes on from {parent_id}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseOptions(OneSession):
+    """How to close."""
+
+    ending: Annotated[Ending, typer.Option("--as", help="How the session ends.")] = Ending.COMPLETED
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why it ends.")] = None
+
+
+async def close(printer: Printer, wanted: CloseOptions) -> None:
+    """End a session; `resume` opens it again."""
+    from holdfast.cli.commands.costs import form_of
+    from holdfast.domain.sessions import Status
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.close(
+            holdfast.owner,
+            session_id,
+            status=Status(wanted.ending),
+            reason=wanted.reason,
+        )
+        form = await form_of(holdfast, session)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteOptions(OneSession):
+    """What becomes of forks."""
+
+    cascade: Annotated[bool, typer.Option("--cascade", help="Delete its forks too.")] = False
+    detach: Annotated[bool, typer.Option("--detach", help="First make its forks stand alone.")] = (
+        False
+    )
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+
+async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
+    """Remove a session and its messages for good."""
+    from holdfast.domain.errors import Code, Invalid
+    from holdfast.services.session_lifecycle import DeletePolicy
+
+    if wanted.cascade and wanted.detach:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
+    heirs = (
+        DeletePolicy.CASCADE
+        if wanted.cascade
+        else DeletePolicy.DETACH
+        if wanted.detach
+        else DeletePolicy.REFUSE
+    )
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        if not wanted.yes and not _is_sure(printer, session.title or session.id):
+            printer.remark("Nothing was deleted.")
+            return 1
+        gone = await holdfast.sessions.delete(holdfast.owner, session.id, heirs=heirs)
+    told = "Session" if len(gone) == 1 else "Sessions"
+    printer.done({"deleted": list(gone)}, f"{told} {', '.join(gone)} deleted.")
+    return None
+
+
+def _is_sure(printer: Printer, name: str) -> bool:
+    """Ask a person; where nobody sits, the command itself is the answer."""
+    if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        return True
+    # Asked on stderr, and in spite of -q: an unseen question looks like a hang.
+    printer.warn(f"Delete “{name}” and all its messages for good? [y/N]")
+    # The loop would only note a Ctrl-C; here it has to end the waiting for a line.
+    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    finally:
+        signal.signal(signal.SIGINT, noted)
+
+
+def _register_lifecycle(group: typer.Typer) -> None:
+    """Put the commands into the group."""
+    command(group, "resume", OneSession)(resume)
+    command(group, "interrupt", OneSession)(interrupt)
+    command(group, "compact", OneSession)(compact)
+    command(group, "fork", ForkOptions)(fork)
+    command(group, "close", CloseOptions)(close)
+    command(group, "delete", DeleteOptions)(delete)
+
+
+# A page may end before the notice which says that its last answer was cut off.
+LOOK_AHEAD = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which sessions."""
+
+    status: Annotated[
+        list[Status] | None,
+        typer.Option(
+            metavar="STATUS", help=f"Only sessions that are {', '.join(Status)}; repeatable."
+        ),
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="Only sessions of this agent.")
+    ] = None
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only sessions with this tag.")
+    ] = None
+    query: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only sessions with this in their title.")
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="All of them, whatever the limit.")] = False
+
+    def is_narrowed(self) -> bool:
+        """Tell whether something was said about which sessions."""
+        return any((self.status, self.agent, self.tag, self.query, self.cursor))
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List sessions.
+
+    The one that was written to last comes first.
+    """
+    from holdfast.cli.commands.costs import unpriced
+    from holdfast.cli.forms import session_form
+
+    async with opened(printer) as holdfast:
+        page = await _pages(holdfast, wanted)
+        unknown = await unpriced(holdfast, page.items)
+    shown = shown_ids([each.id for each in page.items])
+    printer.listing(
+        [session_form(each, priced=each.id not in unknown) for each in page.items],
+        page.next_cursor,
+        ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
+        [_row(each, shown[each.id], priced=each.id not in unknown) for each in page.items],
+    )
+    if not page.items and wanted.is_narrowed():
+        printer.remark("No session fits; leave a filter out, or the cursor.")
+    elif not page.items:
+        printer.remark("No sessions; `holdfast chat` opens one.")
+
+
+async def show_one(printer: Printer, wanted: OneSession) -> None:
+    """Show where a session stands and what it has cost."""
+    from holdfast.cli.commands.costs import unpriced
+    from holdfast.cli.forms import session_form
+
+    async with opened(printer) as holdfast:
+        session_id = await find_session(holdfast, wanted.id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        priced = session.id not in await unpriced(holdfast, [session])
+    printer.record(session_form(session, priced=priced), _facts(session, priced=priced))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessagesOptions(OneSession):
+    """Which messages."""
+
+    after: Annotated[int, typer.Option(metavar="N", help="Only messages behind this one.")] = 0
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many; else all, up to 10,000.")
+    ] = None
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+    ] = None
+
+
+async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
+    """Print the messages of a session.
+
+    They come in the order they were written.
+    """
+    from holdfast.cli.chat.transcript import lines_of
+    from holdfast.cli.forms import message_forms
+    from holdfast.domain.queries import MESSAGES_MOST
+
+    after = message_cursor(wanted.cursor, wanted.after)
+    async with opened(printer) as holdfast:
+        owner, session = holdfast.owner, await find_session(holdfast, wanted.id)
+        limit = MESSAGES_MOST if wanted.limit is None else wanted.limit
+        page = await holdfast.messages.list(owner, session, after=after, limit=limit)
+        following: tuple[Message, ...] = ()
+        if page.next_cursor is not None:
+            behind = await holdfast.messages.list(
+                owner, session, after=int(page.next_cursor), limit=LOOK_AHEAD
+            )
+            following = behind.items
+    if printer.is_json:
+        forms = message_forms(page.items, following)
+        printer.document({"data": forms, "next_cursor": page.next_cursor})
+        return
+    for message in page.items:
+        for line in lines_of(message):
+            printer.line(line)
+    if page.next_cursor is not None:
+        printer.remark(f"There is more: --cursor {page.next_cursor}")
+    elif not page.items and after:
+        printer.remark(f"There is no message behind {after}.")
+    elif not page.items:
+        printer.remark(f"No messages; `holdfast chat --resume {session}` says the first.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """Which sessions to check."""
+
+    id: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help=f"{SESSION_HELP} Without one, all sessions."),
+    ] = None
+
+
+async def verify(printer: Printer, wanted: VerifyOptions) -> int:
+    """Check that messages are what was written.
+
+    Every message is checked against the chain of hashes it belongs to. Ends with 1 if something
+    is wrong.
+    """
+    from holdfast.cli.forms import verification_form
+
+    async with opened(printer) as holdfast:
+        if wanted.id is not None:
+            ids = [await find_session(holdfast, wanted.id)]
+        else:
+            every = await _pages(holdfast, ListOptions(all=True))
+            ids = [each.id for each in every.items]
+        checked = [await holdfast.sessions.verify(holdfast.owner, each) for each in ids]
+    if printer.is_json:
+        forms = [verification_form(each) for each in checked]
+        printer.document(forms[0] if wanted.id is not None else {"data": forms})
+    else:
+        _tell_verified(printer, checked)
+    return FINDINGS if any(each.faults for each in checked) else 0
+
+
+def _tell_verified(printer: Printer, checked: "list[Verification]") -> None:
+    if not checked:
+        printer.remark("No sessions to check; `holdfast chat` opens one.")
+        return
+    for each in checked:
+        for fault in each.faults:
+            printer.line(f"{each.session_id}: {fault}")
+    bad = sum(bool(each.faults) for each in checked)
+    rows = sum(each.messages for each in checked)
+    sound = f"{len(checked) - bad} of {len(checked)} sessions are what was written"
+    printer.line(f"{sound} ({rows} messages checked).")
+
+
+async def _pages(holdfast: "House", wanted: ListOptions) -> "Page[Session]":
+    """Return the wanted page, or all pages as one."""
+    from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
+
+    # A slug may have been given, and sessions know their agent by its id.
+    agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
+    query = SessionQuery(
+        owner=holdfast.owner,
+        agent_id=agent.id if agent else None,
+        statuses=tuple(wanted.status or ()),
+        tags=tuple(wanted.tag or ()),
+        text=wanted.query,
+        order=SessionOrder.UPDATED_AT,
+        limit=require_limit(wanted.limit, most=LIMIT_MOST),
+    )
+    page = await holdfast.sessions.list(query, cursor=wanted.cursor)
+    found = list(page.items)
+    while wanted.all and page.next_cursor is not None:
+        page = await holdfast.sessions.list(query, cursor=page.next_cursor)
+        found += page.items
+    return Page(items=tuple(found), next_cursor=page.next_cursor)
+
+
+def _row(session: Session, shown_id: str, *, priced: bool) -> tuple[str, ...]:
+    return (
+        shown_id,
+        session.status.value,
+        local_time(session.updated_at),
+        session.agent.slug,
+        money(session.microcents, priced=priced),
+        session.title or "-",
+    )
+
+
+def _facts(session: Session, *, priced: bool) -> dict[str, object]:
+    fork = session.forked_from
+    return {
+        "id": session.id,
+        "title": session.title,
+        "agent": session.agent.slug,
+        "status": session.status.value,
+        "last turn": session.last_stop.value if session.last_stop else None,
+        "reason": session.reason,
+        "turns": f"{session.settled} settled, {session.turn - session.settled} waiting",
+        "messages": session.message_count,
+        "events": session.last_event,
+        "tokens": f"{session.usage.input} in, {session.usage.output} out",
+        "cost": money(session.microcents, priced=priced),
+        "folder": session.context.working_dir,
+        "git": session.context.git_ref,
+        "forked from": f"{fork.session_id} at message {fork.sequence}" if fork else None,
+        "created": local_time(session.created_at),
+        "updated": local_time(session.updated_at),
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group, and its other name, into the command line."""
+    group = typer.Typer(
+        name="sessions", help="Look at sessions and steer them.", no_args_is_help=True
+    )
+    command(group, "list", ListOptions)(show_list)
+    command(group, "show", OneSession)(show_one)
+    command(group, "messages", MessagesOptions)(show_messages)
+    _register_events(group)
+    _register_lifecycle(group)
+    session_export.register(group)
+    command(group, "verify", VerifyOptions)(verify)
+    app.add_typer(group)
+    command(app, "chat-list", ListOptions)(show_list)
+    session_export.register_alone(app)

@@ -1,0 +1,572 @@
+"""`holdfast migrate|backup|restore|copy`: manage the store, a SQLite file or Postgres."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli.command import Nothing, command
+from holdfast.cli.output import Printer
+from holdfast.cli.workspace import named_path
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.store.postgres.schema import DatabaseSchema
+    from holdfast.store.sqlite.connection import Connection
+    from holdfast.store.sqlite.migrate import Migration
+    from holdfast.store.sqlite.salvage import Salvaged
+    from holdfast.store.transfer.run import CopiedTable, TransferEnd
+
+
+# Whatever else is named is a folder, because a home is one.
+_FILE: Final = ".db"
+
+
+@asynccontextmanager
+async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
+    """Open the store of a configuration, to be read."""
+    if config.database_url is not None:
+        _require_driver()
+        from holdfast.store.transfer.postgres import from_database
+
+        async with from_database(config.database_url) as database:
+            yield database
+        return
+    from holdfast.app import STORE_NAME, store_key
+    from holdfast.store.transfer.files import from_file, require_there
+
+    path = config.home / STORE_NAME
+    require_there(path)
+    with from_file(path, store_key(config, path).value) as file:
+        yield file
+
+
+@asynccontextmanager
+async def target_of(
+    config: "Config", to: str, *, is_kept: bool
+) -> "AsyncIterator[TransferEnd | None]":
+    """Open a database to be filled; nothing where it is a file and no copy is to be kept."""
+    if is_address(to):
+        _require_another(config, to)
+        _require_driver()
+        from holdfast.store.transfer.postgres import into_database
+
+        async with into_database(to, is_kept=is_kept) as database:
+            yield database
+        return
+    from holdfast.store.transfer.files import into_file
+
+    path = file_of(to)
+    _require_room(path)
+    if not is_kept:
+        yield None
+        return
+    with into_file(path, _new_key(config, path)) as file:
+        yield file
+
+
+def is_address(to: str) -> bool:
+    """Tell whether a database is meant, and no file."""
+    return "://" in to
+
+
+def file_of(to: str) -> Path:
+    """Return the file that is meant: itself, or the store of a folder."""
+    from holdfast.app import STORE_NAME
+
+    path = named_path(Path(to))
+    return path if path.suffix == _FILE else path / STORE_NAME
+
+
+def _require_driver() -> None:
+    from holdfast.open_store import require_driver
+
+    require_driver()
+
+
+def _require_another(config: "Config", to: str) -> None:
+    from holdfast.domain.errors import Code, Invalid
+
+    if to == config.database_url:
+        raise Invalid(Code.INVALID_INPUT, "--to names the store itself.", {"field": "to"})
+
+
+def _require_room(path: Path) -> None:
+    """Refuse a file that is there, or cannot be made; nothing is made yet."""
+    from holdfast.domain.errors import Code, Denied, Invalid
+    from holdfast.store.sqlite.files import unusable_path_error
+    from holdfast.store.transfer.files import require_absent
+
+    require_absent(path)
+    if not _is_home(path) and not path.parent.is_dir():
+        raise Invalid(Code.NOT_A_FOLDER, f"{path.parent} is not a folder; make it first.")
+    if (why := unusable_path_error(path.parent)) is not None:
+        raise Denied(Code.STORE_UNWRITABLE, why)
+
+
+def _is_home(path: Path) -> bool:
+    from holdfast.app import STORE_NAME
+
+    return path.name == STORE_NAME
+
+
+def _new_key(config: "Config", path: Path) -> bytes | None:
+    """Return the key of a new store: a home has its own, any other file that of our home."""
+    from msgspec.structs import replace
+
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.files import private_folder, require_suitable
+
+    home = private_folder(path.parent if _is_home(path) else config.home)
+    require_suitable(path.parent)
+    return store_key(replace(config, home=home), path).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions:
+    """Where to."""
+
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL|FOLDER|FILE.db",
+            help="An empty database (postgresql://…), a folder that becomes a home, or a file.",
+            show_default=False,
+        ),
+    ]
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look at both sides and count; change nothing.")
+    ] = False
+
+
+async def copy(printer: Printer, wanted: CopyOptions) -> None:
+    """Copy the whole store into another database.
+
+    From the store that is configured into Postgres, or into a file. Nobody writes meanwhile, so
+    stop every server first. Rows are counted and hashed on both sides and hash chains verified;
+    what fails leaves nothing in the target.
+    """
+    from holdfast.store.transfer import run as transfer_run
+
+    def tell(each: "CopiedTable") -> None:
+        printer.remark(f"{each.table}: {each.rows} rows")
+
+    config = printer.settings.load()
+    is_kept = not wanted.dry_run
+    async with source_of(config) as source:
+        await transfer_run.require_idle(source)
+        async with target_of(config, wanted.to, is_kept=is_kept) as target:
+            if target is not None:
+                await transfer_run.require_empty(target)
+            if is_kept and target is not None:
+                tables = await transfer_run.copy(source, target, tell)
+            else:
+                tables = await transfer_run.count_rows(source)
+    _report(printer, config, wanted, tables)
+
+
+def _report(
+    printer: Printer, config: "Config", wanted: CopyOptions, tables: "list[CopiedTable]"
+) -> None:
+    from holdfast.app import STORE_NAME
+    from holdfast.store.database_url import shown_url
+
+    url = config.database_url
+    target = shown_url(wanted.to) if is_address(wanted.to) else str(file_of(wanted.to))
+    rows = sum(each.rows for each in tables)
+    form = {
+        "from": str(config.home / STORE_NAME) if url is None else shown_url(url),
+        "to": target,
+        "dry_run": wanted.dry_run,
+        "rows": rows,
+        "tables": {each.table: {"rows": each.rows, "hash": each.hash} for each in tables},
+    }
+    told = "would be copied to" if wanted.dry_run else "are copied and verified in"
+    printer.done(form, f"{rows} rows of {len(tables)} tables {told} {target}.")
+
+
+def _register_copy(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "copy", CopyOptions, only_here=True)(copy)
+
+
+def schema_of(config: "Config") -> "DatabaseSchema | None":
+    """Return the schema of the database that is configured; nothing where the store is a file."""
+    if config.database_url is None:
+        return None
+    from holdfast.open_store import require_driver
+
+    require_driver()
+    from holdfast.store.postgres.schema import DatabaseSchema
+
+    return DatabaseSchema(config.database_url)
+
+
+def require_embedded(config: "Config", *, instead: str) -> None:
+    """Refuse what is done with files where the store is a database."""
+    from holdfast.domain.errors import Code, Invalid
+
+    if config.database_url is not None:
+        raise Invalid(
+            Code.CONFIG_INVALID,
+            f"The store is in Postgres (HOLDFAST_DATABASE_URL); use {instead}.",
+            {"key": "store.database_url"},
+        )
+
+
+def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
+    """Refuse to lose rows of a database without being told to."""
+    from holdfast.domain.errors import Code, Conflict
+
+    if not force and schema.is_filled():
+        raise Conflict(
+            Code.STORE_NOT_EMPTY,
+            "The database has agents or sessions, and an older schema may have no place for all of "
+            "them; back it up with pg_dump and add --force to go back all the same.",
+        )
+
+
+def status(printer: Printer, _: Nothing) -> None:
+    """Show which migrations were applied."""
+    from holdfast.store.sqlite.migrate import migrations, newest
+
+    found = _version(printer.settings.load())
+    steps = [
+        {"number": each.number, "name": each.name, "applied": each.number <= found}
+        for each in migrations()
+    ]
+    if printer.is_json:
+        printer.document({"store": found, "program": newest(), "migrations": steps})
+        return
+    rows = [
+        (str(each["number"]), str(each["name"]), "applied" if each["applied"] else "waiting")
+        for each in steps
+    ]
+    printer.table(("NUMBER", "NAME", "STATE"), rows)
+
+
+def up(printer: Printer, _: Nothing) -> None:
+    """Bring the store up to this program."""
+    from holdfast.store.sqlite import migrate as sqlite_migrate
+
+    config = printer.settings.load()
+    if (schema := schema_of(config)) is not None:
+        done, now = schema.up(), schema.version()
+    else:
+        with _connected(config) as connection:
+            done = sqlite_migrate.up(connection)
+            now = sqlite_migrate.version(connection)
+    printer.done({"store": now, "done": _names(done)}, _told(done, now))
+
+
+def _version(config: "Config") -> int:
+    """Return the schema of a store; 0 where there is none."""
+    from holdfast.store.sqlite.migrate import version
+
+    if (schema := schema_of(config)) is not None:
+        return schema.version()
+    if not _path(config).exists():
+        return 0
+    with _connected(config) as connection:
+        return version(connection)
+
+
+def forward(config: "Config") -> list[str]:
+    """Bring a store that is there up to this program, and return what was done."""
+    from holdfast.store.sqlite import migrate as sqlite_migrate
+
+    if (schema := schema_of(config)) is not None:
+        return _names(schema.up())
+    if not _path(config).exists():
+        return []
+    with _connected(config) as connection:
+        return _names(sqlite_migrate.up(connection))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DownOptions:
+    """How far down."""
+
+    to: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="The last migration to keep; 0 keeps none.", show_default=False
+        ),
+    ]
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when rows are lost; a backup is written first.")
+    ] = False
+
+
+def down(printer: Printer, wanted: DownOptions) -> None:
+    """Take migrations back.
+
+    What they brought into the store is lost, so a store with something in it needs --force and
+    is backed up beside itself first.
+    """
+    from holdfast.domain.errors import Code, NotFound
+    from holdfast.store.sqlite import migrate as sqlite_migrate
+    from holdfast.store.sqlite.files import exclusively
+
+    # Before the store is touched: a wrong number must not cost a backup, or a row.
+    sqlite_migrate.require_known(wanted.to)
+    config = printer.settings.load()
+    if (schema := schema_of(config)) is not None:
+        sqlite_migrate.require_not_above(schema.version(), wanted.to)
+        if schema.version() > wanted.to:
+            require_empty(schema, force=wanted.force)
+        done, now = schema.down(wanted.to), schema.version()
+        printer.done({"store": now, "done": _names(done), "kept": None}, _told(done, now))
+        return
+    path = _path(config)
+    if not path.exists():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
+    # Asked for only: the lock would not outlive our own opening and closing of the file.
+    with exclusively(path):
+        pass
+    with _connected(config) as connection:
+        sqlite_migrate.require_below(connection, wanted.to)
+        changes = sqlite_migrate.version(connection) > wanted.to
+        kept = _keep_rows(config, connection, force=wanted.force) if changes else None
+        done = sqlite_migrate.down(connection, wanted.to)
+        now = sqlite_migrate.version(connection)
+    if kept is not None:
+        printer.remark(f"What was there is kept in {kept}.")
+    form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
+    printer.done(form, _told(done, now))
+
+
+def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
+    """Back a store up that has something in it, if its owner is willing to lose that."""
+    from holdfast.app import store_key
+    from holdfast.domain.errors import Code, Conflict
+    from holdfast.store.sqlite.backup import back_up, free_name
+    from holdfast.store.sqlite.checks import is_filled
+
+    if not is_filled(connection):
+        return None
+    if not force:
+        raise Conflict(
+            Code.STORE_NOT_EMPTY,
+            "The store has agents or sessions, and an older schema may have no place for all of "
+            "them; add --force to go back all the same. A backup is written first.",
+        )
+    path = _path(config)
+    return back_up(path, store_key(config, path).value, free_name(path, "down"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupOptions:
+    """Where to."""
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)
+    ]
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+
+
+def backup(printer: Printer, wanted: BackupOptions) -> None:
+    """Copy the whole store into a file.
+
+    The copy is consistent, also while others work in the store. It is encrypted with the store's
+    own key, which is not in it: keep that too.
+    """
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.backup import back_up
+
+    config = printer.settings.load()
+    require_embedded(config, instead="pg_dump, or the backups of your Postgres")
+    target = named_path(wanted.file)
+    path = _path(config)
+    # Only where there is a store, because for a new one a key would be made.
+    key = store_key(config, path).value if path.exists() else None
+    back_up(path, key, target, force=wanted.force)
+    size = target.stat().st_size
+    printer.done({"file": str(target), "bytes": size}, f"{target} is written ({size} bytes).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions:
+    """Where from."""
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of `backup`.", show_default=False)
+    ]
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Also when the store is then no longer encrypted."),
+    ] = False
+
+
+def restore(printer: Printer, wanted: RestoreOptions) -> None:
+    """Put a backup in the place of the store.
+
+    The store that was there is kept beside it. Refused while another process has the store open,
+    when the backup does not verify, and when it would take the encryption away.
+    """
+    from holdfast.app import store_key
+    from holdfast.store.sqlite import backup as backups
+    from holdfast.store.sqlite.files import private_folder, require_suitable
+
+    config = printer.settings.load()
+    require_embedded(config, instead="pg_restore, or the backups of your Postgres")
+    source = named_path(wanted.file)
+    # Before the key is looked for: what is not there would pass for a new store.
+    backups.require_file(source)
+    store = _path(config)
+    # A new store would be encrypted; that a backup takes its place must not change it unsaid.
+    if not wanted.plain and not store.exists() and config.encryption != "off":
+        backups.require_sealed(source)
+    require_suitable(private_folder(config.home))
+    key = store_key(config, source)
+    kept = backups.restore(source, key.value, store, plain=wanted.plain)
+    told = f"The store is as {source} has it."
+    if kept is not None:
+        told += f" The one before is kept as {kept}."
+    printer.done({"file": str(source), "kept": str(kept) if kept else None}, told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SalvageOptions:
+    """Where to."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The file to write; `restore` takes it.", show_default=False
+        ),
+    ]
+    messages: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write messages from behind the damage, which the store cannot hold, as JSON "
+            "lines; not encrypted.",
+            show_default=False,
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+
+
+def salvage(printer: Printer, wanted: SalvageOptions) -> int:
+    """Recover a store whose log is damaged.
+
+    Writes what is whole into a file for `restore`, and names what is lost. The store stays as it
+    is. Refused while another process has it open. Ends with 1 if something is lost.
+    """
+    from holdfast.app import store_key
+    from holdfast.cli.errors import FINDINGS
+    from holdfast.domain.errors import Code, Conflict, NotFound
+    from holdfast.store.sqlite.salvage import salvage as recover
+
+    config = printer.settings.load()
+    require_embedded(config, instead="the backups of your Postgres")
+    path, target = _path(config), named_path(wanted.file)
+    if not path.exists():
+        raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
+    apart = named_path(wanted.messages) if wanted.messages is not None else None
+    if apart is not None and apart.exists():
+        raise Conflict(Code.FILE_EXISTS, f"{apart} is there already; choose another name.")
+    done = recover(path, store_key(config, path).value, target, force=wanted.force)
+    if apart is not None:
+        _write_messages(apart, done)
+    form = {
+        "file": str(target),
+        "bytes": target.stat().st_size,
+        "frames": done.frames,
+        "lost_frames": done.lost_frames,
+        "lost": [
+            {"session_id": each.session_id, "first": each.first, "last": each.last}
+            for each in done.lost
+        ],
+        "apart": [
+            {"session_id": each.session_id, "sequence": each.sequence} for each in done.apart
+        ],
+        "messages": str(apart) if apart else None,
+    }
+    printer.done(form, _salvage_report(form))
+    return FINDINGS if done.is_incomplete else 0
+
+
+def _salvage_report(form: dict[str, Any]) -> str:
+    """Return what was recovered and what was not, for a person."""
+    lines = [f"{form['file']} is written: {form['frames']} frames of the log are in it."]
+    if form["lost_frames"]:
+        lines.append(f"Damaged or missing frames: {form['lost_frames']}.")
+    for each in form["lost"]:
+        numbers = f"{each['first']} to {each['last']}"
+        lines.append(f"Lost: session {each['session_id']}, messages {numbers}.")
+    for each in form["apart"]:
+        where = form["messages"] or "nowhere; name a file with --messages"
+        lines.append(
+            f"Not in the store: session {each['session_id']}, message {each['sequence']} "
+            f"(kept in {where})."
+        )
+    if form["lost_frames"] and not form["lost"] and not form["apart"]:
+        lines.append("No message is known to be lost.")
+    return "\n".join([*lines, f"`holdfast restore {form['file']}` puts it in place."])
+
+
+def _write_messages(path: Path, done: "Salvaged") -> None:
+    """Write messages as JSON lines into a private file."""
+    import msgspec
+
+    from holdfast.store.sqlite.backup import clean_failures
+    from holdfast.store.sqlite.files import private_file
+
+    with clean_failures(path):
+        private_file(path)
+        path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in done.apart))
+
+
+def _path(config: "Config") -> Path:
+    from holdfast.app import STORE_NAME
+
+    return config.home / STORE_NAME
+
+
+@contextmanager
+def _connected(config: "Config") -> Iterator["Connection"]:
+    """Open the store's file whatever its schema is."""
+    from holdfast.app import store_key
+    from holdfast.store.sqlite.connection import connect
+    from holdfast.store.sqlite.files import private_file, private_folder
+
+    path = private_folder(config.home) / _path(config).name
+    key = store_key(config, path)
+    # Behind the key: where there is none, no empty store is left.
+    private_file(path)
+    connection = connect(path, key.value)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _names(done: "list[Migration]") -> list[str]:
+    return [f"{each.number:04d}_{each.name}" for each in done]
+
+
+def _told(done: "list[Migration]", now: int) -> str:
+    if not done:
+        return f"The store has schema {now}; nothing to do."
+    verb = "made" if done[-1].number == now else "taken back"
+    return f"The store has schema {now}; {verb}: {', '.join(_names(done))}."
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands into the command line."""
+    group = typer.Typer(
+        name="migrate", help="See and change the schema of the store.", no_args_is_help=True
+    )
+    command(group, "status", Nothing, only_here=True)(status)
+    command(group, "up", Nothing, only_here=True)(up)
+    command(group, "down", DownOptions, only_here=True)(down)
+    app.add_typer(group)
+    command(app, "backup", BackupOptions, only_here=True)(backup)
+    command(app, "restore", RestoreOptions, only_here=True)(restore)
+    _register_copy(app)
+    command(app, "salvage", SalvageOptions, only_here=True)(salvage)

@@ -1,0 +1,221 @@
+"""`holdfast timeline`: what happened and when, as a picture of days and as JSON."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.commands.history import LIMIT, required
+from holdfast.cli.connect import opened
+from holdfast.cli.output import Printer
+from holdfast.cli.session_refs import titles_of
+from holdfast.cli.terminal import is_terminal, one_line
+from holdfast.domain.errors import Code, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.observations.queries import TimelinePage
+    from holdfast.observations.timeline import EventType, TimelineEvent
+
+
+PAGE: Final = 100
+NARROWEST: Final = 20
+_UNTITLED: Final[Mapping[str, str]] = {}
+# For each kind of event: its symbol, one for terminals with few characters, and its colour.
+SYMBOLS: Final = {
+    "SessionStarted": ("●", "*", "32"),
+    "CheckpointReached": ("◆", "+", "36"),
+    "SessionEnded": ("■", "#", "2"),
+    "DecisionMade": ("◇", "o", "35"),
+    "ValidationRecorded": ("▲", "^", "33"),
+    "StatusChanged": ("▶", ">", "34"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelineOptions:
+    """Whose events, and which."""
+
+    entity_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ENTITY_ID",
+            help="An entity's id, what it is known by, or what outcomes name it by. Without one, "
+            "all sessions.",
+        ),
+    ] = None
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="From this day or time on.")
+    ] = None
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Up to this time, or to the end of this day."),
+    ] = None
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="TYPE", help=f"Only these; repeatable: {', '.join(SYMBOLS)}."
+        ),
+    ] = None
+    limit: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="At most so many events, 1 to 500; without an id, so many sessions."
+        ),
+    ] = LIMIT
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+    ] = None
+
+
+async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
+    """Draw what happened, day by day.
+
+    Times are those of this machine. A day or time without an offset is one of UTC.
+    """
+    from holdfast.observations.timeline import EventType
+    from holdfast.services.history_forms import timeline_form
+
+    types = tuple(required(each, EventType, "--type") for each in wanted.types or ())
+    _require_dates(wanted.start, wanted.end)
+    async with opened(printer) as holdfast:
+        if wanted.entity_id is None:
+            page, is_cut = await _of_sessions(holdfast, wanted, types)
+        else:
+            page, is_cut = await _of_one(holdfast, wanted.entity_id, wanted, types), False
+        known = () if printer.is_json else (event.session_id for event in page.events)
+        titles = await titles_of(holdfast, known)
+    if printer.is_json:
+        printer.document(timeline_form(page))
+        return
+    draw(printer, page.events, titles)
+    if not page.events:
+        printer.remark("Nothing has happened, as far as anybody has said.")
+    if page.next_cursor is not None:
+        printer.remark(f"There is more: --cursor {page.next_cursor}")
+    if is_cut:
+        printer.remark("There are older sessions: --limit N shows more, --to DAY what was before.")
+
+
+def _require_dates(start: str | None, end: str | None) -> None:
+    """Refuse days or times that are none, by the names that they have on a command line."""
+    from holdfast.observations.as_of import parse_window
+
+    for name, given, rule in (
+        ("--from", (start,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--to", (end,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--to", (start, end), "must not be before --from"),
+    ):
+        try:
+            parse_window(*given)
+        except Invalid:
+            raise Invalid(Code.INVALID_INPUT, f"{name} {rule}.", {"field": name}) from None
+
+
+async def _of_one(
+    holdfast: "House", entity_id: str, wanted: TimelineOptions, types: "tuple[EventType, ...]"
+) -> "TimelinePage":
+    from holdfast.observations.queries import TimelineQuery
+
+    query = TimelineQuery(
+        start_date=wanted.start, end_date=wanted.end, event_types=types, limit=wanted.limit
+    )
+    return await holdfast.observations.timeline(
+        holdfast.owner, entity_id, query, cursor=wanted.cursor
+    )
+
+
+async def _of_sessions(
+    holdfast: "House", wanted: TimelineOptions, types: "tuple[EventType, ...]"
+) -> "tuple[TimelinePage, bool]":
+    """Return the events of the newest sessions that have some, and whether there are older ones."""
+    from holdfast.observations.as_of import parse_window
+    from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
+    from holdfast.observations.timeline import events_of
+    from holdfast.observations.timeline import timeline as in_order
+
+    if wanted.cursor is not None:
+        told = "--cursor goes with an id; for all sessions use --to DAY."
+        raise Invalid(Code.INVALID_INPUT, told, {"field": "--cursor"})
+    # Judged as it is where an id is given.
+    most = TimelineQuery(limit=wanted.limit).limit
+    stretch = parse_window(wanted.start, wanted.end)
+    found: list[TimelineEvent] = []
+    sessions, cursor = 0, None
+    while True:
+        page = await holdfast.observations.query(
+            holdfast.owner, HistoryQuery(limit=PAGE), cursor=cursor
+        )
+        for entity in page.items:
+            events = in_order(events_of(entity), window=stretch, event_types=types)
+            if events and sessions == most:
+                return _page(TimelinePage, in_order(found)), True
+            found += events
+            sessions += bool(events)
+        cursor = page.next_cursor
+        if cursor is None:
+            return _page(TimelinePage, in_order(found)), False
+
+
+def _page(kind: Any, events: "Sequence[TimelineEvent]") -> "TimelinePage":
+    page: TimelinePage = kind(events=tuple(events), total=len(events))
+    return page
+
+
+def draw(
+    printer: Printer, events: "Iterable[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED
+) -> None:
+    """Print a line for each day and each event, as wide as the terminal is."""
+    shown = list(events)
+    width = max(printer.console(sys.stdout).width, NARROWEST) if is_terminal(sys.stdout) else None
+    is_plain = (sys.stdout.encoding or "utf8").lower().replace("-", "") not in {"utf8", "utf16"}
+    for text, style in lines(shown, titles, is_plain=is_plain):
+        printer.line(text if width is None else _fitting(text, width), style=style)
+
+
+def lines(
+    events: "Sequence[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED, *, is_plain: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield each line with its colour; with several sessions each line says which it is of.
+
+    A title stands behind the id that it belongs to.
+    """
+    many = len({event.session_id for event in events}) > 1
+    day = None
+    for event in events:
+        today, time = _when(event.timestamp)
+        if today != day:
+            yield today, "1"
+            day = today
+        symbol, plain, style = SYMBOLS[event.event_type]
+        whose = event.session_id
+        is_told = whose is None or whose in event.description
+        more = f" · {whose}" if many and not is_told else ""
+        title = titles.get(whose) if whose is not None and (is_told or more) else None
+        named = f" · {title}" if title is not None else ""
+        told = one_line(f"{event.description}{more}{named}")
+        yield f"  {time}  {plain if is_plain else symbol} {told}", style
+
+
+def _when(timestamp: str) -> tuple[str, str]:
+    at = datetime.fromisoformat(timestamp)
+    # The first and the last day of the calendar are not everywhere in it.
+    with suppress(OverflowError, ValueError):
+        at = at.astimezone()
+    return at.date().isoformat(), at.time().isoformat("minutes")
+
+
+def _fitting(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the command line."""
+    command(app, "timeline", TimelineOptions)(timeline)

@@ -1,0 +1,230 @@
+"""`holdfast token list|create|revoke|link`: who may call the server, whoever the owner is.
+
+Whoever can open the store at a terminal can do all of this anyway, so nobody is asked for a token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened_here
+from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.output import Printer, local_time
+from holdfast.cli.server_file import card_in
+from holdfast.cli.session_refs import BEGINNING_SHORTEST
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
+from holdfast.domain.ids import LOCAL_OWNER, is_uuid, require_owner
+from holdfast.domain.tokens import Scope, Token, TokenKind
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+_SCOPES = f"{', '.join(Scope)}; each contains the one before."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Paging):
+    """Which tokens."""
+
+    owner: Annotated[
+        str | None, typer.Option(metavar="OWNER", help="Only the tokens of this owner.")
+    ] = None
+    all: Annotated[
+        bool, typer.Option("--all", help="Also tokens that have expired or were revoked.")
+    ] = False
+
+
+async def show_list(printer: Printer, wanted: ListOptions) -> None:
+    """List the tokens, without their secrets.
+
+    LAST USED is exact to the hour.
+    """
+    from holdfast.domain.queries import require_limit
+
+    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    async with opened_here(printer) as holdfast:
+        every = await holdfast.tokens.list_all()
+    now = datetime.now(UTC)
+    found = [
+        each
+        for each in every
+        if (wanted.owner is None or each.owner == wanted.owner)
+        and (wanted.all or each.is_live(now))
+    ]
+    rest = [each for each in found if wanted.cursor is None or each.id > wanted.cursor]
+    shown = rest[:limit]
+    printer.listing(
+        [token_form(each) for each in shown],
+        shown[-1].id if len(rest) > limit else None,
+        ("ID", "OWNER", "SCOPE", "KIND", "ENDS", "LAST USED", "NAME"),
+        [_row(each, now) for each in shown],
+    )
+    if not found:
+        printer.remark("No tokens; `holdfast token create NAME` makes one.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions:
+    """A new token."""
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)]
+    scope: Annotated[Scope, typer.Option(metavar="SCOPE", help=f"What it may do: {_SCOPES}")] = (
+        Scope.WRITE
+    )
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long it is good: seconds, or a number with s, m, h or d, such as 30d; else "
+            "until it is revoked.",
+        ),
+    ] = None
+    owner: Annotated[
+        str, typer.Option(metavar="OWNER", help="For whom it acts; owners see nothing of another.")
+    ] = LOCAL_OWNER
+
+
+async def create(printer: Printer, wanted: CreateOptions) -> None:
+    """Make a token and print its secret, this once.
+
+    Programs send it as `Authorization: Bearer SECRET`.
+    """
+    owner = require_owner(wanted.owner)
+    life = _life(wanted.expires)
+    async with opened_here(printer) as holdfast:
+        token, secret = await holdfast.tokens.create(owner, wanted.name, wanted.scope, life)
+    # Alone on stdout, so that a shell can take it.
+    printer.done({**token_form(token), "secret": secret}, secret)
+    printer.remark(f"This is the secret of token {token.id}; it is not shown again.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeOptions:
+    """A token by its id."""
+
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help=f"The token's id, or its first {BEGINNING_SHORTEST} characters or more.",
+            show_default=False,
+        ),
+    ]
+
+
+async def revoke(printer: Printer, wanted: RevokeOptions) -> None:
+    """End a token, for good.
+
+    Servers refuse it within seconds and close the streams it has open. In the place of the local
+    token, which is in the file `token` of the home, there is a new one at once.
+    """
+    async with opened_here(printer) as holdfast:
+        found = _meant(await holdfast.tokens.list_all(), wanted.id)
+        token = await holdfast.tokens.revoke(found.owner, found.id)
+        if token.kind is TokenKind.LOCAL:
+            try:
+                await holdfast.tokens.ensure_local()
+            except HoldfastError as error:
+                # It is revoked all the same, and the reason for it may be this very file.
+                printer.warn(error.message)
+    printer.done(token_form(token), f"Token {token.id} ({token.name}) is revoked.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Who signs in."""
+
+    scope: Annotated[
+        Scope, typer.Option(metavar="SCOPE", help=f"What the page may do: {_SCOPES}")
+    ] = Scope.ADMIN
+    owner: Annotated[str, typer.Option(metavar="OWNER", help="For whom the page acts.")] = (
+        LOCAL_OWNER
+    )
+
+
+async def link(printer: Printer, wanted: LinkOptions) -> None:
+    """Print a link that signs a browser in to the running server.
+
+    It works once, within ten minutes.
+    """
+    owner = require_owner(wanted.owner)
+    url = (card_in(printer.settings.load().home) or {}).get("url")
+    if not isinstance(url, str):
+        raise Conflict(
+            Code.SERVER_NOT_RUNNING,
+            "No server runs in this home; start one with `holdfast serve`.",
+        )
+    async with opened_here(printer) as holdfast:
+        code = await holdfast.tokens.sign_in_code(owner, wanted.scope)
+    found = f"{url}/sign-in?code={code}"
+    printer.done({"url": found}, found)
+
+
+def token_form(token: Token) -> dict[str, Any]:
+    """Return a token; its secret is no part of it."""
+    from holdfast.cli.forms import instant
+
+    return {
+        "id": token.id,
+        "owner": token.owner,
+        "name": token.name,
+        "scope": token.scope.value,
+        "kind": token.kind.value,
+        "created_at": instant(token.created_at),
+        "expires_at": instant(token.expires_at),
+        "revoked_at": instant(token.revoked_at),
+        "last_used_at": instant(token.last_used_at),
+    }
+
+
+def _row(token: Token, now: datetime) -> tuple[str, ...]:
+    ends = "revoked" if token.revoked_at else local_time(token.expires_at)
+    if not token.revoked_at and not token.is_live(now):
+        ends = "expired"
+    used = local_time(token.last_used_at)
+    return (token.id, token.owner, token.scope, token.kind, ends, used, token.name)
+
+
+def _meant(every: Sequence[Token], text: str) -> Token:
+    """Return the token that a person means by its id, or by the beginning of it."""
+    wanted = text.strip().lower()
+    is_enough = is_uuid(wanted) or len(wanted) >= BEGINNING_SHORTEST
+    found = [each for each in every if is_enough and each.id.startswith(wanted)]
+    if not found:
+        raise NotFound(
+            Code.TOKEN_NOT_FOUND,
+            f"There is no such token; write its id or the first {BEGINNING_SHORTEST} characters "
+            "or more, as `holdfast token list` shows it.",
+        )
+    if len(found) > 1:
+        ids = [each.id for each in found]
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several tokens begin with {wanted}: {', '.join(ids)}; write more of the id.",
+            {"tokens": ids},
+        )
+    return found[0]
+
+
+def _life(text: str | None) -> "timedelta | None":
+    from holdfast.config import duration
+
+    try:
+        return None if text is None else duration(text)
+    except ValueError as error:
+        raise Invalid(Code.INVALID_INPUT, f"--expires {error}.", {"field": "--expires"}) from None
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(name="token", help="Say who may call the server.", no_args_is_help=True)
+    command(group, "list", ListOptions, only_here=True)(show_list)
+    command(group, "create", CreateOptions, only_here=True)(create)
+    command(group, "revoke", RevokeOptions, only_here=True)(revoke)
+    command(group, "link", LinkOptions, only_here=True)(link)
+    app.add_typer(group)

@@ -1,0 +1,169 @@
+"""Playing a workflow: each stretch of one agent is a session, each node a turn of it."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli.agent_files import agent_named, described_in, kept
+from holdfast.cli.approval_policy import manner_of
+from holdfast.cli.chat.conversation import Conversation, Signals
+from holdfast.cli.chat.session import begin
+from holdfast.cli.connect import opened
+from holdfast.cli.errors import INTERRUPTED, turn_code
+from holdfast.cli.options import ChatOptions
+from holdfast.cli.output import Printer
+from holdfast.cli.secrets import secrets_here
+from holdfast.cli.workspace import working_dir
+from holdfast.config import absolute_model
+from holdfast.domain.agents import Agent
+from holdfast.domain.messages import Role
+from holdfast.domain.turns import turns
+from holdfast.parsing.agent_files import AgentFile, build_agent
+from holdfast.services.session_create import narrow_agent
+from holdfast.workflows.model import AgentRun, Workflow, agent_runs
+
+if TYPE_CHECKING:
+    from holdfast.cli.approval_policy import Manner
+    from holdfast.cli.options import RunOptions
+    from holdfast.cli.services import House
+
+
+# An answer is followed by few rows, so the end of the record is enough.
+LOOK_BACK: Final = 50
+
+
+async def played(printer: Printer, workflow: Workflow, wanted: "RunOptions") -> int:
+    """Play a workflow and return the code of its last turn."""
+    # All that can be refused is refused first: nothing should be half played because of it.
+    line = agent_runs(workflow)
+    brought = referred(workflow, wanted.file)
+    folder = folder_of(printer, wanted.cwd)
+    signals = Signals()
+    manner = manner_of(printer, wanted.yes_to)
+    try:
+        with signals:
+            async with opened(printer, "own", manner=manner) as holdfast:
+                agents = await _agents(holdfast, line, brought, folder)
+                run = _Run(printer, holdfast, signals, manner, wanted)
+                return await run.play(list(zip(line, agents, strict=True)))
+    except asyncio.CancelledError:
+        # Cancelled by somebody else than the person: not ours to swallow.
+        if not signals.is_leaving:
+            raise
+        return INTERRUPTED
+
+
+class _Run:
+    """What stays the same from the first node to the last."""
+
+    def __init__(
+        self,
+        printer: Printer,
+        holdfast: "House",
+        signals: Signals,
+        manner: "Manner",
+        wanted: "RunOptions",
+    ) -> None:
+        self._printer = printer
+        self._holdfast = holdfast
+        self._signals = signals
+        self._manner = manner
+        self._wanted = wanted
+
+    async def play(self, line: list[tuple[AgentRun, Agent]]) -> int:
+        """Play stretch after stretch; a turn that was not answered ends the run."""
+        answer = ""
+        for stretch, agent in line:
+            conversation = await self._opened(stretch, agent)
+            for number, step in enumerate(stretch.steps):
+                said = [answer, step.prompt] if number == 0 else [step.prompt]
+                self._printer.remark(
+                    f"{step.node}: agent {agent.slug}, session {conversation.session_id}"
+                )
+                await conversation.say("\n\n".join(filter(None, said)))
+                found = await _answer(conversation)
+                if found is None or conversation.has_finished():
+                    return self._stopped(conversation, step.node)
+                answer = found
+        return 0
+
+    async def _opened(self, stretch: AgentRun, agent: Agent) -> Conversation:
+        wanted = self._wanted
+        options = ChatOptions(
+            agent=agent.id,
+            model=wanted.model,
+            cwd=wanted.cwd,
+            tools=None if stretch.tools is None else ",".join(stretch.tools),
+        )
+        conversation = await begin(
+            self._printer, self._holdfast, options, self._signals, self._manner
+        )
+        await conversation.catch_up()
+        return conversation
+
+    def _stopped(self, conversation: Conversation, node: str) -> int:
+        self._printer.remark(
+            f"Stopped at {node}; `holdfast chat --resume {conversation.session_id}` goes on there."
+        )
+        if self._signals.is_leaving or conversation.last is None:
+            return INTERRUPTED
+        # A turn may end well and say nothing; the next node has nothing to go on with.
+        return turn_code(conversation.last) or 1
+
+
+async def _answer(conversation: Conversation) -> str | None:
+    """Return the answer of the turn that has just settled; nothing where it has none."""
+    holdfast = conversation.holdfast
+    session = await conversation.session()
+    page = await holdfast.messages.list(
+        holdfast.owner, session.id, after=max(session.message_count - LOOK_BACK, 0)
+    )
+    past = [turn for turn in turns(page.items) if turn.number == session.settled]
+    if not past or not past[0].is_answered:
+        return None
+    spoken = [row.text for row in past[0].messages if row.role is Role.ASSISTANT]
+    return spoken[-1]
+
+
+async def _agents(
+    holdfast: "House",
+    line: tuple[AgentRun, ...],
+    brought: dict[str, AgentFile],
+    folder: Path | None,
+) -> list[Agent]:
+    """Return the stored agent of each stretch: the workflow's own, else the one of that name."""
+    found = []
+    for stretch in line:
+        described = brought.get(stretch.agent_ref)
+        if described is not None:
+            agent = await kept(holdfast, described)
+        else:
+            named = await agent_named(holdfast, stretch.agent_ref, folder)
+            agent = await holdfast.agents.get(holdfast.owner, named)
+        # Here, and not when its session opens: by then others would have been played.
+        narrow_agent(agent, stretch.tools)
+        found.append(agent)
+    return found
+
+
+def folder_of(printer: Printer, cwd: Path | None = None) -> Path | None:
+    """Return the folder that is worked in; nothing where it is a server's."""
+    folder = None if printer.settings.server is not None else working_dir(cwd)
+    return None if folder is None else Path(folder)
+
+
+def referred(workflow: Workflow, file: str) -> dict[str, AgentFile]:
+    """Return the agents that a workflow brings along, and those of files that it refers to."""
+    folder = Path(file).absolute().parent
+    scrubber = secrets_here().scrubber
+    found: dict[str, AgentFile] = {}
+    for each in workflow.body.get("agents", ()):
+        described = (
+            described_in(folder / each["$ref"])
+            if "$ref" in each
+            else build_agent(each, where=file, scrubber=scrubber).with_models(
+                lambda ref: absolute_model(ref, folder=folder)
+            )
+        )
+        found[described.slug] = described
+    return found

@@ -1,0 +1,183 @@
+"""`holdfast workflow validate|format|run`: workflow files, `.relavium.yaml`."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.errors import FINDINGS
+from holdfast.cli.files import write_file
+from holdfast.cli.options import FormatOptions, OneFile, RunOptions
+from holdfast.cli.output import Printer
+from holdfast.domain.errors import Code, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.agents import Agent
+    from holdfast.parsing.agent_files import AgentFile
+    from holdfast.workflows.model import Workflow
+
+
+STDIN: Final = "-"
+
+
+async def validate(printer: Printer, wanted: OneFile) -> int:
+    """Check a workflow.
+
+    What cannot be read is an error; what can be read and means nothing is a finding. Ends with 1
+    if something was found.
+    """
+    from holdfast.workflows.checks import check
+
+    workflow = read(wanted.file)
+    findings = check(workflow, await _known_agents(printer, workflow, wanted.file))
+    why = _why_not_runnable(workflow)
+    form = {
+        "file": wanted.file,
+        "id": workflow.id,
+        "nodes": len(workflow.nodes),
+        "edges": len(workflow.edges),
+        "findings": findings,
+        "runnable": why is None,
+        "why": why,
+    }
+    if printer.is_json:
+        printer.document(form)
+    else:
+        for each in findings:
+            printer.line(f"{each.code} at {each.node}: {each.message}.")
+        printer.line(f"{wanted.file} is a workflow, {workflow.id}, of {len(workflow.nodes)} nodes.")
+        printer.remark(why or "`holdfast workflow run` can play it.")
+    return FINDINGS if findings else 0
+
+
+def format_file(printer: Printer, wanted: FormatOptions) -> int:
+    """Print a workflow in its one form.
+
+    Keys are sorted and lists keep their order, so equal workflows are equal files. With --check
+    it ends with 1 if the file has another form.
+    """
+    from holdfast.parsing.workflow_files import write_workflow
+
+    if wanted.check and wanted.write:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --check and --write.")
+    if wanted.write and wanted.file == STDIN:
+        raise Invalid(Code.INVALID_INPUT, "--write needs a file to write to.")
+    before = _text(wanted.file)
+    text = write_workflow(parse(before, wanted.file))
+    is_same = text == before
+    if wanted.write and not is_same:
+        write_file(Path(wanted.file), text.encode(), force=True)
+    if not (wanted.check or wanted.write or printer.is_json):
+        # As it is and in UTF-8, because it is meant for a file and not for a screen.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        return 0
+    told = "has its one form" if is_same or wanted.write else "has another form"
+    form = {"file": wanted.file, "formatted": is_same, "written": wanted.write and not is_same}
+    printer.done(form, f"{wanted.file} {told}.")
+    return FINDINGS if wanted.check and not is_same else 0
+
+
+async def run(printer: Printer, wanted: RunOptions) -> int:
+    """Play a workflow: one line from input over agents to output.
+
+    Its agents' turns are those of ordinary sessions: saved as they happen, and there to be
+    resumed. What cannot be played is refused before the first turn. Ends with the code of its
+    last turn.
+    """
+    from holdfast.cli.commands.workflow_run import played
+
+    workflow = read(wanted.file)
+    return await played(printer, workflow, wanted)
+
+
+def read(file: str) -> "Workflow":
+    """Return the workflow of a file, or of stdin."""
+    from holdfast.cli.secrets import secrets_here
+    from holdfast.parsing.workflow_files import read_workflow
+
+    if file == STDIN:
+        return parse(_text(file), file)
+    return read_workflow(Path(file), secrets_here().scrubber)
+
+
+def parse(text: str, where: str) -> "Workflow":
+    """Return the workflow of a text."""
+    from holdfast.cli.secrets import secrets_here
+    from holdfast.parsing.workflow_files import parse_workflow
+
+    return parse_workflow(text, where=where, scrubber=secrets_here().scrubber)
+
+
+def _text(file: str) -> str:
+    """Return the text of a file as it is; what is no workflow is told by the parser."""
+    from holdfast.parsing.workflow_files import read_workflow_text
+    from holdfast.parsing.yaml import LARGEST
+
+    if file != STDIN:
+        return read_workflow_text(Path(file))
+    content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin is not None else b""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Invalid(Code.YAML_INVALID, "stdin is not UTF-8.", {"file": file}) from None
+
+
+def _why_not_runnable(workflow: "Workflow") -> str | None:
+    from holdfast.workflows.model import agent_runs
+
+    try:
+        agent_runs(workflow)
+    except Invalid as error:
+        return error.message
+    return None
+
+
+async def _known_agents(
+    printer: Printer, workflow: "Workflow", file: str
+) -> dict[str, dict[str, Any]]:
+    """Return the agents that a workflow names and does not bring along, by their names."""
+    from holdfast.cli.commands.workflow_run import folder_of, referred
+    from holdfast.cli.connect import opened
+    from holdfast.workflows.checks import unresolved
+
+    known = {ref: _reach(each) for ref, each in referred(workflow, file).items()}
+    missing = [ref for ref in unresolved(workflow) if ref not in known]
+    # Without a need nothing is opened: a check of files should leave no trace.
+    if not missing:
+        return known
+    async with opened(printer) as holdfast:
+        for ref in missing:
+            with suppress(NotFound):
+                known[ref] = _reach(await _described(holdfast, ref, folder_of(printer)))
+    return known
+
+
+async def _described(holdfast: "House", ref: str, folder: Path | None) -> "Agent | AgentFile":
+    from holdfast.cli.agent_files import describing, file_named
+
+    file = file_named(ref, folder, Path(holdfast.config.home))
+    if file is None:
+        return await holdfast.agents.get(holdfast.owner, ref)
+    return describing(ref, file)
+
+
+def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
+    """Return what an agent can do, as a file says it."""
+    tools = [each if isinstance(each, str) else each.name for each in agent.tools]
+    return {"tools": tools, "mcp_servers": list(agent.mcp_servers)}
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="workflow", help="Check, format and play workflows.", no_args_is_help=True
+    )
+    command(group, "validate", OneFile)(validate)
+    command(group, "format", FormatOptions)(format_file)
+    command(group, "run", RunOptions)(run)
+    app.add_typer(group)

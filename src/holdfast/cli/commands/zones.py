@@ -1,0 +1,373 @@
+"""`holdfast zones …`: read and write an agent's zone, and manage its archives."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from holdfast.cli.command import command
+from holdfast.cli.connect import opened, opened_here
+from holdfast.cli.output import Printer, local_time
+from holdfast.domain.errors import Code, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.zones.model import OutputAppended
+
+
+ID_HELP = "The agent's id or slug, or any other id of A-Z, a-z, 0-9, _ and -."
+MS_HELP = "When it was archived, as `zones archives` shows it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneDesk:
+    """A desk by the id it belongs to."""
+
+    id: Annotated[str, typer.Argument(metavar="ID", help=ID_HELP, show_default=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneArchive(OneDesk):
+    """An archive by its time."""
+
+    ms: Annotated[str, typer.Argument(metavar="MS", help=MS_HELP, show_default=False)]
+
+
+def archive_ms(id_: str, text: str) -> int:
+    """Return the time of an archive as a person has written it."""
+    from holdfast.zones.model import (
+        archive_not_found,
+        parse_archive_time,
+        require_definition_id,
+    )
+
+    require_definition_id(id_)
+    ms = parse_archive_time(text)
+    if ms is None:
+        raise archive_not_found()
+    return ms
+
+
+def shown_time(ms: int) -> str:
+    """Return when it was, as people at this machine read it."""
+    try:
+        return local_time(datetime.fromtimestamp(ms / 1000, UTC))
+    except (OverflowError, OSError, ValueError):
+        # An importer may have brought any number.
+        return "-"
+
+
+async def archive(printer: Printer, wanted: OneDesk) -> None:
+    """Clear a desk into a new archive."""
+    from holdfast.wire.zones import archived_form
+
+    async with opened(printer) as holdfast:
+        done = await holdfast.zones.archive(holdfast.owner, wanted.id)
+    told = f"The desk is cleared into {done.archive_zoneid}." if done else "Nothing lies there."
+    printer.done(archived_form(done), told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivesOptions(OneDesk):
+    """Which archives."""
+
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="At most so many, never more than 100.")
+    ] = 20
+
+
+async def archives(printer: Printer, wanted: ArchivesOptions) -> None:
+    """List the archives of an id, newest first."""
+    from holdfast.wire.zones import archives_form
+
+    async with opened(printer) as holdfast:
+        found = await holdfast.zones.list_archives(holdfast.owner, wanted.id, limit=wanted.limit)
+    if printer.is_json:
+        printer.document(archives_form(found))
+        return
+    rows = [
+        (str(each.archived_at_ms), shown_time(each.archived_at_ms), str(each.size), each.preview)
+        for each in found
+    ]
+    printer.table(("MS", "ARCHIVED", "BYTES", "PREVIEW"), rows)
+    if not found:
+        printer.remark("No archives; `holdfast zones archive ID` makes one of a desk.")
+
+
+async def restore(printer: Printer, wanted: OneArchive) -> None:
+    """Copy an archive to the desk.
+
+    What lies there is archived first, and the archive stays.
+    """
+    import msgspec
+
+    from holdfast.wire.zones import RestoredForm
+
+    async with opened(printer) as holdfast:
+        done = await holdfast.zones.restore_archive(
+            holdfast.owner, wanted.id, archive_ms(wanted.id, wanted.ms)
+        )
+    kept = f" What lay there is in {done.displaced}." if done.displaced else ""
+    form = msgspec.convert(done, RestoredForm, from_attributes=True)
+    printer.done(form, f"{done.restored_from} lies on the desk again.{kept}")
+
+
+async def delete(printer: Printer, wanted: OneArchive) -> None:
+    """Remove an archive."""
+    ms = archive_ms(wanted.id, wanted.ms)
+    async with opened(printer) as holdfast:
+        is_gone = await holdfast.zones.delete_archive(holdfast.owner, wanted.id, ms)
+    printer.done({"deleted": is_gone}, "It is removed." if is_gone else "There was none.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PurgeOptions(OneDesk):
+    """The same id twice."""
+
+    confirm: Annotated[
+        str, typer.Option(metavar="ID", help="The id again: all of it goes for good.")
+    ] = ""
+
+
+async def purge(printer: Printer, wanted: PurgeOptions) -> None:
+    """Remove the desk and all archives of an id for good."""
+    async with opened_here(printer) as holdfast:
+        gone = await holdfast.zones.purge(holdfast.owner, wanted.id, confirm=wanted.confirm)
+    printer.done({"purged": gone}, f"{gone} zones are removed.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(OneDesk):
+    """A snapshot from stdin."""
+
+    if_modified: Annotated[
+        int | None,
+        typer.Option(metavar="MS", help="Only over the snapshot of this time; 0 is none."),
+    ] = None
+
+
+async def write(printer: Printer, wanted: WriteOptions) -> None:
+    """Replace the snapshot of a desk with what comes on stdin."""
+    import msgspec
+
+    from holdfast.wire.zones import StateWrittenForm
+    from holdfast.zones.model import WRITE_LARGEST, require_definition_id
+
+    # Before anything is read: a command that cannot be right waits for nobody.
+    require_definition_id(wanted.id)
+    content = await asyncio.to_thread(_stdin, WRITE_LARGEST + 1)
+    async with opened(printer) as holdfast:
+        done = await holdfast.zones.write_state(
+            holdfast.owner, wanted.id, content, if_modified_ms=wanted.if_modified
+        )
+    form = msgspec.convert(done, StateWrittenForm, from_attributes=True)
+    printer.done(form, f"{done.bytes_written} bytes lie in {done.zone}.")
+
+
+async def append(printer: Printer, wanted: OneDesk) -> None:
+    """Append the lines of stdin to the output of a desk, as they come."""
+    from holdfast.wire.zones import OutputAppendedForm
+    from holdfast.zones.model import require_definition_id
+
+    require_definition_id(wanted.id)
+    offset, size = None, 0
+    async with opened(printer) as holdfast:
+        async for done in _appended(holdfast, wanted.id):
+            offset = done.offset if offset is None else offset
+            size += done.bytes_written
+        zone = (await holdfast.zones.show(holdfast.owner, wanted.id)).zone
+    form = OutputAppendedForm(zone=zone, offset=offset or 0, bytes_written=size)
+    printer.done(form, f"{size} bytes were appended to {zone}.")
+
+
+async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
+    """Append what comes, a batch for whatever is there at a time; yield what became of each."""
+    from holdfast.zones.model import APPEND_LARGEST, require_size
+
+    held = b""
+    while more := await asyncio.to_thread(_some_of_stdin):
+        held += more
+        end = held.rfind(b"\n") + 1
+        if end:
+            whole, held = held[:end], held[end:]
+            yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(whole),))
+        # Refused as soon as no append can take it: what never ends a line never ends.
+        require_size(len(held), APPEND_LARGEST, what="A line")
+    if held:
+        yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(held),))
+
+
+def _stdin(most: int) -> bytes:
+    # Python has no stdin where whoever started it closed it.
+    return sys.stdin.buffer.read(most) if sys.stdin is not None else b""
+
+
+def _some_of_stdin() -> bytes:
+    # As much as is there, and no waiting for more: what comes slowly is appended as it comes.
+    return cast(BufferedReader, sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None
+
+
+async def show(printer: Printer, wanted: OneDesk) -> None:
+    """Show what lies on a desk, and which session sits at it."""
+    from holdfast.wire.zones import desk_form
+
+    async with opened(printer) as holdfast:
+        desk = await holdfast.zones.show(holdfast.owner, wanted.id)
+    if printer.is_json:
+        printer.document(desk_form(desk))
+        return
+    printer.record(None, {"zone": desk.zone, "session": desk.session_id})
+    rows = [
+        (each.name, str(each.size), str(each.lines), shown_time(each.modified_ms))
+        for each in desk.files
+    ]
+    printer.table(("FILE", "BYTES", "LINES", "CHANGED"), rows)
+    if not rows:
+        printer.remark("Nothing lies there.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(OneDesk):
+    """What to read of a desk or an archive."""
+
+    ms: Annotated[str | None, typer.Argument(metavar="MS", help=MS_HELP)] = None
+    output: Annotated[
+        bool, typer.Option("--output", help="The lines of the output, not the snapshot.")
+    ] = False
+    start: Annotated[
+        int | None, typer.Option(metavar="N", help="The first line, counted from 0.")
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many lines; usually 200.")
+    ] = None
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print the output as it grows, until Ctrl-C.")
+    ] = False
+
+
+async def read(printer: Printer, wanted: ReadOptions) -> None:
+    """Print the snapshot of a desk or an archive, or the lines of its output."""
+    async with opened(printer) as holdfast:
+        if wanted.follow:
+            await _follow(printer, holdfast, wanted)
+        elif wanted.output or wanted.start is not None or wanted.limit is not None:
+            await _lines(printer, holdfast, wanted)
+        elif wanted.ms is not None:
+            await _archive(printer, holdfast, wanted.id, wanted.ms)
+        else:
+            await _state(printer, holdfast, wanted.id)
+
+
+async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
+    if wanted.ms is not None:
+        raise Invalid(Code.INVALID_INPUT, "An archive does not grow; leave out --follow.")
+    following = holdfast.zones.follow(holdfast.owner, wanted.id, start=wanted.start)
+    async with aclosing(following) as news:
+        async for page in news:
+            for number, line in enumerate(page.lines, page.start):
+                if printer.is_json:
+                    printer.document({"line": number, "text": line})
+                else:
+                    printer.line(line)
+            printer.flush()
+
+
+async def _lines(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
+    from holdfast.wire.zones import lines_form
+    from holdfast.zones.lines import LINES_USUAL, LineQuery
+
+    limit = LINES_USUAL if wanted.limit is None else wanted.limit
+    query = LineQuery(start=wanted.start or 0, limit=limit)
+    ms = None if wanted.ms is None else archive_ms(wanted.id, wanted.ms)
+    page = await holdfast.zones.read_lines(holdfast.owner, wanted.id, query, archive=ms)
+    if printer.is_json:
+        printer.document(lines_form(page))
+        return
+    for line in page.lines:
+        printer.line(line)
+    if page.end < page.total:
+        printer.remark(f"There is more: --start {page.end}")
+
+
+async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
+    import msgspec
+
+    from holdfast.wire.zones import StateForm
+
+    state = await holdfast.zones.read_state(holdfast.owner, id_)
+    form = msgspec.convert(state, StateForm, from_attributes=True)
+    printer.done(form, _shown(state.content, "nothing to restore"))
+
+
+async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> None:
+    from holdfast.wire.zones import archive_form
+
+    found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))
+    printer.done(
+        archive_form(found), _shown(found.content, "no snapshot; --output shows the lines")
+    )
+
+
+def _shown(content: str | None, nothing: str) -> str:
+    """Return a snapshot as it is printed: with one end of the last line, its own or ours."""
+    return nothing if content is None else content.removesuffix("\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(OneDesk):
+    """How much is shown."""
+
+    window: Annotated[
+        int, typer.Option(metavar="N", help="Lines, where a snapshot has seen some.")
+    ] = 5000
+    page: Annotated[int, typer.Option(metavar="N", help="Lines, where none has.")] = 200
+
+
+async def replay(printer: Printer, wanted: ReplayOptions) -> None:
+    """Show what a page would show of a desk: the newest lines of its output."""
+    from holdfast.wire.zones import replay_form
+
+    async with opened(printer) as holdfast:
+        found = await holdfast.zones.replay(
+            holdfast.owner, wanted.id, window=wanted.window, page=wanted.page
+        )
+    if printer.is_json:
+        printer.document(replay_form(found))
+        return
+    for line in found.lines:
+        printer.line(line)
+    if not found.total and not found.nodes:
+        printer.line("nothing to restore")
+    torn = ", the last one torn" if found.torn else ""
+    printer.remark(f"From {found.source}: {len(found.lines)} of {found.total} lines{torn}.")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group into the command line."""
+    group = typer.Typer(
+        name="zones", help="Look at agents' desks and their archives.", no_args_is_help=True
+    )
+    command(group, "show", OneDesk)(show)
+    command(group, "read", ReadOptions)(read)
+    command(group, "write", WriteOptions)(write)
+    command(group, "append", OneDesk)(append)
+    command(group, "archive", OneDesk)(archive)
+    command(group, "archives", ArchivesOptions)(archives)
+    command(group, "restore", OneArchive)(restore)
+    command(group, "delete", OneArchive)(delete)
+    command(group, "replay", ReplayOptions)(replay)
+    command(group, "purge", PurgeOptions, only_here=True)(purge)
+    app.add_typer(group)

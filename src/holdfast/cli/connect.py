@@ -1,0 +1,97 @@
+"""Opening the store in this process or connecting to a server, as a command's flags say."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from holdfast.cli.approval_policy import ANYBODY, Manner
+from holdfast.domain.errors import Code, Denied, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.cli.output import Printer
+    from holdfast.cli.remote.services import RemoteHouse
+    from holdfast.cli.services import House
+
+
+@asynccontextmanager
+async def opened(
+    printer: "Printer",
+    scope: str = "none",
+    *,
+    manner: Manner = ANYBODY,
+    flags: Mapping[str, Any] | None = None,
+) -> AsyncIterator["House"]:
+    """Reach the house that the command is about: behind the named server, else the home's own."""
+    server = printer.settings.server
+    if server is None:
+        async with opened_here(printer, scope, manner=manner, flags=flags) as holdfast:
+            yield holdfast
+        return
+    async with opened_there(printer, server) as house:
+        yield house
+
+
+@asynccontextmanager
+async def opened_there(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
+    """Reach the house behind a server."""
+    from holdfast.cli.logs import scrub_with
+    from holdfast.cli.remote.services import remote_house
+    from holdfast.cli.secrets import secrets_here
+
+    _require_address(server)
+    secrets = secrets_here()
+    # Without the command's own settings: what may be reached is the server's to judge.
+    config = printer.settings.load()
+    scrub_with(lambda: secrets.scrubber)
+    try:
+        async with remote_house(server, config, secrets) as house:
+            yield house
+    except Denied as error:
+        if error.code is not Code.UNAUTHENTICATED:
+            raise
+        # The server tells programs what to send; a person at a command sets a variable.
+        raise Denied(
+            Code.UNAUTHENTICATED,
+            "The server was sent no token that it takes; put one of that server into "
+            "HOLDFAST_TOKEN. `holdfast token create` makes one where the server runs.",
+        ) from None
+
+
+def _require_address(server: str) -> None:
+    """Refuse what cannot be the address of a server, before a token is looked for."""
+    try:
+        parts = urlsplit(server)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "--server (HOLDFAST_SERVER) takes an address like http://HOST:PORT, or https://HOST.",
+            {"field": "--server"},
+        )
+
+
+@asynccontextmanager
+async def opened_here(
+    printer: "Printer",
+    scope: str = "none",
+    *,
+    manner: Manner = ANYBODY,
+    flags: Mapping[str, Any] | None = None,
+) -> AsyncIterator["Holdfast"]:
+    """Open the house of the configured home; `scope` says whose turns this process plays.
+
+    `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
+    """
+    from holdfast.app import Environment, open_holdfast
+    from holdfast.cli.logs import scrub_with
+    from holdfast.execution.coordinator import RunScope
+
+    config = printer.settings.load(flags)
+    outside = Environment(is_attended=manner.is_attended, yes_to=manner.yes_to)
+    async with open_holdfast(config=config, scope=RunScope(scope), outside=outside) as holdfast:
+        scrub_with(lambda: holdfast.secrets.scrubber)
+        yield holdfast

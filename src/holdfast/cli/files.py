@@ -1,0 +1,84 @@
+"""Files that commands write: atomically, readable by their owner only, never over an existing file
+unless forced.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Final
+
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
+
+# What a file system says that knows no second name for a file.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+# Told by the renderer of errors, which knows the remedy.
+_ITS_OWN: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def write_file(path: Path, content: bytes, *, force: bool) -> None:
+    """Write a file; one that is there is replaced only with `force`."""
+    with writing(path, force=force) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """Write a file piece by piece; it has its name only when the block ends without an error."""
+    # Not the method of `Path`, which fails for a name that is too long.
+    if os.path.isdir(path):
+        told = f"{path} is a folder; name a file."
+        raise Invalid(Code.NOT_A_FILE, told, {"file": str(path)})
+    if not force and os.path.lexists(path):
+        raise _exists(path)
+    # Beside the file, because only within one file system a name can be moved.
+    draft = path.with_name(f".{token_hex(8)}.tmp")
+    _require_folder(path)
+    try:
+        # Only its owner may read it, like everything that holds conversations.
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        _put(draft, path, force=force)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def _require_folder(path: Path) -> None:
+    # A folder that is not there is rather a slip of the hand than a wish.
+    if not os.path.isdir(path.parent):
+        told = f"{path.parent} is not a folder; make it first."
+        raise Invalid(Code.NOT_A_FOLDER, told, {"file": str(path)})
+
+
+def _put(draft: Path, path: Path, *, force: bool) -> None:
+    """Give the file its name; without `force` not over another that has come since."""
+    if not force:
+        try:
+            os.link(draft, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        else:
+            return
+    draft.replace(path)
+
+
+def _unwritten(path: Path, error: OSError) -> HoldfastError | OSError:
+    if isinstance(error, FileExistsError):
+        return _exists(path)
+    if error.errno in _ITS_OWN:
+        return error
+    told = f"{path} cannot be written: {error.strerror}."
+    return Invalid(Code.INVALID_INPUT, told, {"file": str(path)})
+
+
+def _exists(path: Path) -> Conflict:
+    told = f"{path} exists; choose another, or add --force to replace it."
+    return Conflict(Code.FILE_EXISTS, told, {"file": str(path)})

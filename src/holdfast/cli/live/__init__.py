@@ -1,1 +1,0 @@
-"""What a conversation looks like at a terminal that can be redrawn."""

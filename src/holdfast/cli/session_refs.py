@@ -1,0 +1,90 @@
+"""References to sessions: finding one by the beginning of its id, and the shortest ids to show."""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli.terminal import is_terminal
+from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.ids import SessionId, is_uuid
+
+if TYPE_CHECKING:
+    from holdfast.cli.services import House
+    from holdfast.domain.ids import SessionId
+    from holdfast.domain.sessions import Session
+
+
+# Up to the ends of the groups of an id: the first two tell the millisecond it is from.
+_LENGTHS: Final = (13, 18, 23, 36)
+
+
+async def titles_of(holdfast: "House", ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the titles of those that are sessions of this store and have one."""
+    found = {}
+    for each in dict.fromkeys(ids):
+        if each is None or not is_uuid(each):
+            continue
+        try:
+            session = await holdfast.sessions.get(holdfast.owner, SessionId(each))
+        except NotFound:
+            # It was told by somebody, and ran elsewhere.
+            continue
+        if session.title is not None:
+            found[each] = session.title
+    return found
+
+
+def shown_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Return how each id is shown: whole to a program, to a person its beginning.
+
+    A beginning is as long as those need that are shown beside it.
+    """
+    whole = dict.fromkeys(ids)
+    if not is_terminal(sys.stdout):
+        return {each: each for each in whole}
+    length = next(
+        (most for most in _LENGTHS if len({each[:most] for each in whole}) == len(whole)), None
+    )
+    return {each: each[:length] if is_uuid(each) else each for each in whole}
+
+
+async def forked(
+    holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
+) -> "Session":
+    """Open a session that goes on from a message, as it would over HTTP."""
+    from holdfast.domain.sessions import ForkRequest
+
+    # What a turn that runs has written so far is left to that turn.
+    wish = ForkRequest(at=at, is_settled=True, title=title)
+    return (await holdfast.sessions.make_fork(holdfast.owner, session_id, wish)).thing
+
+
+async def find_session(holdfast: "House", text: str) -> SessionId:
+    """Return the session that a person means by its id, or by the beginning of it.
+
+    Whether there is one of a whole id, or of a word that is none, its service says.
+    """
+    wanted = text.strip().lower()
+    if is_uuid(wanted) or not _BEGINNING.fullmatch(wanted):
+        return SessionId(wanted)
+    if len(wanted) < BEGINNING_SHORTEST:
+        raise NotFound(
+            Code.SESSION_NOT_FOUND,
+            f"Write at least {BEGINNING_SHORTEST} characters of a session's id; `holdfast sessions "
+            "list` shows yours.",
+        )
+    found = await holdfast.sessions.find(holdfast.owner, wanted, limit=SHOWN_MOST)
+    if len(found) > 1:
+        raise Invalid(
+            Code.INVALID_ID,
+            f"Several sessions begin with {wanted}: {', '.join(found)}; write more of the id.",
+            {"sessions": list(found)},
+        )
+    return found[0] if found else SessionId(wanted)
+
+
+# Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
+BEGINNING_SHORTEST: Final = 8
+SHOWN_MOST: Final = 5
+_BEGINNING: Final = re.compile(r"[0-9a-f-]+")

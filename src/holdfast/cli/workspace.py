@@ -1,0 +1,89 @@
+"""The working directory of a session, and its Git repository and reference."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from holdfast.domain.errors import Code, Invalid
+
+# A repository on a slow disk must not keep a chat from beginning.
+GIT_SECONDS: Final = 2.0
+
+
+def named_path(path: Path) -> Path:
+    """Return a path that was named on the line as an absolute one; a `~` as in a shell."""
+    # Not the method of `Path`, which fails for a person that it does not know.
+    expanded = Path(os.path.expanduser(path))
+    try:
+        return expanded.absolute()
+    except OSError:
+        raise Invalid(
+            Code.NOT_A_FOLDER, "There is no current folder; name an absolute path."
+        ) from None
+
+
+def working_dir(wish: Path | None) -> str | None:
+    """Return the folder to work in, links resolved; nothing if this process has none."""
+    if wish is None:
+        try:
+            return str(Path.cwd().resolve())
+        except OSError:
+            return None
+    try:
+        return str(_folder(named_path(wish)))
+    except (OSError, RuntimeError):
+        raise Invalid(Code.NOT_A_FOLDER, f"{wish} is not a folder; choose another --cwd.") from None
+
+
+def _folder(path: Path) -> Path:
+    resolved = path.resolve(strict=True)
+    if not resolved.is_dir():
+        raise NotADirectoryError(path)
+    return resolved
+
+
+def repository_around(folder: str) -> str | None:
+    """Return the Git work tree that a folder lies in; nothing where it lies in none."""
+    around = (Path(folder), *Path(folder).parents)
+    return next((str(each) for each in around if (each / ".git").exists()), None)
+
+
+def git_ref(folder: str) -> str | None:
+    """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
+    told = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
+    match told:
+        # Where a branch would be named, git says `HEAD` for a detached one.
+        case ["true", commit, "HEAD"]:
+            return commit[:12]
+        case ["true", commit, branch]:
+            return f"{branch}@{commit[:12]}"
+        case _:
+            return None
+
+
+# Looking must neither write into the repository, nor ask for a password, nor fetch anything.
+_LOOKING: Final = {
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+def _git(folder: str, *arguments: str) -> list[str]:
+    try:
+        done = subprocess.run(  # noqa: S603 — fixed words, no shell
+            ["git", "-C", folder, *arguments],  # noqa: S607 — the user's own git
+            # What is on stdin is meant for the agent.
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_SECONDS,
+            check=False,
+            env={**os.environ, **_LOOKING},
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return done.stdout.split() if done.returncode == 0 else []

@@ -1,0 +1,159 @@
+"""Connection limit, derived from RLIMIT_NOFILE, and the responses sent when it is reached or a
+request is malformed.
+"""
+
+import asyncio
+import resource
+from collections import Counter
+from functools import cache
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from holdfast.domain.errors import Code, HoldfastError, Invalid, LimitReached, Unavailable
+from holdfast.domain.ids import TokenId
+from holdfast.domain.tokens import Caller
+from holdfast.http.errors import error_answer
+from holdfast.http.responses import encoded
+from holdfast.http.security import HEADERS
+
+MOST: Final = 4096
+# For the store, programs and whoever else needs files.
+FILES_KEPT: Final = 256
+LEAST: Final = 64
+RETRY_SECONDS: Final = 5
+# From here on an answer counts against the budget, and is written in chunks.
+LARGE: Final = 64 << 10
+# What answers that were not read yet may take: those of one token, and of all.
+CALLER_BYTES: Final = 24 << 20
+TOTAL_BYTES: Final = 64 << 20
+# Longer than a reader that stopped reading keeps its place.
+WAIT_SECONDS: Final = 25.0
+WAITING_MOST: Final = 16
+
+
+@cache
+def connections_most() -> int:
+    """Return how many connections one process takes; fewer where it may open few files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(LEAST, soft - FILES_KEPT))
+
+
+def plain_answer(error: HoldfastError) -> bytes:
+    """Return the bytes of an answer to what was never read as a request; it is the last one."""
+    answer = error_answer(error)
+    body = encoded(answer.content)
+    headers = {
+        **HEADERS,
+        **answer.headers,
+        "content-type": answer.media_type,
+        "content-length": str(len(body)),
+        "connection": "close",
+    }
+    lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
+    return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body])
+
+
+UNCLEAR: Final = plain_answer(
+    Invalid(
+        Code.INVALID_REQUEST,
+        "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too slow, "
+        "or could be read in two ways.",
+    )
+)
+CROWDED: Final = plain_answer(
+    Unavailable(
+        Code.SYSTEM_LIMIT,
+        "Too many connections are open; close some, or come back in a while.",
+        {"retry_after": RETRY_SECONDS},
+    )
+)
+
+
+class Room:
+    """Memory budget of answers that are being sent."""
+
+    def __init__(self) -> None:
+        self._of: Counter[TokenId | None] = Counter()
+        self._all = 0
+        self._waiting = 0
+        self._freed = asyncio.Event()
+        # Several at a time would only take the interpreter away from one another.
+        self.encoding: Final = asyncio.Semaphore(1)
+        # Further pieces of large answers that are made at the same time.
+        self.making: Final = asyncio.Semaphore(2)
+        # For what has to be read whole before it is counted.
+        self.reading: Final = asyncio.Semaphore(2)
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes are held now."""
+        return self._all
+
+    def take(self, caller: Caller | None, size: int, *, always: bool = False) -> "Held":
+        """Hold so many bytes for a caller, or refuse; `always` holds them in any case."""
+        if not always and not self._fits(caller, size):
+            raise _crowded()
+        who = caller.token_id if caller else None
+        self._of[who] += size
+        self._all += size
+        return Held(self, who, size)
+
+    def require(self, caller: Caller | None) -> None:
+        """Refuse a caller whose answers that were not read have used up the budget."""
+        if not self._fits(caller, LARGE):
+            raise _crowded()
+
+    async def wait(self, caller: Caller | None, size: int) -> "Held":
+        """Hold so many bytes as soon as they are free; refuse after a while, or in a crowd."""
+        if self._fits(caller, size) or self._waiting >= WAITING_MOST:
+            return self.take(caller, size)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not self._fits(caller, size):
+                    await self._freed.wait()
+        except TimeoutError:
+            raise _crowded() from None
+        finally:
+            self._waiting -= 1
+        return self.take(caller, size)
+
+    def release(self, who: TokenId | None, size: int) -> None:
+        """Return bytes to the budget."""
+        self._of[who] -= size
+        if self._of[who] <= 0:
+            del self._of[who]
+        self._all -= size
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    def _fits(self, caller: Caller | None, size: int) -> bool:
+        own = self._of[caller.token_id if caller else None]
+        # One that is larger than the budget is admitted alone.
+        is_own = own == 0 or own + size <= CALLER_BYTES
+        return is_own and (self._all == 0 or self._all + size <= TOTAL_BYTES)
+
+
+class Held:
+    """Bytes of the budget, until they are released."""
+
+    def __init__(self, room: Room, who: TokenId | None, size: int) -> None:
+        self._room = room
+        self._who = who
+        self._size = size
+
+    def release(self) -> None:
+        """Return the bytes; a second time changes nothing."""
+        size, self._size = self._size, 0
+        if size:
+            self._room.release(self._who, size)
+
+
+def _crowded() -> LimitReached:
+    return LimitReached(
+        Code.ANSWER_LIMIT,
+        "Too many large answers are on their way; read or end the others, ask for less with "
+        "`limit`, or come back in a while.",
+        {"retry_after": RETRY_SECONDS},
+    )

@@ -1,0 +1,100 @@
+"""MCP over HTTP, mounted at one path; the messages are answered by `holdfast.mcp`."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from holdfast.domain.errors import Code, HoldfastError, Invalid
+from holdfast.domain.tokens import Caller, Scope
+from holdfast.http.openapi.schemas import ErrorForm
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked, NoQuery, Route
+
+PATH: Final = "/mcp"
+_INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
+_ABOUT: Final = (
+    "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and its "
+    "answer is JSON. Nothing is kept between requests, so there is no session id, no GET and no "
+    "DELETE. Tools that change something need the scope `write`, and say so in their result. "
+    "`docs/mcp.md` lists tools, resources and prompts."
+)
+
+
+class Reply(Protocol):
+    """What a guest answers."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+# Given who asks, the message, and the headers it came with.
+Guest = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[Reply]]
+
+Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
+
+
+class RpcMessage(Struct, frozen=True, kw_only=True):
+    """A JSON-RPC message; without an id nobody answers it."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    # By another name: what it says is whose answer this is, and no id of anything that is made.
+    number: Id | UnsetType = field(name="id", default=UNSET)
+    params: dict[str, Any] | UnsetType | None = UNSET
+
+
+class RpcError(Struct, frozen=True, kw_only=True):
+    """Why there is no result."""
+
+    code: int
+    message: str
+    data: Any = UNSET
+
+
+class RpcReply(Struct, frozen=True, kw_only=True):
+    """The answer to a JSON-RPC message: a result, or an error."""
+
+    jsonrpc: Literal["2.0"]
+    id: Id | None = None
+    result: dict[str, Any] | UnsetType = UNSET
+    error: RpcError | UnsetType = UNSET
+
+
+def _rpc_refusal(error: HoldfastError, told: Any) -> RpcReply:
+    """Return why a request did not come to the guest, as its callers are used to be told."""
+    code = _INVALID_REQUEST if isinstance(error, Invalid) else _INTERNAL_ERROR
+    return RpcReply(
+        jsonrpc="2.0", error=RpcError(code=code, message=error.message, data=told), id=None
+    )
+
+
+def mcp_route(guest: Guest) -> Route:
+    """Return the route at which a guest is heard."""
+
+    async def converse(asked: Asked[NoQuery, bytes]) -> Answer:
+        asked.room.require(asked.caller)
+        reply = await guest(asked.required_caller, asked.body, asked.headers)
+        return Answer(status=reply.status, content=reply.body or None)
+
+    return Route(
+        method="POST",
+        path=PATH,
+        name="mcp",
+        summary="Send a message of the Model Context Protocol.",
+        act=converse,
+        needs=Scope.READ,
+        body=RpcMessage,
+        # What is a message and what is none, the guest says, in words that its callers understand.
+        reads=bytes,
+        refused=_rpc_refusal,
+        refuses=(Code.ANSWER_LIMIT,),
+        gives={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
+        examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
+        description=_ABOUT,
+    )

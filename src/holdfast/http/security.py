@@ -1,0 +1,82 @@
+"""Host header check against DNS rebinding, and the security headers of every response.
+
+Who may call is `auth.py`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.domain.errors import Code, Invalid
+
+# A browser that is pointed here may keep, run, frame and guess nothing.
+HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
+_NAME: Final = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every spelling of `Host` that means this server, and the origins of its own pages."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+    def is_secure(self, host: str) -> bool:
+        """Tell whether a browser that asks for this host speaks TLS."""
+        return f"https://{host.lower()}" in self.origins
+
+
+def names_of(
+    port: int, more: Iterable[str] = (), *, has_tls: bool = False, is_behind_proxy: bool = False
+) -> Names:
+    """Return the names of a server: this machine's on its port, and those somebody gave it.
+
+    One that was given without a port means ours and the usual one, at which a proxy may stand.
+    """
+    local = "https" if has_tls else "http"
+    given = "https" if has_tls or is_behind_proxy else "http"
+    found = {(local, host) for name in LOOPBACK_NAMES for host in _spellings(name, port, local)}
+    for name in more:
+        host = _checked(name)
+        has_port = host.rpartition("]")[2].count(":") == 1
+        hosts = {host} if has_port else {host, f"{host}:{port}"}
+        found |= {(given, each) for each in hosts}
+    return Names(
+        hosts=frozenset(host for _, host in found),
+        origins=frozenset(f"{scheme}://{host}" for scheme, host in found),
+    )
+
+
+def is_asked_by_name(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
+    """Tell whether the request names exactly one host, and that one is this server.
+
+    A page elsewhere can make its own name point here; it cannot make ours.
+    """
+    # Of two, whatever stands before us may have judged the other one; with a comma they are none.
+    return headers.get("host", "").lower() in hosts
+
+
+def _spellings(name: str, port: int, scheme: str) -> set[str]:
+    """Return a host with its port; without it, too, where browsers leave it out."""
+    return {f"{name}:{port}", *((name,) if port == _USUAL_PORTS[scheme] else ())}
+
+
+def _checked(name: str) -> str:
+    host = name.strip().lower()
+    if not _NAME.fullmatch(host):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"{name!r} is no name of a server; write HOST or HOST:PORT.",
+            {"field": "name"},
+        )
+    return host

@@ -1,0 +1,40 @@
+"""Idempotent requests: the id a client chose, and the response to a repeat."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.domain.ids import is_uuid
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Asked
+from holdfast.wire.errors import invalid_body
+
+KEY: Final = "idempotency-key"
+# What the answers to such a request say beside their bodies.
+TELLS: Final[Mapping[int, tuple[str, ...]]] = {
+    200: ("etag", "idempotency-replayed", "location"),
+    201: ("etag", "location"),
+}
+
+
+def chosen_id(asked: Asked[Any, Any]) -> str | None:
+    """Return the id that the sender chose, in the body or as `Idempotency-Key`."""
+    in_body: str | None = asked.body.id
+    header = asked.headers.get(KEY)
+    if header is None:
+        return in_body
+    if not is_uuid(header.lower()):
+        raise invalid_body("id", "Idempotency-Key must be a UUID")
+    if in_body is not None and in_body.lower() != header.lower():
+        raise invalid_body("id", "it must be equal to Idempotency-Key")
+    return header
+
+
+def made(form: Any, *, is_new: bool, location: str) -> Answer:
+    """Return the answer to a request that makes something: 201, or 200 when it was made before."""
+    replayed: Mapping[str, str] = {} if is_new else {"idempotency-replayed": "true"}
+    return Answer(
+        status=201 if is_new else 200,
+        content=form,
+        headers={"location": location, **replayed},
+        has_etag=True,
+    )

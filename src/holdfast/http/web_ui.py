@@ -1,0 +1,290 @@
+"""The web page: its built files, its addresses, and plain pages for errors and for a missing build.
+
+The page itself is in `ui/`.
+"""
+
+import base64
+import hashlib
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.domain.errors import Code, Denied, HoldfastError
+from holdfast.http.auth import cookie_of
+from holdfast.http.errors import error_answer, path_not_found
+from holdfast.http.requests import Request
+from holdfast.http.responses import Answer
+from holdfast.http.routing import Act, Asked, Route
+
+# Where the build of `ui/` lies, in a checkout and in a wheel alike.
+FOLDER: Final = Path(__file__).parent / "page"
+_INDEX: Final = "index.html"
+_ASSETS: Final = "assets"
+# What a build holds; a browser is told by us and never guesses.
+KINDS: Final[Mapping[str, str]] = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file of the page."""
+
+    content: bytes
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The document that every address of the page begins with, and what it loads."""
+
+    document: bytes
+    assets: Mapping[str, Asset]
+
+
+@cache
+def built_page(folder: Path) -> Page | None:
+    """Return what was built into a folder; nothing where nobody has built the page."""
+    try:
+        document = (folder / _INDEX).read_bytes()
+    except FileNotFoundError:
+        return None
+    found = (path for path in (folder / _ASSETS).iterdir() if path.suffix in KINDS)
+    assets = {path.name: Asset(path.read_bytes(), KINDS[path.suffix]) for path in found}
+    return Page(document, assets)
+
+
+MEDIA_TYPE: Final = "text/html; charset=utf-8"
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #fcfbf9; --ink: #1b2321; --soft: #4d5652;
+  --accent: #0b6657; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #131716; --ink: #e7eae8; --soft: #b3bab7; --accent: #76d2bd; }
+}
+body { margin: 0; background: var(--paper); color: var(--soft);
+  font: 15px/1.6 system-ui, sans-serif; }
+main { max-width: 34rem; margin: 16vh auto 0; padding: 0 1.5rem; }
+h1 { color: var(--ink); font-size: 1.35rem; letter-spacing: -0.01em; }
+code { padding: 1px 4px; border-radius: 4px; font-size: 0.9em;
+  background: color-mix(in srgb, var(--ink) 8%, transparent); color: var(--ink); }
+a { color: var(--accent); }
+"""
+# Of a document that loads nothing only this one style is let in, by what it says.
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+PLAIN_HEADERS: Final = {
+    "content-security-policy": (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    )
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · Holdfast</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def plain_page(
+    title: str, *paragraphs: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Return a page; title and paragraphs are markup, so what others wrote is escaped before."""
+    body = "\n".join(f"<p>{each}</p>" for each in paragraphs)
+    page = _PAGE.format(title=title, style=_STYLE, body=body)
+    return Answer(
+        status=status,
+        content=page.encode(),
+        media_type=MEDIA_TYPE,
+        headers={**(headers or {}), **PLAIN_HEADERS},
+    )
+
+
+_SIGNED_IN: Final = "You are signed in."
+_NOT_SIGNED_IN: Final = (
+    "This browser is not signed in. <code>holdfast token link</code>, where the server runs, "
+    "prints a link that signs it in, once."
+)
+_HOW: Final = (
+    "The page to chat in was not built here. With Node 20.19 or newer, <code>make setup</code> in "
+    "the checkout builds it; then load this address again. A wheel has it inside.",
+    "Meanwhile, in a terminal, <code>holdfast chat</code> converses with an agent, and "
+    "<code>holdfast sessions list</code> shows what was said; from another machine, add "
+    "<code>--server</code> and this server's address.",
+    'For programs, <a href="/openapi.json">/openapi.json</a> describes every route to whoever is '
+    "signed in or sends a token; <code>docs/http.md</code> explains them.",
+)
+
+
+async def front(asked: Asked[Any, None]) -> Answer:
+    """Tell everybody the same, but for whether they are signed in."""
+    standing = _SIGNED_IN if await is_signed_in(asked) else _NOT_SIGNED_IN
+    return plain_page("The server runs", standing, *_HOW)
+
+
+async def is_signed_in(asked: Asked[Any, None]) -> bool:
+    """Tell whether a browser has a cookie of ours that holds."""
+    try:
+        caller = await asked.house.tokens.resolve(cookie_of(asked.headers))
+    except Denied:
+        return False
+    return caller.is_cookie
+
+
+SIGN_IN: Final = "/sign-in"
+# What stands below these is for programs, whoever looks at it.
+_FOR_PROGRAMS: Final = ("/v1/", "/api/")
+_READS: Final = frozenset({"GET", "HEAD"})
+NEW_LINK: Final = (
+    "Where the server runs, <code>holdfast token link</code> prints a link; open it here. "
+    "It works once, within ten minutes, and signs this browser in."
+)
+_ONWARDS: Final = '<a href="/">Go to the sessions</a>'
+
+
+def is_for_eyes(request: Request) -> bool:
+    """Tell whether somebody looks: who asks prefers a page, at an address for people."""
+    if request.method not in _READS or request.path.startswith(_FOR_PROGRAMS):
+        return False
+    weights = _weights(request.headers.get("accept", ""))
+    anything = weights.get("application/*", weights.get("*/*", 0.0))
+    return weights.get("text/html", 0.0) > weights.get("application/json", anything)
+
+
+def refusal_page(error: HoldfastError, path: str) -> Answer:
+    """Return the page for an error, with the status and the headers that a program would get."""
+    told = error_answer(error)
+    title, *paragraphs = _words(error, path)
+    return plain_page(title, *paragraphs, status=told.status, headers=told.headers)
+
+
+def _words(error: HoldfastError, path: str) -> tuple[str, ...]:
+    is_unknown = error.code in (Code.UNAUTHENTICATED, Code.INVALID_QUERY)
+    if path == SIGN_IN and is_unknown:
+        spent = "It was used before, is older than ten minutes, or was not copied whole."
+        return "This link signs nobody in", spent, NEW_LINK, _ONWARDS
+    if error.code is Code.UNAUTHENTICATED:
+        return "This browser is not signed in", NEW_LINK
+    if error.code is Code.PATH_NOT_FOUND:
+        return "There is nothing here", "No page has this address.", _ONWARDS
+    return "That did not work", html.escape(error.message), _ONWARDS
+
+
+def _weights(accept: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in accept.lower().split(","):
+        name, *rules = (part.strip() for part in each.split(";"))
+        weight = next((rule[2:] for rule in rules if rule.startswith("q=")), "1")
+        try:
+            found[name] = float(weight)
+        except ValueError:
+            found[name] = 0.0
+    return found
+
+
+# Only what was built, only from here, and text never becomes a script, whoever wrote it.
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+DOCUMENT_HEADERS: Final = {
+    "cache-control": "no-cache",
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+}
+# A file with another content has another name.
+ASSET_HEADERS: Final = {"cache-control": "no-transform, public, max-age=31536000, immutable"}
+# By the names of their routes: what a person can bookmark.
+ADDRESSES: Final[Mapping[str, str]] = {
+    "front": "/",
+    "page.sessions": "/sessions",
+    "page.session": "/sessions/{place}",
+    "page.agents": "/agents",
+    "page.agent": "/agents/{place}",
+    "page.timeline": "/timeline",
+}
+
+
+def page_routes(folder: Path) -> tuple[Route, ...]:
+    """Return the routes of the page that was built into a folder, or of the one that says how."""
+
+    async def show(asked: Asked[Any, None]) -> Answer:
+        page = built_page(folder)
+        if page is None:
+            return await front(asked)
+        return Answer(
+            content=page.document,
+            media_type=MEDIA_TYPE,
+            headers=DOCUMENT_HEADERS,
+            has_etag=True,
+        )
+
+    async def load(asked: Asked[Any, None]) -> Answer:
+        page = built_page(folder)
+        asset = page.assets.get(asked.path["name"]) if page else None
+        if asset is None:
+            raise path_not_found()
+        return Answer(
+            content=asset.content,
+            media_type=asset.media_type,
+            headers=ASSET_HEADERS,
+            has_etag=True,
+        )
+
+    return (*(_address(name, path, show) for name, path in ADDRESSES.items()), _asset(load))
+
+
+def _address(name: str, path: str, show: Act) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        name=name,
+        summary="Show the page to a browser, or how to get it.",
+        act=show,
+        needs=None,
+        gives={200: str, 304: None},
+        media_type=MEDIA_TYPE,
+        # What stands behind the question mark is the page's own business.
+        tolerant=True,
+    )
+
+
+def _asset(load: Act) -> Route:
+    return Route(
+        method="GET",
+        path="/assets/{name}",
+        name="page.asset",
+        summary="Return a file of the page.",
+        act=load,
+        needs=None,
+        gives={200: bytes, 304: None},
+        tells={200: ("etag",), 304: ("etag",)},
+        media_type="application/octet-stream",
+        kinds=tuple(KINDS.values()),
+        refuses=(Code.PATH_NOT_FOUND,),
+        tolerant=True,
+    )

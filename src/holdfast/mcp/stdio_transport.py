@@ -1,0 +1,186 @@
+"""MCP over standard input and output: one JSON message per line, bounded."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from mcp import types
+from mcp.server.lowlevel.server import Server
+from mcp.shared.memory import MessageStream, create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+
+from holdfast.mcp.messages import Refusal, taken
+from holdfast.mcp.server import TOOLS
+
+
+class Overlong:
+    """A line that was longer than it may be; nothing of it is kept."""
+
+
+class Lines:
+    """Makes lines of bytes; one above the limit is dropped to its end while reading goes on."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun = bytearray()
+        self._is_overlong = False
+
+    def feed(self, chunk: bytes) -> list[bytes | Overlong]:
+        """Take what came next, and return the lines that it completes; blank ones are left out."""
+        *ended, begun = chunk.split(b"\n")
+        lines: list[bytes | Overlong] = []
+        for piece in ended:
+            self._add(piece)
+            lines += self.rest()
+        self._add(begun)
+        return lines
+
+    def rest(self) -> list[bytes | Overlong]:
+        """Return the line that was begun, as if it ended here."""
+        begun, self._begun = bytes(self._begun), bytearray()
+        was_overlong, self._is_overlong = self._is_overlong, False
+        if was_overlong:
+            return [Overlong()]
+        return [begun] if begun.strip() else []
+
+    def _add(self, piece: bytes) -> None:
+        if self._is_overlong or len(self._begun) + len(piece) > self._limit:
+            self._is_overlong = True
+            self._begun.clear()
+        else:
+            self._begun += piece
+
+
+log = logging.getLogger(__name__)
+LINE_LARGEST: Final = 8 << 20
+# Requests that are being answered; whoever sends more waits until one is.
+AT_ONCE: Final = 32
+# Seconds for what was asked before the end.
+PARTING: Final = 10.0
+_CHUNK: Final = 1 << 16
+_OVERLONG: Final = Refusal(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
+
+
+class Reader(Protocol):
+    """Where the client's words come from."""
+
+    async def read(self, count: int = -1, /) -> bytes:
+        """Return what comes next; nothing at the end."""
+
+
+class Writer(Protocol):
+    """Where our words go."""
+
+    def write(self, content: bytes, /) -> None:
+        """Take some."""
+
+    async def drain(self) -> None:
+        """Return when there is room for more."""
+
+
+async def serve(
+    server: Server[Any], reader: Reader, writer: Writer, *, stop: asyncio.Event
+) -> None:
+    """Answer a client until it leaves, or until we are told to stop."""
+    async with create_client_server_memory_streams() as (outside, inside):
+        desk = _Desk(outside, writer)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(_run(server, inside))
+            writing = tasks.create_task(desk.write_all())
+            reading = tasks.create_task(desk.read_all(reader))
+            stopping = tasks.create_task(_wait(stop))
+            await asyncio.wait(
+                {running, writing, reading, stopping}, return_when=asyncio.FIRST_COMPLETED
+            )
+            reading.cancel()
+            stopping.cancel()
+            await desk.part({running, writing})
+            running.cancel()
+            writing.cancel()
+
+
+async def _run(server: Server[Any], inside: MessageStream) -> None:
+    await server.run(*inside, server.create_initialization_options())
+
+
+async def _wait(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+class _Desk:
+    """Passes lines to the server and its answers back, and knows what is still owed."""
+
+    def __init__(self, outside: MessageStream, writer: Writer) -> None:
+        self._answers, self._requests = outside
+        self._writer = writer
+        self._owed: set[types.RequestId] = set()
+        # Of those, what changes something: whatever comes behind it is to see the change.
+        self._changing: set[types.RequestId] = set()
+        self._free = asyncio.Condition()
+
+    async def read_all(self, reader: Reader) -> None:
+        """Pass on every line until there are no more."""
+        lines = Lines(LINE_LARGEST)
+        while chunk := await reader.read(_CHUNK):
+            for line in lines.feed(chunk):
+                await self._take(line)
+        for line in lines.rest():
+            await self._take(line)
+
+    async def write_all(self) -> None:
+        """Write down every answer until there are no more, or nobody reads them."""
+        with suppress(OSError):
+            async for each in self._answers:
+                if isinstance(each, Exception):
+                    continue
+                await self._write(each.message)
+                await self._paid(each.message)
+
+    async def part(self, others: set[asyncio.Task[None]]) -> None:
+        """Wait for what is still owed, as long as somebody works on it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PARTING), self._free:
+                while self._owed and not any(task.done() for task in others):
+                    await self._free.wait()
+
+    async def _take(self, line: bytes | Overlong) -> None:
+        message = _OVERLONG if isinstance(line, Overlong) else taken(line)
+        if isinstance(message, Refusal):
+            await self._write(message.message())
+            return
+        if isinstance(message, types.JSONRPCRequest):
+            async with self._free:
+                await self._free.wait_for(lambda: len(self._owed) < AT_ONCE and not self._changing)
+                self._owed.add(message.id)
+                self._changing |= {message.id} if _changes(message) else set()
+        elif isinstance(message, types.JSONRPCNotification):
+            await self._forget_cancelled(message)
+        await self._requests.send(SessionMessage(message))
+
+    async def _forget_cancelled(self, message: types.JSONRPCNotification) -> None:
+        """Owe nothing to who has taken a request back: it is not answered any more."""
+        if message.method == "notifications/cancelled":
+            await self._settle((message.params or {}).get("requestId"))
+
+    async def _paid(self, message: Any) -> None:
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            await self._settle(message.id)
+
+    async def _settle(self, request_id: Any) -> None:
+        async with self._free:
+            for kept in (self._owed, self._changing):
+                kept.difference_update({each for each in kept if each == request_id})
+            self._free.notify_all()
+
+    async def _write(self, message: Any) -> None:
+        line = message.model_dump_json(by_alias=True, exclude_unset=True)
+        # Half a character cannot be written, whoever stored it.
+        self._writer.write(line.encode("utf-8", "replace") + b"\n")
+        await self._writer.drain()
+
+
+def _changes(message: types.JSONRPCRequest) -> bool:
+    name = (message.params or {}).get("name")
+    tool = TOOLS.get(name) if isinstance(name, str) else None
+    return message.method == "tools/call" and tool is not None and not tool.is_read_only

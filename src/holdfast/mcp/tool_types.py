@@ -1,0 +1,284 @@
+"""What an MCP tool is: name, arguments and their validation, JSON Schemas, and the function that
+runs it.
+
+The tools themselves are `session_tools.py` and `history_tools.py`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.ids import Owner
+from holdfast.domain.tokens import Caller, Scope
+from holdfast.mcp.forms import ErrorForm
+from holdfast.observations import model as observation_model
+from holdfast.observations.issues import Issue, rejection
+from holdfast.observations.model import ANYTHING, FieldShape, Kind, Shape
+from holdfast.observations.validation import member_faults
+
+if TYPE_CHECKING:
+    from holdfast.observations.service import Observations
+    from holdfast.search.service import Search
+    from holdfast.services.calls import Calls
+    from holdfast.services.messages import Messages
+    from holdfast.services.session_views import SessionViews
+    from holdfast.services.sessions import Sessions
+    from holdfast.workflows.session_export import Exports
+
+
+class House(Protocol):
+    """The services as tools, resources and prompts call them."""
+
+    @property
+    def calls(self) -> "Calls": ...
+    @property
+    def exports(self) -> "Exports": ...
+    @property
+    def messages(self) -> "Messages": ...
+    @property
+    def observations(self) -> "Observations": ...
+    @property
+    def session_views(self) -> "SessionViews": ...
+    @property
+    def search(self) -> "Search": ...
+    @property
+    def sessions(self) -> "Sessions": ...
+
+
+class Whole(Struct, frozen=True, kw_only=True):
+    """A whole number; how large it may be is said here and judged by whoever counts with it."""
+
+    least: int = 0
+    most: int | None = None
+    usual: int | None = None
+
+
+class Flag(Struct, frozen=True):
+    """Yes or no."""
+
+
+class Argument(Struct, frozen=True):
+    """One argument of a tool; null in an optional one means that it was not sent."""
+
+    name: str
+    kind: Kind | Whole | Flag
+    description: str
+    is_required: bool = False
+
+
+def judged(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that were sent, or refuse them with every rule they violate."""
+    known = {each.name for each in taken}
+    issues = [issue for each in taken for issue in _faults(each, given)]
+    issues += [_unknown(name, known) for name in given if name not in known]
+    if issues:
+        raise rejection(issues)
+    return {
+        each.name: _plain(each, given[each.name])
+        for each in taken
+        if given.get(each.name) is not None
+    }
+
+
+def _faults(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
+    name, value = argument.name, given.get(argument.name)
+    if value is None:
+        # Where anything may stand, null is something that was sent.
+        is_sent = name in given and argument.kind == ANYTHING
+        is_missing = argument.is_required and not is_sent
+        return [_issue(name, None, "required", "is required")] if is_missing else []
+    match argument.kind:
+        case Whole():
+            # True is a number to Python and none to anybody else.
+            is_number = not isinstance(value, bool) and isinstance(value, int | float)
+            is_whole = is_number and value == value // 1
+            return (
+                [] if is_whole else [_issue(name, value, "type: number", "must be a whole number")]
+            )
+        case Flag():
+            is_flag = isinstance(value, bool)
+            return [] if is_flag else [_issue(name, value, "one of: true, false", "is yes or no")]
+        case kind:
+            return member_faults(FieldShape(name, kind, argument.description), value)
+
+
+def _plain(argument: Argument, value: Any) -> Any:
+    return int(value) if isinstance(argument.kind, Whole) else value
+
+
+def _unknown(name: str, known: set[str]) -> Issue:
+    told = ", ".join(sorted(known))
+    return _issue(name, None, f"one of: {told}", "is no argument of this tool")
+
+
+def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
+    return Issue(path=(name,), value=value, expected=expected, message=f"{name} {rule}")
+
+
+Schema = dict[str, Any]
+_PLAIN: Final[Mapping[type, Schema]] = {
+    Flag: {"type": "boolean"},
+    observation_model.NumberShape: {"type": "number", "exclusiveMinimum": 0},
+    observation_model.ObjectShape: {"type": "object"},
+    observation_model.AnyShape: {},
+}
+
+
+def input_schema(taken: Sequence[Argument | FieldShape], *, is_open: bool = False) -> Schema:
+    """Return the schema of a tool's arguments; an open one takes others beside them."""
+    return _object(taken, is_open=is_open)
+
+
+def output_schema(given: Sequence[type[Struct]]) -> Schema:
+    """Return the schema of what a tool answers: one of its forms, or the house's error.
+
+    Some clients hold an error against the schema as well, so it has a place there.
+    """
+    found, definitions = msgspec.json.schema_components(
+        (*given, ErrorForm), ref_template="#/$defs/{name}"
+    )
+    return {"type": "object", "anyOf": list(found), "$defs": definitions}
+
+
+def _object(members: Sequence[Argument | FieldShape], *, is_open: bool) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "properties": {each.name: _described(each) for each in members},
+        "required": [each.name for each in members if each.is_required],
+        "additionalProperties": is_open,
+    }
+    return schema if schema["required"] else {k: v for k, v in schema.items() if k != "required"}
+
+
+def _described(member: Argument | FieldShape) -> Schema:
+    # Without null, though it is taken: some clients can offer no tool whose field has two types.
+    return {"description": member.description, **_kind(member.kind)}
+
+
+def _kind(kind: Kind | Whole | Flag) -> Schema:
+    match kind:
+        case Whole():
+            return _whole(kind)
+        case observation_model.ListShape():
+            return _listing(kind)
+        case Shape():
+            return _object(kind.members, is_open=True)
+        case (
+            observation_model.TextShape()
+            | observation_model.PatternShape()
+            | observation_model.ChoiceShape()
+            | observation_model.InstantShape()
+        ):
+            return _text(kind)
+        case _:
+            return dict(_PLAIN[type(kind)])
+
+
+def _text(
+    kind: observation_model.TextShape
+    | observation_model.PatternShape
+    | observation_model.ChoiceShape
+    | observation_model.InstantShape,
+) -> Schema:
+    match kind:
+        case observation_model.TextShape():
+            least = {"minLength": kind.shortest} if kind.shortest else {}
+            return {"type": "string", **least, "maxLength": kind.longest}
+        case observation_model.PatternShape(expression):
+            return {"type": "string", "pattern": f"^{expression}$"}
+        case observation_model.ChoiceShape(words):
+            return {"type": "string", "enum": list(words)}
+        case observation_model.InstantShape():
+            # Not `format: date-time`: a bare date and a time without a zone are taken, too.
+            return {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
+        case _ as never:
+            assert_never(never)
+
+
+def _whole(kind: Whole) -> Schema:
+    most = {} if kind.most is None else {"maximum": kind.most}
+    usual = {} if kind.usual is None else {"default": kind.usual}
+    return {"type": "integer", "minimum": kind.least, **most, **usual}
+
+
+def _listing(kind: observation_model.ListShape) -> Schema:
+    schema: Schema = {"type": "array", "items": _kind(kind.item)}
+    if kind.shortest:
+        schema["minItems"] = kind.shortest
+    if kind.longest is not None:
+        schema["maxItems"] = kind.longest
+    return {**schema, "uniqueItems": True} if kind.is_distinct else schema
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A call as a tool sees it: for whom, through which client, with which arguments."""
+
+    house: House
+    caller: Caller
+    source: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def owner(self) -> Owner:
+        """Return for whom the call acts."""
+        return self.caller.owner
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        """Return an argument, or what is meant when it was not sent."""
+        return self.arguments.get(name, otherwise)
+
+
+class Told(Struct, frozen=True):
+    """An answer; in words it may be one member only, because a form has to be an object."""
+
+    form: Struct
+    words: str | None = None
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """One row of the table.
+
+    `takes` are its arguments; an open tool takes others beside them and judges them itself.
+    `gives` are the forms its answer may have. A tool that only reads has no scope beyond that.
+    """
+
+    name: str
+    title: str
+    description: str
+    takes: tuple[Argument | FieldShape, ...]
+    gives: tuple[type[Struct], ...]
+    act: Callable[[Asked], Awaitable[Told]]
+    is_open: bool = False
+    needs: Scope = Scope.READ
+    is_idempotent: bool = True
+    is_destructive: bool = False
+
+    @property
+    def is_read_only(self) -> bool:
+        """Tell whether calling it changes nothing."""
+        return self.needs is Scope.READ
+
+    def input_schema(self) -> Schema:
+        """Return the schema of its arguments."""
+        return input_schema(self.takes, is_open=self.is_open)
+
+    def output_schema(self) -> Schema:
+        """Return the schema of its answers."""
+        return output_schema(self.gives)
+
+    async def called(self, asked: Asked) -> Told:
+        """Judge who calls and with what, then answer."""
+        asked.caller.require(self.needs)
+        if self.is_open:
+            return await self.act(asked)
+        taken = tuple(each for each in self.takes if isinstance(each, Argument))
+        return await self.act(
+            Asked(
+                house=asked.house,
+                caller=asked.caller,
+                source=asked.source,
+                arguments=judged(taken, asked.arguments),
+            )
+        )

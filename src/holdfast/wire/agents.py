@@ -1,0 +1,320 @@
+"""JSON forms of agents, and of the well-known agent programs installed on a machine."""
+
+from itertools import starmap
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
+
+from holdfast.domain.agent_processes import KnownProgram
+from holdfast.domain.agents import (
+    AcpRuntime,
+    Agent,
+    AgentStatus,
+    LlmRuntime,
+    Memory,
+    ReasoningEffort,
+    Recovery,
+    Retry,
+    Runtime,
+)
+from holdfast.domain.tools import FsTier, Grant, ToolSpec, tool_fields
+from holdfast.wire.errors import invalid_body, place_and_rule
+from holdfast.wire.scalars import Cursor, Instant, Limit, ModelRef, Uuid, Words, is_given, stamp
+
+Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Description = Annotated[str, Meta(max_length=10 << 10)]
+Prompt = Annotated[str, Meta(max_length=1 << 20)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+MaxTokens = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
+Tags = tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...]
+
+
+class LlmRuntimeForm(
+    Struct, frozen=True, forbid_unknown_fields=True, tag="llm", kw_only=True, omit_defaults=True
+):
+    """A language model in our own loop."""
+
+    reasoning_effort: ReasoningEffort | None = None
+    retry: Retry | None = None
+    memory: Memory | None = None
+
+
+class AcpRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="acp", kw_only=True):
+    """A program that speaks the Agent Client Protocol; variables by name, never by value."""
+
+    command: Annotated[str, Meta(min_length=1)]
+    args: tuple[str, ...] = ()
+    env_names: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+
+
+class GrantForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an agent or a session may reach."""
+
+    fs: FsTier = FsTier.SANDBOXED
+    commands: tuple[str, ...] = ()
+    command_globs: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+
+
+class ToolShape(Struct, frozen=True, kw_only=True):
+    """What a tool's description must be as far as we read it; the rest is its author's."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    approval: Literal["ask", "deny"] | None = None
+
+
+RuntimeForm = LlmRuntimeForm | AcpRuntimeForm
+ToolObject = Annotated[
+    dict[str, Any],
+    Meta(
+        description="A tool as its author describes it; kept and shown as given.",
+        extra_json_schema={
+            "properties": {
+                "name": {"type": "string", "minLength": 1, "maxLength": 255},
+                "description": {"type": ["string", "null"]},
+                "parameters": {"type": ["object", "null"]},
+                "approval": {"enum": ["ask", "deny", None]},
+            },
+            "required": ["name"],
+        },
+    ),
+]
+Tools = tuple[Annotated[str, Meta(min_length=1)] | ToolObject, ...]
+
+
+class AgentForm(Struct, frozen=True, kw_only=True):
+    """An agent as `/v1` shows it."""
+
+    id: Uuid
+    slug: str
+    name: str
+    description: str | None
+    system_prompt: str
+    default_model_id: Uuid | None
+    fallback_model_ids: tuple[Uuid, ...]
+    temperature: float | None
+    max_tokens: int | None
+    tools: Tools
+    tags: tuple[str, ...]
+    runtime: RuntimeForm
+    grant: GrantForm | None
+    recovery: Recovery
+    status: AgentStatus
+    created_at: Instant
+    updated_at: Instant
+    # What an agent's file can say beyond this; it cannot be set from here.
+    max_attempts: tuple[int | None, ...] | UnsetType = UNSET
+    mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    extra: dict[str, Any] | UnsetType = UNSET
+
+
+class AgentList(Struct, frozen=True):
+    """A page of agents."""
+
+    data: tuple[AgentForm, ...]
+    next_cursor: str | None
+
+
+class AgentPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new agent; `system_prompt` may be left out for a program of its own only."""
+
+    id: Uuid | None = None
+    slug: Slug | None = None
+    name: Name
+    description: Description | None = None
+    system_prompt: Prompt | UnsetType = UNSET
+    default_model_id: ModelRef | None = None
+    fallback_model_ids: tuple[ModelRef, ...] = ()
+    temperature: Temperature | None = None
+    max_tokens: MaxTokens | None = None
+    tools: Tools = ()
+    tags: Tags = ()
+    runtime: RuntimeForm = LlmRuntimeForm()
+    grant: GrantForm | None = GrantForm()
+    recovery: Recovery = Recovery.STOP
+    status: AgentStatus = AgentStatus.ACTIVE
+
+
+class AgentPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Changes to an agent: what is absent stays, null clears what may be empty."""
+
+    slug: Slug | UnsetType = UNSET
+    name: Name | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    system_prompt: Prompt | UnsetType = UNSET
+    default_model_id: ModelRef | UnsetType | None = UNSET
+    fallback_model_ids: tuple[ModelRef, ...] | UnsetType = UNSET
+    temperature: Temperature | UnsetType | None = UNSET
+    max_tokens: MaxTokens | UnsetType | None = UNSET
+    tools: Tools | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+    runtime: RuntimeForm | UnsetType = UNSET
+    grant: GrantForm | UnsetType | None = UNSET
+    recovery: Recovery | UnsetType = UNSET
+    status: AgentStatus | UnsetType = UNSET
+
+
+class AgentsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which agents."""
+
+    status: Literal["active", "archived", "all"] = "active"
+    tag: tuple[str, ...] = ()
+    q: Words | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+def agent_form(agent: Agent) -> AgentForm:
+    """Return an agent as it is shown."""
+    runtime = agent.runtime
+    llm = runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
+    models = tuple(choice.model_id for choice in llm.models)
+    return AgentForm(
+        id=agent.id,
+        slug=agent.slug,
+        name=agent.name,
+        description=agent.description,
+        system_prompt=agent.system_prompt,
+        default_model_id=models[0] if models else None,
+        fallback_model_ids=models[1:],
+        temperature=llm.temperature,
+        max_tokens=llm.max_tokens,
+        tools=tuple(tool.as_given() for tool in agent.tools),
+        tags=agent.tags,
+        runtime=_runtime_form(runtime),
+        grant=grant_form(agent.grant),
+        recovery=agent.recovery,
+        status=agent.status,
+        created_at=stamp(agent.created_at),
+        updated_at=stamp(agent.updated_at),
+        max_attempts=_attempts(llm),
+        mcp_servers=agent.mcp_servers or UNSET,
+        extra=agent.extra or UNSET,
+    )
+
+
+def _attempts(runtime: LlmRuntime) -> tuple[int | None, ...] | UnsetType:
+    told = tuple(choice.max_attempts for choice in runtime.models)
+    return told if any(told) else UNSET
+
+
+def grant_form(grant: Grant | None) -> GrantForm | None:
+    """Return a grant as it is shown; none where the configuration decides."""
+    return None if grant is None else GrantForm(**msgspec.structs.asdict(grant))
+
+
+def grant_of(form: GrantForm | None) -> Grant | None:
+    """Return the grant that a body asks for."""
+    return None if form is None else Grant(**msgspec.structs.asdict(form))
+
+
+def fields_of(body: AgentPost) -> dict[str, Any]:
+    """Return the fields of a new agent."""
+    if isinstance(body.runtime, LlmRuntimeForm) and isinstance(body.system_prompt, UnsetType):
+        raise invalid_body("system_prompt", "a language model needs one, if only an empty one")
+    changes = AgentPatch(
+        **{name: getattr(body, name) for name in AgentPatch.__struct_fields__ if name != "slug"}
+    )
+    slug = {} if body.slug is None else {"slug": body.slug}
+    return changed_fields(changes, LlmRuntime()) | slug
+
+
+def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
+    """Return the fields that a body changes, for an agent that runs like this now."""
+    plain = ("slug", "name", "description", "system_prompt", "recovery", "status")
+    fields = {name: getattr(body, name) for name in plain if is_given(getattr(body, name))}
+    if not isinstance(body.tags, UnsetType):
+        fields["tags"] = tuple(dict.fromkeys(body.tags))
+    if not isinstance(body.tools, UnsetType):
+        fields["tools"] = tuple(starmap(_tool_of, enumerate(body.tools)))
+    if not isinstance(body.grant, UnsetType):
+        fields["grant"] = grant_of(body.grant)
+    return fields | _runtime_fields(body, runtime)
+
+
+def _runtime_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
+    """Return how the agent runs; what stands beside `runtime` on the wire is inside it here."""
+    wanted = runtime if isinstance(body.runtime, UnsetType) else _runtime_of(body.runtime, runtime)
+    if isinstance(wanted, AcpRuntime):
+        _require_no_model(body)
+        return {} if wanted == runtime else {"runtime": wanted}
+    for name in ("temperature", "max_tokens"):
+        if is_given(getattr(body, name)):
+            wanted = msgspec.structs.replace(wanted, **{name: getattr(body, name)})
+    fields: dict[str, Any] = {} if wanted == runtime else {"runtime": wanted}
+    if is_given(body.default_model_id) or is_given(body.fallback_model_ids):
+        fields["models"] = _models_of(body, wanted)
+    return fields
+
+
+def _models_of(body: AgentPatch, runtime: LlmRuntime) -> tuple[str, ...]:
+    known: tuple[str, ...] = tuple(choice.model_id for choice in runtime.models)
+    first, others = known[:1], known[1:]
+    if not isinstance(body.default_model_id, UnsetType):
+        first = () if body.default_model_id is None else (body.default_model_id,)
+    if not isinstance(body.fallback_model_ids, UnsetType):
+        others = body.fallback_model_ids
+    if others and not first:
+        raise invalid_body("fallback_model_ids", "they need a default_model_id before them")
+    return (*first, *others)
+
+
+def _require_no_model(body: AgentPatch) -> None:
+    for name in ("default_model_id", "fallback_model_ids", "temperature", "max_tokens"):
+        if is_given(getattr(body, name)) and getattr(body, name):
+            raise invalid_body(name, "an agent with a program of its own chooses its own models")
+
+
+def _runtime_of(form: RuntimeForm, before: Runtime) -> Runtime:
+    if isinstance(form, AcpRuntimeForm):
+        return AcpRuntime(**msgspec.structs.asdict(form))
+    own = before if isinstance(before, LlmRuntime) else LlmRuntime()
+    return msgspec.structs.replace(own, **msgspec.structs.asdict(form))
+
+
+def _runtime_form(runtime: Runtime) -> RuntimeForm:
+    if isinstance(runtime, LlmRuntime):
+        return LlmRuntimeForm(
+            reasoning_effort=runtime.reasoning_effort, retry=runtime.retry, memory=runtime.memory
+        )
+    return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
+
+
+def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
+    try:
+        if isinstance(given, dict):
+            msgspec.convert(given, ToolShape)
+    except msgspec.ValidationError as error:
+        place, rule = place_and_rule(error)
+        raise invalid_body(f"tools[{number}]{place and '.'}{place}", rule) from None
+    return ToolSpec(**tool_fields(given))
+
+
+class KnownProgramForm(Struct, frozen=True, kw_only=True):
+    """A program that speaks the Agent Client Protocol; without a path it is not on this machine."""
+
+    preset: str
+    title: str
+    path: str | None
+    version: str | None
+    install: str
+    runtime: AcpRuntimeForm
+
+
+class KnownProgramList(Struct, frozen=True):
+    """All of them, those that are there first."""
+
+    data: tuple[KnownProgramForm, ...]
+    next_cursor: str | None = None
+
+
+def program_form(program: KnownProgram) -> KnownProgramForm:
+    """Return a program as it is shown."""
+    runtime = AcpRuntimeForm(**asdict(program.runtime))
+    return KnownProgramForm(**{**asdict(program), "runtime": runtime})

@@ -1,0 +1,163 @@
+"""JSON forms of approvals: the question, the possible answers, and the answer."""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, convert, field
+
+from holdfast.domain.approvals import (
+    ALLOW_ALWAYS,
+    Approval,
+    ApprovalAnswer,
+    ApprovalScope,
+    ApprovalState,
+)
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.tools import ToolClass
+from holdfast.wire.events import options
+from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, stamp, stamp_or_none
+
+
+class OptionForm(Struct, frozen=True):
+    """One of the answers that a question offers."""
+
+    id: str
+    name: str
+    kind: str
+
+
+class ApprovalForm(Struct, frozen=True, kw_only=True):
+    """A question as `/v1` shows it, and its answer once there is one."""
+
+    id: Uuid
+    session_id: Uuid
+    tool_call_id: str | None
+    question: str
+    tool: str
+    arguments: dict[str, Any]
+    digest: str
+    options: tuple[OptionForm, ...]
+    state: ApprovalState
+    scope: ApprovalScope | None
+    answered_by: str | None
+    note: str | None
+    created_at: Instant
+    expires_at: Instant | None
+    answered_at: Instant | None
+    tool_class: ToolClass = field(name="class")
+    covers: str | None
+    preview: dict[str, str]
+    amount: int | None
+
+
+class ApprovalList(Struct, frozen=True):
+    """A page of questions, oldest first."""
+
+    data: tuple[ApprovalForm, ...]
+    next_cursor: str | None
+
+
+class AnswerPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An answer; with the digest it holds only for the question that was seen."""
+
+    decision: Literal["allow", "deny"]
+    scope: ApprovalScope = ApprovalScope.ONCE
+    option_id: str | None = None
+    digest: str | None = None
+    note: Annotated[str, Meta(max_length=500)] | None = None
+
+
+class RevokePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nothing can be said."""
+
+
+class ApprovalsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which questions."""
+
+    state: ApprovalState | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+def approval_form(approval: Approval) -> ApprovalForm:
+    """Return a question as it is shown."""
+    asked = approval.question
+    is_answered = approval.state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
+    return ApprovalForm(
+        id=approval.id,
+        session_id=approval.session_id,
+        tool_call_id=asked.call_id,
+        question=asked.question,
+        tool=asked.tool,
+        arguments=asked.arguments,
+        digest=asked.digest,
+        options=options_of(approval),
+        state=approval.state,
+        scope=approval.scope if is_answered else None,
+        answered_by=approval.answered_by,
+        note=approval.note,
+        created_at=stamp(approval.asked_at),
+        expires_at=stamp_or_none(approval.expires_at),
+        answered_at=stamp_or_none(approval.answered_at),
+        tool_class=asked.tool_class,
+        covers=asked.memory,
+        preview=asked.preview,
+        amount=asked.amount,
+    )
+
+
+def options_of(approval: Approval) -> tuple[OptionForm, ...]:
+    """Return what may be answered to a question: what its agent takes, or else what we do."""
+    if approval.question.choices:
+        return tuple(
+            OptionForm(id=each.id, name=each.name, kind=each.kind)
+            for each in approval.question.choices
+        )
+    offered = options(is_for_session=approval.question.memory is not None)
+    return convert(offered, tuple[OptionForm, ...])
+
+
+def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
+    """Return the answer that a body gives; an option must be offered, and say the same."""
+    if approval.question.choices:
+        return _chosen(body, approval, by=by)
+    allows = body.decision == "allow"
+    lasting = body.scope is ApprovalScope.SESSION
+    meant = "deny" if not allows else "allow_session" if lasting else "allow_once"
+    offered = {option.id for option in options_of(approval)}
+    if body.option_id is not None and (body.option_id not in offered or body.option_id != meant):
+        raise Conflict(
+            Code.OPTION_NOT_OFFERED,
+            f"This question can be answered with {', '.join(sorted(offered))}; "
+            "the option has to say the same as the decision and its scope.",
+            {"options": sorted(offered)},
+        )
+    return ApprovalAnswer(
+        state=ApprovalState.ALLOWED if allows else ApprovalState.DENIED,
+        by=by,
+        scope=body.scope,
+        note=body.note,
+    )
+
+
+def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
+    """Return the answer to somebody else's agent, which has options of its own."""
+    kinds = {each.id: each.kind for each in approval.question.choices}
+    kind = kinds.get(body.option_id or "")
+    if body.option_id is not None and (kind is None or not kind.startswith(_KINDS[body.decision])):
+        raise Conflict(
+            Code.OPTION_NOT_OFFERED,
+            f"This question can be answered with {', '.join(kinds)}; the option has to say the "
+            "same as the decision.",
+            {"options": list(kinds)},
+        )
+    scope = ApprovalScope.SESSION if kind == ALLOW_ALWAYS else body.scope
+    return ApprovalAnswer(
+        state=ApprovalState.ALLOWED if body.decision == "allow" else ApprovalState.DENIED,
+        by=by,
+        scope=scope,
+        note=body.note,
+        choice=body.option_id,
+    )
+
+
+_KINDS: Final = {"allow": "allow", "deny": "reject"}

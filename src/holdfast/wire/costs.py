@@ -1,0 +1,101 @@
+"""JSON forms of token usage and costs."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from holdfast.domain.costs import CostGroup, CostReport, CostSum, Usage
+from holdfast.wire.scalars import Uuid
+
+At = Annotated[datetime, Meta(tz=True)]
+
+
+class UsageForm(Struct, frozen=True):
+    """Tokens by class, disjoint except that reasoning is part of the output."""
+
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+
+
+class CostGroupForm(Struct, frozen=True, kw_only=True):
+    """What was spent on one model, agent or session, or on one day.
+
+    `name` is the model as it is written, the agent's slug or the session's title.
+    """
+
+    key: str
+    name: str | None = None
+    requests: int
+    usage: UsageForm
+    cost_microcents: int
+    unpriced_requests: int
+
+
+class CostTotalForm(Struct, frozen=True, kw_only=True):
+    """What was spent in all."""
+
+    requests: int
+    usage: UsageForm
+    cost_microcents: int
+    unpriced_requests: int
+
+
+class CostList(Struct, frozen=True, kw_only=True):
+    """What was spent, group by group, and in all."""
+
+    data: tuple[CostGroupForm, ...]
+    total: CostTotalForm
+    next_cursor: str | None = None
+
+
+class CostsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is added up by what; from `from` on, and before `to`."""
+
+    group_by: CostGroup = CostGroup.MODEL
+    session_id: Uuid | None = None
+    agent_id: Uuid | None = None
+    since: At | None = field(default=None, name="from")
+    until: At | None = field(default=None, name="to")
+
+
+def costs_form(report: CostReport) -> CostList:
+    """Return what was spent as it is shown."""
+    groups = tuple(
+        CostGroupForm(key=each.key, name=each.name, **_sum(each)) for each in report.groups
+    )
+    return CostList(data=groups, total=CostTotalForm(**_sum(report.total)))
+
+
+def _sum(spent: CostSum) -> dict[str, Any]:
+    return {
+        "requests": spent.requests,
+        "usage": usage_form(spent.usage),
+        "cost_microcents": spent.microcents,
+        "unpriced_requests": spent.unpriced_requests,
+    }
+
+
+class CostForm(Struct, frozen=True):
+    """Money; unpriced requests count as nothing and say so."""
+
+    microcents: int | None
+    priced: bool
+
+
+def usage_form(usage: Usage) -> UsageForm:
+    """Return the tokens in the words of `/v1`."""
+    return UsageForm(
+        # What went into the cache was read in full, what came from it was not.
+        input_tokens=usage.input + usage.cache_write,
+        cached_input_tokens=usage.cache_read,
+        output_tokens=usage.output,
+        reasoning_tokens=usage.reasoning,
+    )
+
+
+def cost_form(microcents: int, *, priced: bool) -> CostForm:
+    """Return the money in the words of `/v1`."""
+    return CostForm(microcents if priced else None, priced)

@@ -1,0 +1,147 @@
+"""Errors on the wire: the status of each error class, and how a validation error is worded.
+
+Headers and error pages are `http/errors.py` and `http/web_ui.py`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.domain.errors import (
+    Code,
+    Conflict,
+    Denied,
+    HoldfastError,
+    Internal,
+    Invalid,
+    LimitReached,
+    NotFound,
+    StorageFull,
+    Unavailable,
+)
+
+_OF_QUERIES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.INVALID_LIMIT})
+
+
+def invalid_body(path: str, rule: str) -> Invalid:
+    """Return the refusal of a body."""
+    details = {"path": path, "rule": rule}
+    return Invalid(
+        Code.INVALID_BODY, f"The body is not what this route takes at {path}: {rule}.", details
+    )
+
+
+def invalid_query(parameter: str, rule: str) -> Invalid:
+    """Return the refusal of a query."""
+    details = {"parameter": parameter, "rule": rule}
+    return Invalid(
+        Code.INVALID_QUERY,
+        f"The query {parameter} is not what this route takes: {rule}.",
+        details,
+    )
+
+
+@contextmanager
+def query_judged() -> Iterator[None]:
+    """Tell what a service refuses of a listing as a fault of the query."""
+    try:
+        yield
+    except Invalid as error:
+        if error.code not in _OF_QUERIES:
+            raise
+        named = {"parameter": "cursor"} if error.code is Code.INVALID_CURSOR else {}
+        raise Invalid(Code.INVALID_QUERY, error.message, named | error.details) from None
+
+
+STATUSES: Final[Mapping[type[HoldfastError], int]] = {
+    Invalid: 400,
+    Denied: 403,
+    NotFound: 404,
+    Conflict: 409,
+    LimitReached: 429,
+    Unavailable: 503,
+    StorageFull: 507,
+    Internal: 500,
+}
+# Where HTTP has a word of its own for what happened.
+STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.RANGE_NOT_SATISFIABLE: 416,
+    Code.UNAUTHENTICATED: 401,
+}
+_PATTERN: Final = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'", re.DOTALL)
+_STEP: Final = re.compile(r"\[(?P<item>[^\]]*)\]|(?P<name>[^.\[\]]+)")
+# Several of a few words, with commas between them.
+_LIST: Final = re.compile(r"\^\((?:\?:)?(?P<words>[a-z_|]+)\)\(,")
+_WORDS: Final = {
+    r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$": "Expected a UUID",
+    r"^[A-Za-z0-9_-]{1,255}$": "Expected 1 to 255 characters out of A-Z, a-z, 0-9, _ and -",
+    "^[0-9a-fA-F-]{8,36}$": "Expected 8 characters or more of an id",
+    "^media://sha256-[0-9a-f]{64}$": "Expected media://sha256- and 64 hexadecimal digits",
+}
+
+
+def told(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
+    """Return where a value is not what its type says, and what may stand there."""
+    path, rule = place_and_rule(error)
+    if rule.startswith(("Invalid enum value", "Invalid value")):
+        words = dict.fromkeys(_choices(_info(kind), path))
+        rule = f"{rule}; it is one of {', '.join(words)}" if words else rule
+    elif found := _PATTERN.fullmatch(rule):
+        # As it is quoted in the message, which doubles backslashes.
+        pattern = found["pattern"].replace("\\\\", "\\")
+        several = _LIST.match(pattern)
+        if several is not None:
+            rule = f"Expected, with commas between them, {several['words'].replace('|', ', ')}"
+        rule = _WORDS.get(pattern, rule)
+    return path, rule[:RULE_LONGEST]
+
+
+@cache
+def _info(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _choices(info: inspect.Type, path: str) -> Iterator[str]:
+    """Yield the words that may stand at a path of a type."""
+    found = _STEP.match(path.lstrip("."))
+    rest = path.lstrip(".")[found.end() :] if found else ""
+    name = found["name"] if found else None
+    match info:
+        case inspect.Metadata(type=inner):
+            yield from _choices(inner, path)
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from _choices(each, path)
+        case inspect.StructType(tag_field=key, tag=tag) if name == key and not rest:
+            yield str(tag)
+        case inspect.StructType(fields=fields) if name is not None:
+            for field in fields:
+                if field.encode_name == name:
+                    yield from _choices(field.type, rest)
+        case inspect.CollectionType(item_type=inner) | inspect.VarTupleType(item_type=inner) if (
+            found and name is None
+        ):
+            yield from _choices(inner, rest)
+        case inspect.EnumType(cls=words) if not found:
+            yield from (str(each.value) for each in words)
+        case inspect.LiteralType(values=values) if not found:
+            yield from map(str, values)
+        case _:
+            pass
+
+
+def place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return where a value is not what its type says, and what it should be."""
+    told = str(error)
+    at = _AT.search(told)
+    return (at[1], told[: at.start()][:RULE_LONGEST]) if at else ("", told[:RULE_LONGEST])
+
+
+RULE_LONGEST: Final = 500
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")

@@ -1,0 +1,312 @@
+"""JSON forms of messages: content in the shape of its role, and everything beyond that as parts."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
+
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.ids import CallId, MessageId, SessionId
+from holdfast.domain.messages import (
+    Compaction,
+    Media,
+    Message,
+    Notice,
+    Part,
+    ResultStatus,
+    Role,
+    Text,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
+from holdfast.domain.sessions import OnBusy
+from holdfast.domain.tools import ResultCode
+from holdfast.wire.errors import invalid_body
+from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, stamp
+
+UNKNOWN = "outcome unknown"
+_ROLES = "(user|assistant|tool_call|tool_result|system)"
+
+Content = Annotated[
+    dict[str, Any],
+    Meta(
+        description=(
+            'By role: user, assistant and system `{"text"}`; tool_call `{"id", "name", '
+            '"arguments"}`; tool_result `{"result", "error"}`.'
+        )
+    ),
+]
+Roles = Annotated[
+    str, Meta(pattern=f"^{_ROLES}(,{_ROLES})*$", description="Roles, with commas between them.")
+]
+
+Parts = Annotated[
+    Literal["all"], Meta(description="Show `parts` also where `content` says the same.")
+]
+
+
+class MessageForm(Struct, frozen=True, kw_only=True):
+    """A message as `/v1` shows it; the last four keys are there only where they say something."""
+
+    id: Uuid
+    session_id: Uuid
+    sequence: int
+    role: Role
+    content: Content
+    tool_call_id: str | None
+    created_at: Instant
+    turn: int
+    model_id: Uuid | None
+    parts: tuple[Part, ...] | UnsetType = UNSET
+    result_status: ResultStatus | UnsetType = UNSET
+    interrupted: bool | UnsetType = UNSET
+    inherited: bool | UnsetType = UNSET
+
+
+class MessageList(Struct, frozen=True):
+    """A page of messages, in the order of their numbers."""
+
+    data: tuple[MessageForm, ...]
+    next_cursor: str | None
+
+
+class TextContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """Words."""
+
+    text: str
+
+
+class CallContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a tool."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=255)]
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    arguments: dict[str, Any]
+
+
+class ResultContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of a call: a result, or an error."""
+
+    result: Any = None
+    error: str | None = None
+
+
+class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text"):
+    """Words, as a part."""
+
+    text: str
+
+
+# Said only: the house knows which ones it takes.
+MediaType = Annotated[
+    str,
+    Meta(
+        max_length=255,
+        extra_json_schema={
+            "pattern": "^(?:(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain)$"
+        },
+    ),
+]
+
+
+class MediaPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="media"):
+    """A handle to a content that the session holds, as a part."""
+
+    mime_type: MediaType
+    ref: Annotated[str, Meta(pattern="^media://sha256-[0-9a-f]{64}$")]
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    byte_length: Number | None = None
+
+
+class UserPost(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="user"
+):
+    """A message that wants an answer: words, or parts instead of them."""
+
+    id: Uuid | None = None
+    content: TextContent | UnsetType = UNSET
+    parts: Annotated[tuple[TextPart | MediaPart, ...], Meta(min_length=1)] | UnsetType = UNSET
+    on_busy: OnBusy = OnBusy.QUEUE
+
+
+class AssistantPost(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="assistant"
+):
+    """What an assistant said elsewhere."""
+
+    id: Uuid | None = None
+    content: TextContent
+
+
+class SystemPost(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="system"
+):
+    """A remark."""
+
+    id: Uuid | None = None
+    content: TextContent
+
+
+class CallPost(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="tool_call"
+):
+    """A call that was made elsewhere."""
+
+    id: Uuid | None = None
+    content: CallContent
+
+
+class ResultPost(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="role",
+    tag="tool_result",
+):
+    """What came of a call that was made elsewhere."""
+
+    id: Uuid | None = None
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=255)]
+    content: ResultContent
+
+
+MessagePost = UserPost | AssistantPost | SystemPost | CallPost | ResultPost
+
+
+class MessagesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which messages; without a limit all of them, up to 10,000."""
+
+    after: Number = 0
+    before: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limit | None = None
+    cursor: Cursor | None = None
+    role: Roles | None = None
+    turn: Number | None = None
+    parts: Parts | None = None
+
+
+class MessageWish(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much of a message."""
+
+    parts: Parts | None = None
+
+
+def message_form(
+    message: Message, session_id: SessionId, *, is_interrupted: bool = False
+) -> MessageForm:
+    """Return a message as a session shows it, its own or an inherited one."""
+    result = message.parts[0] if message.parts else None
+    is_plain = message.role in _SHAPED or all(isinstance(part, Text) for part in message.parts)
+    return MessageForm(
+        id=message.id,
+        session_id=message.session_id,
+        sequence=message.sequence,
+        role=message.role,
+        content=_content(message),
+        tool_call_id=result.call_id if isinstance(result, ToolResult) else None,
+        created_at=stamp(message.created_at),
+        turn=message.turn,
+        model_id=message.model_id,
+        parts=UNSET if is_plain else message.parts,
+        result_status=result.status if isinstance(result, ToolResult) else UNSET,
+        interrupted=is_interrupted or UNSET,
+        inherited=message.session_id != session_id or UNSET,
+    )
+
+
+def export_line(session_id: SessionId) -> Callable[[Message, bool], MessageForm]:
+    """Return how a session's messages stand in a file, one on each line."""
+    return lambda row, is_cut: message_form(row, session_id, is_interrupted=is_cut)
+
+
+def with_parts(form: MessageForm, message: Message, wish: str | None) -> MessageForm:
+    """Return the form with all parts of the message, where that is wanted."""
+    return form if wish is None else replace(form, parts=message.parts)
+
+
+# The content of these says all that their one part does.
+_SHAPED = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
+
+
+def _content(message: Message) -> dict[str, Any]:
+    match message.parts:
+        case (ToolCall() as call,):
+            return {"id": call.id, "name": call.name, "arguments": call.arguments}
+        case (ToolResult() as result,):
+            return {"result": result.result, "error": _error(result)}
+        case parts:
+            return {"text": "".join(map(_words, parts))}
+
+
+def _error(result: ToolResult) -> str | None:
+    told = result.error.message if result.error else None
+    if result.status is ResultStatus.UNKNOWN and not (told or "").startswith(UNKNOWN):
+        return f"{UNKNOWN}: {told}" if told else UNKNOWN
+    return told
+
+
+def _words(part: Part) -> str:
+    """Return what a part says to people; what a model thought is not what it said."""
+    match part:
+        case Text(text=text) | Notice(text=text) | Compaction(summary=text):
+            return text
+        case _:
+            return ""
+
+
+def parts_of(body: UserPost) -> tuple[Part, ...]:
+    """Return what a user's message says."""
+    if isinstance(body.content, UnsetType) == isinstance(body.parts, UnsetType):
+        raise invalid_body("content", "content or parts, and not both")
+    if not isinstance(body.content, UnsetType):
+        return (Text(text=body.content.text),)
+    return tuple(map(_part_of, body.parts or ()))
+
+
+def draft_of(
+    body: AssistantPost | SystemPost | CallPost | ResultPost, id_: str | None
+) -> MessageDraft:
+    """Return the row that a body brings along."""
+    role, part = _recorded(body)
+    return MessageDraft(role=role, parts=(part,), id=None if id_ is None else MessageId(id_))
+
+
+def _recorded(
+    body: AssistantPost | SystemPost | CallPost | ResultPost,
+) -> tuple[Role, Part]:
+    match body:
+        case AssistantPost(content=said):
+            return Role.ASSISTANT, Text(text=said.text)
+        case SystemPost(content=said):
+            return Role.SYSTEM, Text(text=said.text)
+        case CallPost(content=call):
+            part = ToolCall(id=CallId(call.id), name=call.name, arguments=call.arguments)
+            return Role.TOOL_CALL, part
+        case ResultPost():
+            return Role.TOOL_RESULT, _result_of(body)
+
+
+def _result_of(body: ResultPost) -> ToolResult:
+    came = body.content
+    if came.result is not None and came.error is not None:
+        raise invalid_body("content", "a result or an error, and not both")
+    failed = came.error is not None
+    return ToolResult(
+        call_id=CallId(body.tool_call_id),
+        # The house knows by its call which tool it was.
+        name="",
+        status=ResultStatus.ERROR if failed else ResultStatus.OK,
+        result=came.result,
+        error=ToolError(code=ResultCode.FAILED, message=came.error or "") if failed else None,
+    )
+
+
+def _part_of(part: TextPart | MediaPart) -> Part:
+    if isinstance(part, TextPart):
+        return Text(text=part.text)
+    return Media(
+        mime_type=part.mime_type, ref=part.ref, name=part.name, byte_length=part.byte_length
+    )

@@ -1,0 +1,90 @@
+"""JSON forms of models, and of the server's defaults."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.models import Model, ModelRequest, ModelSource, Prices
+from holdfast.wire.scalars import Uuid
+
+Price = Annotated[int, Meta(ge=0, le=10**12)]
+Tokens = Annotated[int, Meta(ge=1, le=10**9)]
+Part = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class PricesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Micro-cents for a million tokens of each class (1 USD = 100,000,000 micro-cents)."""
+
+    input: Price
+    output: Price
+    cache_read: Price = 0
+    cache_write: Price = 0
+
+
+class ModelForm(Struct, frozen=True, kw_only=True):
+    """A model as `/v1` shows it."""
+
+    id: Uuid
+    provider: str
+    name: str
+    display_name: str | None
+    context_window: int | None
+    max_output: int | None
+    prices: PricesForm | None
+    priced: bool
+    source: ModelSource
+
+
+class ModelList(Struct, frozen=True):
+    """All models."""
+
+    data: tuple[ModelForm, ...]
+    next_cursor: str | None = None
+
+
+class ModelPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model as somebody describes it who knows it better than the catalogue does."""
+
+    provider: Part
+    name: Part
+    display_name: Part | None = None
+    context_window: Tokens | None = None
+    max_output: Tokens | None = None
+    prices: PricesForm | None = None
+
+
+def model_form(model: Model) -> ModelForm:
+    """Return a model as it is shown."""
+    return ModelForm(
+        id=model.id,
+        provider=model.provider,
+        name=model.name,
+        display_name=model.display_name,
+        context_window=model.context_window,
+        max_output=model.max_output,
+        prices=None if model.prices is None else PricesForm(**asdict(model.prices)),
+        priced=model.prices is not None,
+        source=model.source,
+    )
+
+
+def model_request(body: ModelPost) -> ModelRequest:
+    """Return the model that a body describes."""
+    return ModelRequest(
+        provider=body.provider,
+        name=body.name,
+        display_name=body.display_name,
+        context_window=body.context_window,
+        max_output=body.max_output,
+        prices=None if body.prices is None else Prices(**asdict(body.prices)),
+    )
+
+
+class DefaultsForm(Struct, frozen=True, kw_only=True):
+    """What answers and is asked about where nobody says, and the tools that agents can be given."""
+
+    model: str
+    approval: ApprovalMode
+    tools: tuple[str, ...] = ()

@@ -1,0 +1,328 @@
+"""JSON forms of `/api`: sessions bound to a repository, in camelCase, and their messages in three
+roles.
+
+The forms of `/v1` are `sessions.py` and `messages.py`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast.domain.agent_processes import ProcessState, process_state
+from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.messages import (
+    Compaction,
+    Media,
+    Message,
+    Notice,
+    NoticeCode,
+    Plan,
+    Role,
+    ToolCall,
+    ToolResult,
+)
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import OnBusy, Session, Status
+from holdfast.services.messages import UnfinishedAnswer
+from holdfast.wire.scalars import Instant, Uuid, stamp
+from holdfast.wire.sessions import told_metadata
+
+StatusWord = Literal["active", "completed", "cancelled", "error"]
+STATUS_WORDS: Final[Mapping[Status, StatusWord]] = {
+    Status.PENDING: "active",
+    Status.RUNNING: "active",
+    Status.IDLE: "active",
+    Status.COMPLETED: "completed",
+    Status.CANCELLED: "cancelled",
+    Status.FAILED: "error",
+}
+_WORD: Final = "[ ]*(?:active|completed|cancelled|error)[ ]*"
+Statuses = Annotated[
+    str,
+    Meta(
+        description="Words of `status`, with commas between them.",
+        extra_json_schema={"pattern": f"^{_WORD}(?:,{_WORD})*$"},
+    ),
+]
+Since = Annotated[
+    str,
+    Meta(
+        description="A time with its offset, or Unix milliseconds.",
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"pattern": "^[0-9]{1,15}$"}]},
+    ),
+]
+
+
+class ProcessForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The agent's process, which is not the session: it may end and be started again."""
+
+    state: ProcessState = ProcessState.NOT_STARTED
+    exit_code: int | None = None
+
+
+class AgentSession(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session, without its messages."""
+
+    id: Uuid
+    repo_id: Uuid
+    status: StatusWord
+    created_at: Instant
+    updated_at: Instant
+    title: str | None
+    metadata: dict[str, Any]
+    process: ProcessForm
+    turn: int
+    settled: int
+    last_sequence: int
+
+
+class AgentMessage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message; one with `partial` text has no number yet."""
+
+    id: Uuid
+    session_id: Uuid
+    role: Literal["user", "agent", "system"]
+    content: dict[str, Any]
+    timestamp: Instant
+    sequence: int | None
+    turn: int
+
+
+class RepoForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A repository."""
+
+    id: Uuid
+    name: str
+    path: str
+    created_at: Instant
+
+
+class AgentSessionList(Struct, frozen=True, kw_only=True):
+    """A page of sessions, and how many match in all."""
+
+    sessions: tuple[AgentSession, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+class AgentSessionWhole(AgentSession, frozen=True, kw_only=True, rename="camel"):
+    """A session with its repository and all its messages."""
+
+    repo: RepoForm
+    messages: tuple[AgentMessage, ...]
+
+
+class RepoList(Struct, frozen=True):
+    """All repositories, by name."""
+
+    repos: tuple[RepoForm, ...]
+
+
+class RepoPost(Struct, frozen=True, kw_only=True):
+    """A repository to register."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+
+
+class AgentSessionPost(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session to open."""
+
+    repo_id: Annotated[str, Meta(max_length=255)]
+    agent_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    title: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    id: Uuid | None = None
+
+
+class PromptPost(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What to tell the agent."""
+
+    text: str
+    id: Uuid | None = None
+    on_busy: OnBusy = OnBusy.QUEUE
+
+
+class PromptAccepted(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The prompt is on disk; its turn comes."""
+
+    accepted: bool = True
+    message_id: Uuid
+    sequence: int
+    turn: int
+
+
+class AgentSessionsQuery(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which sessions."""
+
+    repo_id: str | None = None
+    status: Statuses | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    offset: Annotated[int, Meta(ge=0, le=(1 << 53))] = 0
+    before: str | None = None
+
+
+class AgentMessagesQuery(Struct, frozen=True, kw_only=True):
+    """Which messages."""
+
+    since: Since | None = None
+    after: Annotated[int, Meta(ge=0, le=(1 << 62))] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    partial: bool = True
+
+
+def session_form(session: Session) -> AgentSession:
+    """Return a session as `/api` shows it."""
+    return AgentSession(**_fields(session))
+
+
+def whole_form(
+    session: Session, repo: Repo, messages: tuple[AgentMessage, ...]
+) -> AgentSessionWhole:
+    """Return a session with all that belongs to it."""
+    return AgentSessionWhole(**_fields(session), repo=repo_form(repo), messages=messages)
+
+
+def repo_form(repo: Repo) -> RepoForm:
+    """Return a repository as `/api` shows it."""
+    return RepoForm(id=repo.id, name=repo.name, path=repo.path, created_at=stamp(repo.created_at))
+
+
+def _process_form(session: Session) -> ProcessForm:
+    program = session.program
+    return ProcessForm(
+        state=process_state(program, is_running=session.status is Status.RUNNING),
+        exit_code=program.exit.code if program is not None and program.exit is not None else None,
+    )
+
+
+def _fields(session: Session) -> dict[str, Any]:
+    # Why it ended stands where clients of this surface look for it.
+    reason = {} if session.reason is None else {"reason": session.reason}
+    return {
+        "id": session.id,
+        "repo_id": session.repo_id,
+        "status": STATUS_WORDS[session.status],
+        "created_at": stamp(session.created_at),
+        "updated_at": stamp(session.updated_at),
+        "title": session.title,
+        "metadata": {**told_metadata(session), **reason},
+        "process": _process_form(session),
+        "turn": session.turn,
+        "settled": session.settled,
+        "last_sequence": session.message_count,
+    }
+
+
+Content = dict[str, Any]
+
+
+def rows_of(
+    session_id: SessionId, messages: Iterable[Message], *, without: Collection[CallId] = ()
+) -> list[AgentMessage]:
+    """Return the rows of a session's messages, in the order of their numbers.
+
+    A call stands where its result does once there is one, so whoever reads on from a number
+    sees it again, complete. `without` are calls whose results are not among the messages.
+    """
+    rows: dict[str, AgentMessage] = {}
+    open_calls: dict[str, AgentMessage] = {}
+    for message in messages:
+        match message.parts:
+            case (ToolCall() as call,) if call.id in without:
+                pass
+            case (ToolCall() as call,):
+                row = _row(session_id, message, "system", _call_content(call))
+                open_calls[call.id] = rows[message.id] = row
+            case (ToolResult() as result,):
+                begun = open_calls.pop(result.call_id, None)
+                if begun is not None:
+                    del rows[begun.id]
+                    rows[begun.id] = _completed(session_id, begun, message, result)
+            case _:
+                rows |= {row.id: row for row in _told(session_id, message)}
+    return list(rows.values())
+
+
+def partial_row(session_id: SessionId, unfinished: UnfinishedAnswer) -> AgentMessage:
+    """Return the row of text that is still being streamed."""
+    return AgentMessage(
+        id=unfinished.id,
+        session_id=session_id,
+        role="agent",
+        content={"type": "text", "text": unfinished.text, "partial": True},
+        timestamp=stamp(unfinished.at),
+        sequence=None,
+        turn=unfinished.turn,
+    )
+
+
+def _told(session_id: SessionId, message: Message) -> list[AgentMessage]:
+    media = [part.ref for part in message.parts if isinstance(part, Media)]
+    attached: Content = {"media": media} if media else {}
+    match message.role:
+        case Role.USER:
+            content = {"type": "text", "text": message.text, **attached}
+            return [_row(session_id, message, "user", content)]
+        case Role.ASSISTANT if message.text or media:
+            content = {"type": "text", "text": message.text, "partial": False, **attached}
+            return [_row(session_id, message, "agent", content)]
+        case Role.SYSTEM:
+            return [_row(session_id, message, "system", _system_content(message))]
+        case _:
+            # What a model only thought is not shown here.
+            return []
+
+
+def _system_content(message: Message) -> Content:
+    match message.parts:
+        case (Plan(steps=steps),):
+            told = [
+                {"content": step.text, "priority": step.priority, "status": step.status}
+                for step in steps
+            ]
+            return {"type": "plan", "steps": told}
+        case (Notice(code=NoticeCode.ERROR, text=text),):
+            return {"type": "text", "text": f"Turn failed: {text}", "code": NoticeCode.ERROR}
+        case (Notice(code=code, text=text),):
+            return {"type": "text", "text": text, "code": code}
+        case (Compaction(summary=summary),):
+            return {"type": "text", "text": summary, "code": "compaction"}
+        case _:
+            return {"type": "text", "text": message.text}
+
+
+def _call_content(call: ToolCall) -> Content:
+    return {"type": "tool", "tool": call.name, "args": call.arguments, "result": None}
+
+
+def _completed(
+    session_id: SessionId, begun: AgentMessage, message: Message, result: ToolResult
+) -> AgentMessage:
+    came = {
+        "status": result.status,
+        "output": result.result,
+        "error": result.error.message if result.error else None,
+    }
+    return AgentMessage(
+        id=begun.id,
+        session_id=session_id,
+        role="system",
+        content={**begun.content, "result": came},
+        timestamp=stamp(message.created_at),
+        sequence=message.sequence,
+        turn=message.turn,
+    )
+
+
+def _row(session_id: SessionId, message: Message, role: Any, content: Content) -> AgentMessage:
+    return AgentMessage(
+        id=message.id,
+        session_id=session_id,
+        role=role,
+        content=content,
+        timestamp=stamp(message.created_at),
+        sequence=message.sequence,
+        turn=message.turn,
+    )

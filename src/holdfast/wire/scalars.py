@@ -1,0 +1,62 @@
+"""Small types that many JSON forms share: ids, timestamps, limits, cursors, comma-separated lists.
+
+Forms of one noun belong in that noun's module.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from msgspec import Meta, UnsetType
+
+from holdfast.domain.queries import decode_count, encode_count
+
+NUMBER_MOST: Final = (1 << 53) - 1
+Uuid = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$",
+        extra_json_schema={"format": "uuid"},
+    ),
+]
+Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Cursor = Annotated[str, Meta(max_length=512)]
+# As far as every reader of JSON counts exactly.
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MOST)]
+ModelRef = Annotated[
+    str,
+    Meta(min_length=1, max_length=1024, description="A model's id, or its `provider:name`."),
+]
+Words = Annotated[str, Meta(max_length=1000)]
+
+
+def is_given(value: object) -> bool:
+    """Tell whether a key stood in the body; one that is null did."""
+    return not isinstance(value, UnsetType)
+
+
+def stamp(at: datetime) -> str:
+    """Return the instant as `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+    told = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return f"{told.isoformat(timespec='microseconds')[:-6]}Z"
+
+
+def stamp_or_none(at: datetime | None) -> str | None:
+    """Return the instant, if there is one."""
+    return None if at is None else stamp(at)
+
+
+def after_of(cursor: str | None, *filters: object) -> int:
+    """Return the number that a cursor stands behind; without one, that is none."""
+    found = decode_count(cursor, filters)
+    return found[0] if found else 0
+
+
+def cursor_after(number: str | None, *filters: object) -> str | None:
+    """Return the cursor behind a number, as the service gave it."""
+    return None if number is None else encode_count((int(number), ""), filters)
+
+
+def comma_list(text: str | None) -> tuple[str, ...]:
+    """Return the entries of a comma list, each once."""
+    return tuple(dict.fromkeys(text.split(","))) if text else ()

@@ -1,0 +1,107 @@
+"""JSON forms of search: the query and its hits."""
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from holdfast.domain.ids import RepoId, SessionId, is_uuid
+from holdfast.domain.messages import Role
+from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, TEXT_LONGEST, Hit, SearchQuery
+from holdfast.wire.scalars import Cursor, Instant, Uuid, stamp
+
+At = Annotated[datetime, Meta(tz=True)]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class SearchForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which words, and where: from `from` on, and before `to`.
+
+    Words are ANDed; `"…"` is a phrase, `word*` a beginning, `-word` without it. An agent is named
+    by its id or slug.
+    """
+
+    q: Annotated[str, Meta(min_length=1, max_length=TEXT_LONGEST)]
+    agent_id: Name | None = None
+    repo_id: Uuid | None = None
+    session_id: Name | None = None
+    role: Role | None = None
+    tool: Name | None = None
+    since: At | None = field(default=None, name="from")
+    until: At | None = field(default=None, name="to")
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MOST)] = LIMIT_USUAL
+    cursor: Cursor | None = None
+
+
+class HitForm(Struct, frozen=True, kw_only=True):
+    """A message, a title, or an observation; what does not apply is null."""
+
+    session_id: str | None
+    agent_id: Uuid | None
+    message_id: Uuid | None
+    message_sequence: int | None
+    turn: int | None
+    role: Role | None
+    snippet: str
+    score: float
+    created_at: Instant
+    observation_id: str | None
+
+
+class HitList(Struct, frozen=True):
+    """A page of what was found; one that is short may still have a cursor behind it."""
+
+    data: tuple[HitForm, ...]
+    next_cursor: str | None
+
+
+def query_of(form: SearchForm) -> SearchQuery:
+    """Return what is searched for."""
+    session = form.session_id
+    return SearchQuery(
+        text=form.q,
+        agent=None if form.agent_id is None else _named(form.agent_id),
+        repo_id=None if form.repo_id is None else RepoId(form.repo_id.lower()),
+        session_id=None if session is None else SessionId(_named(session)),
+        role=form.role,
+        tool=form.tool,
+        since=form.since,
+        until=form.until,
+        limit=form.limit,
+    )
+
+
+def _named(name: str) -> str:
+    """Return a name as it is stored; an id may be spelled in capitals."""
+    return name.lower() if is_uuid(name.lower()) else name
+
+
+def form_of(query: SearchQuery) -> SearchForm:
+    """Return a search as it is asked for over the network."""
+    return SearchForm(
+        q=query.text,
+        agent_id=query.agent,
+        repo_id=query.repo_id,
+        session_id=query.session_id,
+        role=query.role,
+        tool=query.tool,
+        since=query.since,
+        until=query.until,
+        limit=query.limit,
+    )
+
+
+def hit_form(hit: Hit) -> HitForm:
+    """Return what was found as it is shown."""
+    return HitForm(
+        session_id=hit.session_id,
+        agent_id=hit.agent_id,
+        message_id=hit.message_id,
+        message_sequence=hit.message_sequence,
+        turn=hit.turn,
+        role=hit.role,
+        snippet=hit.snippet,
+        score=hit.score,
+        created_at=stamp(hit.created_at),
+        observation_id=hit.observation_id,
+    )

@@ -1,0 +1,477 @@
+"""JSON forms of sessions: what is taken, what is returned, and the bodies of interrupt, close,
+resume, fork and export.
+
+Sessions of `/api` have other names and shapes: `repo_sessions.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from holdfast.domain.agent_processes import ProcessState, process_state
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.queries import SessionOrder, StatusFilter
+from holdfast.domain.sessions import (
+    Budget,
+    ForkRequest,
+    OnExceed,
+    Selection,
+    Session,
+    SessionContext,
+    SessionRequest,
+    SessionState,
+    Status,
+    StopReason,
+)
+from holdfast.domain.tools import FsTier
+from holdfast.services.session_views import SessionOverview
+from holdfast.wire.agents import GrantForm, Tags, grant_of
+from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form
+from holdfast.wire.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    ModelRef,
+    Number,
+    Uuid,
+    Words,
+    comma_list,
+    is_given,
+    stamp,
+    stamp_or_none,
+)
+from holdfast.workflows.session_export import ExportFormat
+
+StatusWord = Literal["pending", "running", "completed", "failed"]
+
+
+def status_word(session: Session | SessionState) -> StatusWord:
+    """Return the word for where a session stands."""
+    match session.status:
+        case Status.PENDING:
+            return "pending"
+        case Status.RUNNING:
+            return "running"
+        case Status.FAILED:
+            return "failed"
+        case Status.IDLE if session.last_stop is StopReason.ERROR:
+            return "failed"
+        case _:
+            return "completed"
+
+
+class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lines of a file that the person has marked."""
+
+    file: str
+    start_line: int
+    end_line: int
+
+
+class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The workspace a session runs against."""
+
+    working_dir: str
+    active_file: str | None = None
+    selection: SelectionForm | None = None
+    git_ref: str | None = None
+    fs_scope_tier: FsTier = FsTier.SANDBOXED
+    variables: dict[str, str] = {}
+
+
+def context_form(context: SessionContext) -> ContextForm:
+    """Return a workspace as it is shown."""
+    fields = msgspec.structs.asdict(context)
+    marked = context.selection
+    fields["selection"] = marked and SelectionForm(**msgspec.structs.asdict(marked))
+    return ContextForm(**fields)
+
+
+def context_of(form: ContextForm) -> SessionContext:
+    """Return the workspace that a form tells of."""
+    fields = msgspec.structs.asdict(form)
+    marked = form.selection
+    fields["selection"] = marked and Selection(**msgspec.structs.asdict(marked))
+    return SessionContext(**fields)
+
+
+Title = Annotated[str, Meta(min_length=1, max_length=255)]
+StatusWords = Annotated[
+    str,
+    Meta(
+        pattern=r"^(pending|running|completed|failed)(,(pending|running|completed|failed))*$",
+        description="Words of `status`, with commas between them.",
+    ),
+]
+StateWords = Annotated[
+    str,
+    Meta(
+        pattern=f"^({'|'.join(Status)})(,({'|'.join(Status)}))*$",
+        description="The house's own words of `state`, with commas between them.",
+    ),
+]
+# Which sessions each word stands for; a turn that failed leaves its session open.
+WISHES: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
+    "pending": (StatusFilter(status=Status.PENDING),),
+    "running": (StatusFilter(status=Status.RUNNING),),
+    "completed": (
+        StatusFilter(status=Status.IDLE, has_failed=False),
+        StatusFilter(status=Status.COMPLETED),
+        StatusFilter(status=Status.CANCELLED),
+    ),
+    "failed": (
+        StatusFilter(status=Status.IDLE, has_failed=True),
+        StatusFilter(status=Status.FAILED),
+    ),
+}
+
+
+class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much a session may cost."""
+
+    microcents: Number
+    on_exceed: OnExceed = OnExceed.PAUSE
+
+
+class ForkPointForm(Struct, frozen=True, kw_only=True):
+    """Where a fork leaves its parent."""
+
+    session_id: Uuid
+    sequence: int
+
+
+class SessionAgentForm(Struct, frozen=True, kw_only=True):
+    """Who answers in a session, as it was when the session was opened."""
+
+    slug: str
+    name: str
+    runtime: Literal["llm", "acp"]
+    model_ids: tuple[Uuid, ...]
+
+
+class ProgramForm(Struct, frozen=True, kw_only=True):
+    """The agent's own program, which is not the session: it may end and be started again."""
+
+    state: ProcessState
+    exit_code: int | None
+    signal: int | None
+
+
+class SessionForm(Struct, frozen=True, kw_only=True):
+    """A session as `/v1` shows it; `state` is the house's own word for `status`."""
+
+    id: Uuid
+    agent_id: Uuid
+    title: str | None
+    tags: tuple[str, ...]
+    model_id: Uuid | None
+    status: StatusWord
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    updated_at: Instant
+    state: Status
+    turn: int
+    settled: int
+    last_stop: StopReason | None
+    reason: str | None
+    repo_id: str | None
+    forked_from: ForkPointForm | None
+    turn_cap: int
+    approval: ApprovalMode
+    context: ContextForm
+    budget: BudgetForm | None
+    usage: UsageForm
+    cost: CostForm
+    message_count: int
+    last_event: int
+    metadata: dict[str, Any]
+    agent: SessionAgentForm
+    # Only of an agent that is a program of its own.
+    process: ProgramForm | UnsetType = UNSET
+
+
+class SessionList(Struct, frozen=True):
+    """A page of sessions."""
+
+    data: tuple[SessionForm, ...]
+    next_cursor: str | None
+
+
+class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new session; everything has a default."""
+
+    id: Uuid | None = None
+    title: Title | None = None
+    tags: Tags = ()
+    model_id: ModelRef | None = None
+    metadata: dict[str, Any] = {}
+    repo_id: str | None = None
+    turn_cap: Number | None = None
+    budget: BudgetForm | None = None
+    grant: GrantForm | None = None
+    approval: ApprovalMode | None = None
+    context: ContextForm | None = None
+    tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
+
+
+class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Changes to a session: what is absent stays, null clears what may be empty."""
+
+    title: Title | UnsetType | None = UNSET
+    tags: Tags | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    model_id: ModelRef | UnsetType | None = UNSET
+    approval: ApprovalMode | UnsetType = UNSET
+
+
+class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which sessions."""
+
+    status: StatusWords | None = None
+    tag: tuple[str, ...] = ()
+    q: Words | None = None
+    forked_from: Uuid | None = None
+    state: StateWords | None = None
+    order: SessionOrder = SessionOrder.CREATED_AT
+    begins: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{8,36}$")] | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What becomes of forks that point into a deleted session."""
+
+    cascade: bool = False
+    detach: bool = False
+
+
+def session_form(overview: SessionOverview) -> SessionForm:
+    """Return a session as it is shown."""
+    session, spent = overview.session, overview.spent
+    return SessionForm(
+        id=session.id,
+        agent_id=session.agent_id,
+        title=session.title,
+        tags=session.tags,
+        model_id=session.model_id,
+        status=status_word(session),
+        created_at=stamp(session.created_at),
+        started_at=stamp_or_none(session.started_at),
+        finished_at=_finished_at(session),
+        updated_at=stamp(session.updated_at),
+        state=session.status,
+        turn=session.turn,
+        settled=session.settled,
+        last_stop=session.last_stop,
+        reason=session.reason,
+        repo_id=session.repo_id,
+        forked_from=_fork_form(session),
+        turn_cap=session.turn_cap,
+        approval=session.approval,
+        context=context_form(session.context),
+        budget=_budget_form(session.budget),
+        usage=usage_form(spent.usage),
+        cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
+        message_count=session.message_count,
+        last_event=session.last_event,
+        metadata=told_metadata(session),
+        agent=_agent_form(session.agent),
+        process=_process_form(session),
+    )
+
+
+def told_metadata(session: Session) -> dict[str, Any]:
+    """Return a session's metadata, and beside it what its agent's program has told of itself."""
+    program = session.program
+    if program is None or not (program.told or program.agent_session):
+        return session.metadata
+    return {**session.metadata, "acp": {**program.told, "session_id": program.agent_session}}
+
+
+def _process_form(session: Session) -> ProgramForm | UnsetType:
+    if not isinstance(session.agent.runtime, AcpRuntime):
+        return UNSET
+    program = session.program
+    end = program.exit if program is not None else None
+    return ProgramForm(
+        state=process_state(program, is_running=session.status is Status.RUNNING),
+        exit_code=end.code if end is not None else None,
+        signal=end.signal if end is not None else None,
+    )
+
+
+def request_of(body: SessionPost) -> SessionRequest:
+    """Return the wishes of who opens a session."""
+    return SessionRequest(
+        title=body.title,
+        tags=tuple(dict.fromkeys(body.tags)),
+        model=body.model_id,
+        repo_id=body.repo_id,
+        context=None if body.context is None else context_of(body.context),
+        grant=grant_of(body.grant),
+        tools=None if body.tools is None else tuple(dict.fromkeys(body.tools)),
+        approval=body.approval,
+        turn_cap=body.turn_cap,
+        budget=None if body.budget is None else Budget(**msgspec.structs.asdict(body.budget)),
+        metadata=body.metadata,
+    )
+
+
+def changes_of(body: SessionPatch) -> dict[str, Any]:
+    """Return what a body changes, by the house's names."""
+    given = {
+        name: getattr(body, name)
+        for name in ("title", "metadata", "approval")
+        if is_given(getattr(body, name))
+    }
+    if not isinstance(body.tags, UnsetType):
+        given["tags"] = tuple(dict.fromkeys(body.tags))
+    if is_given(body.model_id):
+        given["model"] = body.model_id
+    return given
+
+
+def states_of(words: str | None) -> tuple[Status, ...]:
+    """Return the house's words of a list."""
+    return tuple(map(Status, comma_list(words)))
+
+
+def wishes_of(words: str | None) -> tuple[StatusFilter, ...]:
+    """Return which sessions a list of status words stands for."""
+    return tuple(wish for word in comma_list(words) for wish in WISHES[word])
+
+
+def _agent_form(agent: Agent) -> SessionAgentForm:
+    chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
+    return SessionAgentForm(
+        slug=agent.slug,
+        name=agent.name,
+        runtime="llm" if isinstance(agent.runtime, LlmRuntime) else "acp",
+        model_ids=tuple(each.model_id for each in chain),
+    )
+
+
+def _finished_at(session: Session) -> str | None:
+    # What was finished before is not what is going on now.
+    if session.status in (Status.PENDING, Status.RUNNING):
+        return None
+    return stamp_or_none(session.finished_at)
+
+
+def _fork_form(session: Session) -> ForkPointForm | None:
+    point = session.forked_from
+    if point is None:
+        return None
+    return ForkPointForm(session_id=point.session_id, sequence=point.sequence)
+
+
+def _budget_form(budget: Budget | None) -> BudgetForm | None:
+    if budget is None:
+        return None
+    return BudgetForm(microcents=budget.microcents, on_exceed=budget.on_exceed)
+
+
+Reason = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class InterruptPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Why a turn is stopped."""
+
+    reason: Reason | None = None
+    # Only this one: when it has ended meanwhile, the one behind it goes on.
+    turn: Number | None = None
+
+
+class Interrupted(Struct, frozen=True, kw_only=True):
+    """Whether a turn was stopped, and which; and the session after it."""
+
+    session: SessionForm
+    interrupted: bool
+    turn: int | None
+
+
+class ClosePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How and why a session ends."""
+
+    ending: Literal["completed", "cancelled"] = field(default="completed", name="as")
+    reason: Reason | None = None
+
+
+class ResumePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nothing has to be said; with a context the session moves there."""
+
+    context: ContextForm | None = None
+
+
+class Resumed(SessionForm, frozen=True, kw_only=True):
+    """A session that goes on; without turns left, what is said in it is kept and not answered."""
+
+    turns_left: int
+
+
+class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nothing can be said."""
+
+
+class Compacted(Struct, frozen=True, kw_only=True):
+    """Whether something was summed up; and the session after it."""
+
+    compacted: bool
+    session: SessionForm
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """Whether a session's messages are what was written; `head` is the hash they end with."""
+
+    session_id: Uuid
+    messages: int
+    head: str
+    faults: tuple[str, ...]
+
+
+class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a fork begins, and what is unlike in its parent."""
+
+    id: Uuid | None = None
+    at: Number | None = None
+    title: Title | None = None
+    tags: Tags | None = None
+    model_id: ModelRef | None = None
+    agent_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+
+
+class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """In which form, and up to which message."""
+
+    format: ExportFormat = ExportFormat.JSONL
+    through: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None = None
+
+
+class ExportPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a workflow was written to."""
+
+    target: Annotated[str, Meta(min_length=1, max_length=4_096)]
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """What was written down, and the number of the event that says so."""
+
+    target: str
+    sequence: int
+
+
+def fork_of(body: ForkPost) -> ForkRequest:
+    """Return the wishes of who forks a session."""
+    return ForkRequest(
+        at=body.at,
+        # What a turn that runs has written so far is left to that turn.
+        is_settled=True,
+        title=body.title,
+        tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
+        model=body.model_id,
+        agent=body.agent_id,
+    )

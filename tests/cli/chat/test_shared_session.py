@@ -1,0 +1,170 @@
+"""One session and several processes: what is said behind another's turn, and whose questions."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.approval_lookups import waiting
+from tests.cli.commands.test_approvals import ask
+from tests.cli.processes import at_terminal, beside, running
+from tests.cli.remote_server import serve
+
+pytestmark = pytest.mark.slow
+
+Script = Callable[[str], str]
+SLOW = "[{text: slow, delay_ms: 600000}, {text: next}]"
+NEXT = "Another process plays a turn of this session; what you said is saved and comes next."
+
+
+def begun(process: subprocess.Popen[str]) -> str:
+    """Wait until a model is asked, and return the session."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["type"] == "holdfast:step.started":
+            return str(event["sessionId"])
+    raise AssertionError("no model was asked")
+
+
+def said(home: Path, session: str) -> list[str]:
+    """Return what was said to the agent."""
+    listed = json.loads(beside(home, "sessions", "messages", session, "--json").stdout)
+    return [each["content"]["text"] for each in listed["data"] if each["role"] == "user"]
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_what_is_said_while_another_process_plays_is_on_disk_at_once(
+    home: Path, script: Script, stdin: bool
+) -> None:
+    with running(home, "chat", "first", "--model", script(SLOW), "--json") as other:
+        session = begun(other)
+        prompt = [] if stdin else ["important"]
+        with running(home, "chat", "--resume", session, *prompt) as mine:
+            assert mine.stdin is not None
+            assert mine.stderr is not None
+            if stdin:
+                mine.stdin.write("important\n")
+                mine.stdin.flush()
+            told = mine.stderr.readline()
+            heard = said(home, session)
+            mine.send_signal(signal.SIGTERM)
+            left = mine.stderr.read()
+
+    assert told == f"{NEXT}\n"
+    assert heard == ["first", "important"]
+    assert left.startswith("Left; what was said is saved")
+
+
+def test_what_was_said_behind_another_turn_is_answered_when_that_has_ended(
+    home: Path, script: Script
+) -> None:
+    with running(home, "chat", "first", "--model", script(SLOW), "--json") as other:
+        session = begun(other)
+        with running(home, "chat", "--resume", session, "second") as mine:
+            assert mine.stderr is not None
+            mine.stderr.readline()
+            beside(home, "sessions", "interrupt", session)
+            out, err = mine.communicate()
+
+    assert (mine.returncode, out) == (0, "next\n")
+    assert err == "Stopped; what was said so far is kept.\n"
+
+
+def test_over_a_server_it_is_on_disk_at_once_too(home: Path, script: Script) -> None:
+    with serve(home) as server:
+        far = ("--server", server.url)
+        with running(home, "chat", "first", "--model", script(SLOW), "--json", *far) as other:
+            session = begun(other)
+            with running(home, "chat", "--resume", session, "important", *far) as mine:
+                assert mine.stderr is not None
+                told = mine.stderr.readline()
+
+        assert (told, said(home, session)) == (f"{NEXT}\n", ["first", "important"])
+
+
+def test_a_second_terminal_is_told_who_plays(home: Path, script: Script) -> None:
+    with running(home, "chat", "first", "--model", script(SLOW), "--json") as other:
+        session = begun(other)
+        with at_terminal(home, "chat", "--resume", session) as terminal:
+            terminal.wait_for("Another process plays this turn; reading along (Ctrl-C stops it).")
+            terminal.type("\x03")
+            terminal.wait_for("Stopped; what was said so far is kept.")
+
+    assert "left open" not in terminal.plain
+
+
+def test_a_question_that_waits_in_a_server_is_not_waited_for_where_nobody_is(
+    home: Path, tmp_path: Path
+) -> None:
+    asked = ask(home, tmp_path / "desk")
+    with serve(home):
+        until_running(home, asked.session_id)
+        refused = beside(home, "chat", "--resume", asked.session_id, "go on", "--json")
+        silent = beside(home, "chat", "--resume", asked.session_id)
+        flagged = beside(home, "chat", "--resume", asked.session_id, "--yes-to", "write_file")
+
+    told = json.loads(refused.stderr)
+    assert (refused.returncode, refused.stdout, told["error"]) == (5, "", "approval_waiting")
+    assert f"`holdfast approvals answer {asked.id} --allow`" in told["message"]
+    assert silent.returncode == 5
+    assert (flagged.returncode, flagged.stdout) == (0, "I wrote 3 bytes to a.txt.\n")
+    assert (tmp_path / "desk" / "a.txt").read_text() == "hi\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((), " --yes-to write_file answers for you."),
+        (("--yes-to", "write_file"), "write_file b.txt: ok, 2 bytes written"),
+    ],
+)
+def test_what_a_server_asks_about_our_turn_is_answered_as_if_we_played_it(
+    home: Path, tmp_path: Path, script: Script, flags: tuple[str, ...], told: str
+) -> None:
+    calls = "tool_calls: [{name: write_file, arguments: {path: b.txt, content: hi}}]"
+    model = script(f"[{{text: slow, delay_ms: 600000}}, {{{calls}}}, {{text: so be it}}]")
+    with serve(home) as server:
+        far = ("--server", server.url)
+        with running(home, "chat", "first", "--model", model, "--json", *far) as other:
+            session = begun(other)
+            with running(home, "chat", "--resume", session, "write it", *flags) as mine:
+                assert mine.stderr is not None
+                mine.stderr.readline()
+                beside(home, "sessions", "interrupt", session)
+                out, err = mine.communicate(timeout=30)
+
+    assert (mine.returncode, out) == (0, "so be it\n")
+    assert told in err
+    assert "holdfast approvals answer" not in err
+
+
+def test_the_question_of_another_turn_is_named_with_its_remedy_and_not_answered(
+    home: Path, script: Script
+) -> None:
+    calls = "tool_calls: [{name: write_file, arguments: {path: b.txt, content: hi}}]"
+    model = script(f"[{{{calls}, delay_ms: 2000}}, {{text: well}}]")
+    with serve(home) as server:
+        far = ("--server", server.url)
+        with running(home, "chat", "first", "--model", model, "--json", *far) as other:
+            session = begun(other)
+            # Whoever asked for the turn has gone; the server waits for somebody.
+            other.kill()
+            with running(home, "chat", "--resume", session, "second") as mine:
+                assert mine.stderr is not None
+                assert mine.stderr.readline() == f"{NEXT}\n"
+                asks, *_, remedy = [mine.stderr.readline() for _ in range(4)]
+                (asked,) = waiting(home)
+
+    assert asks.startswith("write_file asks: ")
+    assert remedy == f"`holdfast approvals answer {asked['id']} --allow` answers it, or --deny.\n"
+
+
+def until_running(home: Path, session: str) -> None:
+    """Wait until a server has taken a session's turn up."""
+    state = ""
+    while state != "running":
+        state = json.loads(beside(home, "sessions", "show", session, "--json").stdout)["state"]

@@ -1,0 +1,30 @@
+"""Which module brings which commands."""
+
+import pytest
+import typer
+
+from holdfast.cli.app import HOMES, build, homes_of
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
+    app = typer.main.get_command(build([home]))
+
+    assert set(app.list_commands(typer.Context(app))) == set(HOMES[home])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("line", "homes"),
+    [
+        ("--home there sessions list", ("sessions",)),
+        ("migrate status", ("store",)),
+        ("chat search", ("chat", "search")),
+        ("chatt", tuple(HOMES)),
+        ("--help", tuple(HOMES)),
+        ("", tuple(HOMES)),
+    ],
+)
+def test_a_line_loads_what_it_names_and_everything_when_it_names_nothing(
+    line: str, homes: tuple[str, ...]
+) -> None:
+    assert homes_of(line.split()) == homes

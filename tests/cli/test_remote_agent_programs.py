@@ -1,0 +1,51 @@
+"""Agents that are programs, made and talked to behind a server: the program runs there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acp.scripted_agents import Peer
+from tests.cli.conftest import Cli
+from tests.cli.remote_server import Far, serve
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Name the folder below which the server's programs may work."""
+    (tmp_path / "root" / "tree" / ".git").mkdir(parents=True)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def far(cli: Cli, tmp_path: Path, root: Path) -> Iterator[Far]:
+    """Run a server, and the command against it."""
+    with serve(tmp_path / "server", AGENT_WORKSPACE_ROOT=str(root)) as server:
+        yield Far(server, cli, tmp_path / "person")
+
+
+def test_an_agent_is_made_from_a_preset_as_at_home(far: Far) -> None:
+    made = far("agents", "create", "--preset", "gemini", "--slug", "mine", "--json").document
+    here = far.here("agents", "create", "--preset", "gemini", "--slug", "other", "--json").document
+
+    assert (made["runtime"], made["grant"]) == (here["runtime"], here["grant"])
+    assert far.both("agents", "show", "mine")["runtime"] == made["runtime"]
+
+
+def test_the_seeded_agent_is_there_too(far: Far) -> None:
+    assert far("agents", "show", "gemini", "--json").document["runtime"]["command"] == "gemini"
+
+
+def test_a_program_answers_behind_a_server(far: Far, root: Path, tmp_path: Path) -> None:
+    peer = Peer(tmp_path / "peer")
+    program, *words = peer.argv
+    far("agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words))
+
+    ran = far("chat", "hello", "--agent", "peer", "--repo", str(root / "tree"))
+    nowhere = far("chat", "hello", "--agent", "peer", "--json")
+
+    assert (ran.code, ran.out) == (0, "ok\n")
+    assert peer.log("start")[0]["cwd"] == str(root / "tree")
+    assert (nowhere.code, nowhere.error["error"]) == (2, "repo_required")

@@ -1,0 +1,83 @@
+"""A refusal says what may stand there instead."""
+
+from typing import Any
+
+import pytest
+
+from tests.http.v1.client import Visitor
+
+pytestmark = pytest.mark.anyio
+
+ROLES = "Invalid value 'boss'; it is one of user, assistant, system, tool_call, tool_result"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where", "rule"),
+    [
+        ("B/messages", {"role": "boss", "content": {"text": "x"}}, "role", ROLES),
+        (
+            "B/messages",
+            {"role": "user", "content": {"text": "x"}, "on_busy": "forever"},
+            "on_busy",
+            "Invalid enum value 'forever'; it is one of queue, reject, interrupt",
+        ),
+        (
+            "B/messages",
+            {"role": "user", "content": {"text": "x"}, "id": "x"},
+            "id",
+            "Expected a UUID",
+        ),
+        (
+            "B/messages",
+            {"role": "user", "parts": [{"type": "odd"}]},
+            "parts[0].type",
+            "Invalid value 'odd'; it is one of text, media",
+        ),
+        (
+            "/v1/agents",
+            {"name": "x", "system_prompt": "x", "grant": {"fs": "all"}},
+            "grant.fs",
+            "Invalid enum value 'all'; it is one of sandboxed, project, full",
+        ),
+        (
+            "/v1/agents",
+            {"name": "x", "system_prompt": "x", "runtime": {"type": "none"}},
+            "runtime.type",
+            "Invalid value 'none'; it is one of llm, acp",
+        ),
+        (
+            "/v1/agents",
+            {"name": "x", "system_prompt": "x", "slug": "a b"},
+            "slug",
+            "Expected 1 to 255 characters out of A-Z, a-z, 0-9, _ and -",
+        ),
+    ],
+)
+async def test_a_body_is_refused_with_what_it_may_say(
+    quiet_visitor: Visitor, path: str, body: dict[str, Any], where: str, rule: str
+) -> None:
+    session = await quiet_visitor.session()
+
+    answer = await quiet_visitor.post(path.replace("B", f"/v1/sessions/{session['id']}"), body)
+
+    assert answer.status == 400
+    assert answer.document["details"] == {"path": where, "rule": rule}
+
+
+@pytest.mark.parametrize(
+    ("query", "rule"),
+    [
+        (
+            "status=idle",
+            "Expected, with commas between them, pending, running, completed, failed",
+        ),
+        ("begins=x", "Expected 8 characters or more of an id"),
+    ],
+)
+async def test_a_query_is_refused_with_what_it_may_say(
+    quiet_visitor: Visitor, query: str, rule: str
+) -> None:
+    answer = await quiet_visitor.get(f"/v1/sessions?{query}")
+
+    assert answer.status == 400
+    assert answer.document["details"]["rule"] == rule

@@ -1,0 +1,43 @@
+"""Events as they come: what a page hears while a turn is played."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import open_holdfast
+from holdfast.app import Environment
+from tests.http.sse_reader import listening
+from tests.http.v1.client import visiting
+from tests.marks import demands
+from tests.tooled import a_config, says
+
+pytestmark = pytest.mark.anyio
+
+
+@demands("S2-070", "S2-080", "S2-080b", "S2-080c")
+async def test_a_page_that_listens_hears_a_question_being_answered(
+    home: Path, outside: Environment
+) -> None:
+    config = a_config(home, says("4"))
+    async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
+        agent = await visitor.agent()
+        session = await visitor.session(agent["id"])
+        path = f"/v1/agents/{agent['id']}/sessions/{session['id']}/events"
+        async with listening(visitor.app, path, visitor.secret) as reader:
+            await reader.until("session.opened")
+            await visitor.say(session, "How much 2+2")
+            frames = await reader.until("session.completed")
+        rows = await visitor.messages(session)
+
+    assert reader.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert [frame.event for frame in frames] == [
+        "message.created",
+        "session.started",
+        "step.started",
+        "step.generating",
+        "step.generated",
+        "message.created",
+        "session.completed",
+    ]
+    assert [row["content"] for row in rows] == [{"text": "How much 2+2"}, {"text": "4"}]
+    assert frames[5].data["data"]["message_id"] == rows[1]["id"]
