@@ -15,7 +15,7 @@ import msgspec
 from bench.servers import run
 from bench.streams import READERS, write
 from holdfast import RunScope, open_holdfast
-from holdfast.http.app import Door, application
+from holdfast.http.app import AppOptions, create_app
 from holdfast.http.server import listen, serve
 
 # Whoever started this may be gone, and then nobody comes.
@@ -28,7 +28,7 @@ async def _main(home: Path) -> None:
         session = await holdfast.open()
         with listen("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
-            app = application(holdfast, _probe, Door(port=port))
+            app = create_app(holdfast, _probe, AppOptions(port=port))
             ready, stop = asyncio.Event(), asyncio.Event()
             serving = asyncio.create_task(serve(app, listener, ready=ready.set, stop=stop))
             await ready.wait()

@@ -13,7 +13,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from holdfast.client import Client, Patience
+from holdfast.client import Client, Timeouts
 
 
 async def start(port: int) -> Process:
@@ -46,8 +46,8 @@ async def main() -> None:
     port = free_port()
     server = await start(port)
     # Quicker than usual to come back, because here the server is never gone for long.
-    patience = Patience(pause=0.05, longest=0.5)
-    async with Client(f"http://127.0.0.1:{port}", local_token(), patience=patience) as client:
+    timeouts = Timeouts(pause=0.05, longest=0.5)
+    async with Client(f"http://127.0.0.1:{port}", local_token(), timeouts=timeouts) as client:
         session = await client.sessions.open("holdfast")
         await client.messages.send(session.id, "Repeat after me: hold fast")
         heard: list[int] = []

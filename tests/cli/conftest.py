@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.app import run
-from holdfast.cli.logs import JsonLines, PlainLines
+from holdfast.cli.logs import JsonFormatter, PlainFormatter
 from tests.new_homes import furnish
 
 # What is read from a real screen needs a program that has one.
@@ -66,7 +66,7 @@ def cli(
     yield ran
     root = logging.getLogger()
     for handler in root.handlers[:]:
-        if isinstance(handler.formatter, PlainLines | JsonLines):
+        if isinstance(handler.formatter, PlainFormatter | JsonFormatter):
             root.removeHandler(handler)
     root.setLevel(logging.WARNING)
 

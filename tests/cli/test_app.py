@@ -3,14 +3,14 @@
 import pytest
 import typer
 
-from holdfast.cli.app import HOMES, build, homes_of
+from holdfast.cli.app import COMMANDS, build, modules_of
 
 
-@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("home", COMMANDS)
 def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
     app = typer.main.get_command(build([home]))
 
-    assert set(app.list_commands(typer.Context(app))) == set(HOMES[home])  # type: ignore[attr-defined]
+    assert set(app.list_commands(typer.Context(app))) == set(COMMANDS[home])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
         ("--home there sessions list", ("sessions",)),
         ("migrate status", ("store",)),
         ("chat search", ("chat", "search")),
-        ("chatt", tuple(HOMES)),
-        ("--help", tuple(HOMES)),
-        ("", tuple(HOMES)),
+        ("chatt", tuple(COMMANDS)),
+        ("--help", tuple(COMMANDS)),
+        ("", tuple(COMMANDS)),
     ],
 )
 def test_a_line_loads_what_it_names_and_everything_when_it_names_nothing(
     line: str, homes: tuple[str, ...]
 ) -> None:
-    assert homes_of(line.split()) == homes
+    assert modules_of(line.split()) == homes

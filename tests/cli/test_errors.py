@@ -11,8 +11,8 @@ from holdfast.cli.errors import (
     FAILURE_CODES,
     STOP_CODES,
     exit_code,
+    translate_error,
     turn_code,
-    understood,
 )
 from holdfast.domain.errors import (
     Code,
@@ -76,7 +76,7 @@ def test_an_unattended_run_ends_with_the_code_of_its_turn(ended: TurnEnded, code
 def test_an_error_nobody_foresaw_is_ours_and_its_text_stays_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = understood(RuntimeError("a secret"))
+    told = translate_error(RuntimeError("a secret"))
 
     assert isinstance(told, Internal)
     assert "a secret" not in told.message
@@ -98,7 +98,7 @@ def test_an_error_nobody_foresaw_is_ours_and_its_text_stays_in_the_log(
 def test_what_has_run_out_is_told_as_such(
     met: Exception, kind: type[HoldfastError], code: Code, ends_with: int
 ) -> None:
-    told = understood(met)
+    told = translate_error(met)
 
     assert (type(told), told.code, exit_code(told)) == (kind, code, ends_with)
 

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.cli.json_stream import RESERVED, STOPS, TABLE, Dialect, gap_line
+from holdfast.cli.json_stream import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from holdfast.domain.calls import Settlement
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
@@ -254,9 +254,9 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
 )
 
 
-def a_dialect() -> Dialect:
+def a_dialect() -> StreamVocabulary:
     """Return the dialect of a new session of the agent `helper`."""
-    return Dialect("helper", {MODEL_ID: "offline:holdfast"}, "offline:holdfast")
+    return StreamVocabulary("helper", {MODEL_ID: "offline:holdfast"}, "offline:holdfast")
 
 
 @demands("S0-303", "S0-303c")
@@ -342,7 +342,7 @@ def test_a_turn_that_failed_says_why(ended: TurnEnded, word: str, error: object)
 @pytest.mark.parametrize(("name", "told"), [("maker:other", "maker:other"), ("", OTHER_MODEL)])
 def test_the_model_of_a_step_goes_with_what_follows(name: str, told: str) -> None:
     dialect = a_dialect()
-    dialect.hear(StepStarted(step=1, model_id=OTHER_MODEL, model=name, message_id=ROW))
+    dialect.note(StepStarted(step=1, model_id=OTHER_MODEL, model=name, message_id=ROW))
 
     line = dialect.line(
         an_event(StepDelta(step=1, channel=Channel.TEXT, offset=0, text="x"), turn=1)

@@ -12,7 +12,7 @@ from holdfast.cli.logs import (
     FIELDS_MOST,
     MESSAGE_LONGEST,
     TRACE_LONGEST,
-    JsonLines,
+    JsonFormatter,
     configure,
     scrub_with,
 )
@@ -96,7 +96,9 @@ def test_the_level_decides_and_the_last_word_counts() -> None:
 
     assert early.getvalue() == ""
     assert json.loads(late.getvalue())["message"] == "heard"
-    ours = [each for each in logging.getLogger().handlers if isinstance(each.formatter, JsonLines)]
+    ours = [
+        each for each in logging.getLogger().handlers if isinstance(each.formatter, JsonFormatter)
+    ]
     assert len(ours) == 1
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.options import Settings, hoisted
+from holdfast.cli.options import GlobalOptions, hoist_global_flags
 from tests.cli.conftest import Cli
 
 
@@ -24,19 +24,19 @@ from tests.cli.conftest import Cli
 def test_global_flags_may_stand_anywhere_but_behind_two_dashes(
     arguments: list[str], moved: list[str]
 ) -> None:
-    assert hoisted(arguments) == moved
+    assert hoist_global_flags(arguments) == moved
 
 
 @pytest.mark.parametrize(
     ("settings", "level"),
     [
-        (Settings(), "warning"),
-        (Settings(quiet=True), "error"),
-        (Settings(verbose=1), "info"),
-        (Settings(verbose=5, quiet=True), "debug"),
+        (GlobalOptions(), "warning"),
+        (GlobalOptions(quiet=True), "error"),
+        (GlobalOptions(verbose=1), "info"),
+        (GlobalOptions(verbose=5, quiet=True), "debug"),
     ],
 )
-def test_flags_say_how_much_is_logged(settings: Settings, level: str) -> None:
+def test_flags_say_how_much_is_logged(settings: GlobalOptions, level: str) -> None:
     assert settings.log_level("warning") == level
 
 

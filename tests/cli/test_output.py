@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.options import Color, Settings
+from holdfast.cli.options import Color, GlobalOptions
 from holdfast.cli.output import Printer, local_time, money, price
 from tests.builders import AT
 from tests.cli.conftest import Cli
@@ -38,7 +38,7 @@ def test_at_a_terminal_a_table_is_drawn_and_ids_stay_whole(
     stream = terminal()
     rows = [(ID, "[red]one[/red] \x1b[31m" + "long " * 20)]
 
-    Printer(Settings(color=Color.NEVER)).table(("ID", "TITLE"), rows)
+    Printer(GlobalOptions(color=Color.NEVER)).table(("ID", "TITLE"), rows)
 
     heading, row = stream.getvalue().splitlines()
     assert heading.split() == ["ID", "TITLE"]
@@ -49,16 +49,16 @@ def test_at_a_terminal_a_table_is_drawn_and_ids_stay_whole(
 
 def test_an_empty_table_has_no_heading(terminal: Callable[[], StandInTerminal]) -> None:
     stream = terminal()
-    Printer(Settings()).table(("ID",), [])
+    Printer(GlobalOptions()).table(("ID",), [])
 
     assert stream.getvalue() == ""
 
 
 def test_colours_can_be_had_and_refused(terminal: Callable[[], StandInTerminal]) -> None:
     stream = terminal()
-    Printer(Settings(color=Color.ALWAYS)).table(("ID",), [("1",)])
+    Printer(GlobalOptions(color=Color.ALWAYS)).table(("ID",), [("1",)])
     colored = stream.getvalue()
-    Printer(Settings(color=Color.NEVER)).table(("ID",), [("1",)])
+    Printer(GlobalOptions(color=Color.NEVER)).table(("ID",), [("1",)])
 
     assert "\x1b[1m" in colored
     assert "\x1b" not in stream.getvalue()[len(colored) :]
@@ -66,10 +66,10 @@ def test_colours_can_be_had_and_refused(terminal: Callable[[], StandInTerminal])
 
 def test_remarks_are_dim_and_can_be_silenced(terminal: Callable[[], StandInTerminal]) -> None:
     stream = terminal()
-    Printer(Settings()).remark("by the way")
-    Printer(Settings(quiet=True)).remark("not said")
-    Printer(Settings(json=True)).remark("not said either")
-    Printer(Settings(quiet=True, color=Color.NEVER)).warn("said all the same\x1b[2J")
+    Printer(GlobalOptions()).remark("by the way")
+    Printer(GlobalOptions(quiet=True)).remark("not said")
+    Printer(GlobalOptions(json=True)).remark("not said either")
+    Printer(GlobalOptions(quiet=True, color=Color.NEVER)).warn("said all the same\x1b[2J")
 
     assert stream.getvalue() == "\x1b[2mby the way\x1b[0m\nsaid all the same\n"
 
@@ -79,14 +79,14 @@ def test_remarks_are_broken_between_words(
 ) -> None:
     stream = terminal()
     monkeypatch.setenv("COLUMNS", "20")
-    Printer(Settings(color=Color.NEVER)).remark(f"There is more: --cursor {ID}\n\nand this")
+    Printer(GlobalOptions(color=Color.NEVER)).remark(f"There is more: --cursor {ID}\n\nand this")
 
     assert stream.getvalue() == f"There is more:\n--cursor\n{ID}\n\nand this\n"
 
 
 def test_a_record_leaves_out_what_is_not_set(capsys: pytest.CaptureFixture[str]) -> None:
-    Printer(Settings()).record({"a": None}, {"name": "Ada", "title": None, "n": 1})
-    Printer(Settings(json=True)).record({"a": None}, {"name": "Ada"})
+    Printer(GlobalOptions()).record({"a": None}, {"name": "Ada", "title": None, "n": 1})
+    Printer(GlobalOptions(json=True)).record({"a": None}, {"name": "Ada"})
 
     assert capsys.readouterr().out == 'name   Ada\nn      1\n{"a":null}\n'
 
@@ -107,8 +107,8 @@ def test_a_line_has_a_style_where_there_are_colours(
     terminal: Callable[[], StandInTerminal],
 ) -> None:
     stream = terminal()
-    Printer(Settings()).line("one\x1b[2J", style="32")
-    Printer(Settings(color=Color.NEVER)).line("two", style="32")
+    Printer(GlobalOptions()).line("one\x1b[2J", style="32")
+    Printer(GlobalOptions(color=Color.NEVER)).line("two", style="32")
 
     assert stream.getvalue() == "\x1b[32mone\x1b[0m\ntwo\n"
 
@@ -137,10 +137,10 @@ def test_a_hushed_printer_writes_to_nowhere(
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading):
         monkeypatch.setattr(sys, "stdout", stream)
-        Printer(Settings()).hush()
+        Printer(GlobalOptions()).hush()
         os.close(os.dup(reading))
-        Printer(Settings()).line("nobody reads this")
-        Printer(Settings()).flush()
+        Printer(GlobalOptions()).line("nobody reads this")
+        Printer(GlobalOptions()).flush()
 
     assert capfd.readouterr().out == ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.server_file import KEEPING_SECONDS, Card
+from holdfast.cli.server_file import RECHECK_SECONDS, ServerFile
 from holdfast.services.background_tasks import Background
 from tests.engine.virtual_time import VIRTUAL_TIME
 from tests.stand_ins import PATIENCE
@@ -30,7 +30,7 @@ def shown(folder: Path) -> Any:
 
 
 def test_a_card_says_where_a_server_is_and_goes_with_it(folder: Path) -> None:
-    card = Card(folder, "http://127.0.0.1:1")
+    card = ServerFile(folder, "http://127.0.0.1:1")
 
     assert card.claim() is None
     assert shown(folder) == card.form
@@ -46,7 +46,10 @@ def test_a_card_says_where_a_server_is_and_goes_with_it(folder: Path) -> None:
 
 
 def test_the_card_of_the_first_stays_and_the_second_follows_it(folder: Path) -> None:
-    first, second = Card(folder, "http://127.0.0.1:1"), Card(folder, "http://127.0.0.1:2")
+    first, second = (
+        ServerFile(folder, "http://127.0.0.1:1"),
+        ServerFile(folder, "http://127.0.0.1:2"),
+    )
     first.claim()
 
     assert second.claim() == first.form
@@ -65,7 +68,7 @@ def test_the_card_of_the_first_stays_and_the_second_follows_it(folder: Path) -> 
 )
 def test_a_card_that_names_nobody_alive_is_replaced(folder: Path, left: str) -> None:
     (folder / "server.json").write_text(left)
-    card = Card(folder, "http://127.0.0.1:1")
+    card = ServerFile(folder, "http://127.0.0.1:1")
 
     assert card.claim() is None
     assert shown(folder) == card.form
@@ -75,7 +78,7 @@ def test_a_card_that_names_nobody_alive_is_replaced(folder: Path, left: str) -> 
 def test_a_card_that_a_crash_left_is_replaced_whoever_has_the_number_now(folder: Path) -> None:
     dead = {"url": "u", "pid": os.getppid(), "started_at": "", "version": "0.1.0"}
     (folder / "server.json").write_text(json.dumps(dead))
-    card = Card(folder, "http://127.0.0.1:1")
+    card = ServerFile(folder, "http://127.0.0.1:1")
 
     assert card.claim() is None
     card.withdraw()
@@ -85,7 +88,7 @@ def test_a_card_of_a_server_that_knew_no_lock_is_judged_by_its_process(folder: P
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         old = {"url": "u", "pid": process.pid, "started_at": "2026-01-01T00:00:00.000000Z"}
         (folder / "server.json").write_text(json.dumps(old))
-        card = Card(folder, "http://127.0.0.1:1")
+        card = ServerFile(folder, "http://127.0.0.1:1")
 
         assert card.claim() == old
         assert shown(folder) == old
@@ -105,15 +108,18 @@ class TestKeeping:
         return VIRTUAL_TIME
 
     async def test_who_keeps_looking_gets_the_place_that_becomes_free(self, folder: Path) -> None:
-        first, second = Card(folder, "http://127.0.0.1:1"), Card(folder, "http://127.0.0.1:2")
+        first, second = (
+            ServerFile(folder, "http://127.0.0.1:1"),
+            ServerFile(folder, "http://127.0.0.1:2"),
+        )
         first.claim()
 
         async with Background() as keeping:
             keeping.start(second.keep())
-            await asyncio.sleep(KEEPING_SECONDS * 2)
+            await asyncio.sleep(RECHECK_SECONDS * 2)
             before = shown(folder)
             first.withdraw()
-            await asyncio.sleep(KEEPING_SECONDS * 2)
+            await asyncio.sleep(RECHECK_SECONDS * 2)
 
         assert (before, shown(folder)) == (first.form, second.form)
         second.withdraw()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.session_refs import shown_ids
+from holdfast.cli.session_refs import short_ids
 from tests.cli.conftest import Cli
 from tests.cli.test_output import StandInTerminal, terminal  # noqa: F401 — a fixture
 
@@ -14,7 +14,7 @@ LATER = "019b7a00-0001-7000-8000-000000000000"
 
 
 def test_a_program_gets_whole_ids() -> None:
-    assert shown_ids([ID, LATER]) == {ID: ID, LATER: LATER}
+    assert short_ids([ID, LATER]) == {ID: ID, LATER: LATER}
 
 
 def test_a_person_gets_beginnings_that_differ(
@@ -22,8 +22,8 @@ def test_a_person_gets_beginnings_that_differ(
 ) -> None:
     terminal()
 
-    assert shown_ids([ID, LATER, ID, "-"]) == {ID: ID[:13], LATER: LATER[:13], "-": "-"}
-    assert shown_ids([ID, AT_ONCE]) == {ID: ID[:23], AT_ONCE: AT_ONCE[:23]}
+    assert short_ids([ID, LATER, ID, "-"]) == {ID: ID[:13], LATER: LATER[:13], "-": "-"}
+    assert short_ids([ID, AT_ONCE]) == {ID: ID[:23], AT_ONCE: AT_ONCE[:23]}
 
 
 def test_titles_and_what_was_found_have_room_at_a_terminal(

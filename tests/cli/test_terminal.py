@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line, spelled_out
+from holdfast.cli.terminal import clean, escape_hidden, is_colored, is_terminal, one_line
 
 FORBIDDEN = {
     *map(chr, range(0x20)),
@@ -70,12 +70,12 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_cannot_be_seen_is_spelled_out_and_nothing_is_lost(text: str, shown: str) -> None:
-    assert spelled_out(text) == shown
+    assert escape_hidden(text) == shown
 
 
 @given(st.text())
 def test_what_is_spelled_out_is_shown_as_it_stands(text: str) -> None:
-    assert clean(spelled_out(text)) == spelled_out(text)
+    assert clean(escape_hidden(text)) == escape_hidden(text)
 
 
 def test_one_line_is_short() -> None:

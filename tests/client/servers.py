@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from holdfast import Holdfast
-from holdfast.client import Patience
-from holdfast.http.app import Door, application
+from holdfast.client import Timeouts
+from holdfast.http.app import AppOptions, create_app
 from holdfast.http.server import listen, serve, url_of
 
 # Quick enough for a test, and still in the right order.
-QUICK = Patience(request=5.0, silence=5.0, pause=0.01, longest=0.05)
+QUICK = Timeouts(request=5.0, silence=5.0, pause=0.01, longest=0.05)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ async def serving(house: Holdfast, *, life: float = 300.0) -> AsyncIterator[Serv
 
     with listen("127.0.0.1", 0) as listener:
         _, secret = await house.tokens.ensure_local()
-        app = application(house, well, Door(port=listener.getsockname()[1], life=life))
+        app = create_app(house, well, AppOptions(port=listener.getsockname()[1], life=life))
         ready, stop = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(app, listener, ready=ready.set, stop=stop))

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def client(holdfast: Holdfast) -> AsyncIterator[Client]:
     """Talk to a house whose turns are played by the offline model."""
-    async with serving(holdfast) as at, Client(at.url, at.secret, patience=QUICK) as somebody:
+    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as somebody:
         yield somebody
 
 
@@ -172,7 +172,7 @@ async def test_repositories_are_registered_and_forgotten(home: Path, tmp_path: P
     async with (
         open_holdfast(config=a_config(home, workspace_root=tmp_path)) as house,
         serving(house) as at,
-        Client(at.url, at.secret, patience=QUICK) as client,
+        Client(at.url, at.secret, timeouts=QUICK) as client,
     ):
         repo = await client.repos.add(str(desk), name="Desk")
         listed = await client.repos.list()
@@ -188,7 +188,7 @@ async def test_a_question_is_found_answered_and_its_call_seen(home: Path) -> Non
     async with (
         open_holdfast(config=a_config(home, *steps)) as house,
         serving(house) as at,
-        Client(at.url, at.secret, patience=QUICK) as client,
+        Client(at.url, at.secret, timeouts=QUICK) as client,
     ):
         session = await client.sessions.open("holdfast")
         await client.messages.send(session.id, "go")
@@ -217,7 +217,7 @@ async def test_a_question_is_found_answered_and_its_call_seen(home: Path) -> Non
 
 
 async def test_a_wrong_token_is_denied(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, "hf_wrong", patience=QUICK) as client:
+    async with serving(holdfast) as at, Client(at.url, "hf_wrong", timeouts=QUICK) as client:
         with pytest.raises(Denied) as refused:
             await client.sessions.get("x")
 

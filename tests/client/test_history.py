@@ -13,7 +13,7 @@ from holdfast.client import (
     CorrectionPost,
     EntitiesQuery,
     EntityPost,
-    EventsOfQuery,
+    EntityTimelineQuery,
     HistoryPageQuery,
     PastQuery,
     RemovalQuery,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def client(quiet: Holdfast) -> AsyncIterator[Client]:
     """Talk to a house in which nothing is played."""
-    async with serving(quiet) as at, Client(at.url, at.secret, patience=QUICK) as somebody:
+    async with serving(quiet) as at, Client(at.url, at.secret, timeouts=QUICK) as somebody:
         yield somebody
 
 
@@ -75,7 +75,7 @@ async def test_timelines_and_entities_are_read(client: Client) -> None:
     history = client.history
     await history.submit(SESSION)
     told = await history.submit_entity(EntityPost(entity_type="feature_unit", fields=UNIT))
-    timeline = await history.timeline(EventsOfQuery(entity_id="FU-061", limit=2))
+    timeline = await history.timeline(EntityTimelineQuery(entity_id="FU-061", limit=2))
     units = await history.entities(EntitiesQuery(entity_type=EntityType.FEATURE_UNIT))
 
     assert [each.event_type for each in timeline.events] == ["SessionStarted", "CheckpointReached"]
@@ -112,7 +112,7 @@ async def test_only_what_has_a_key_is_sent_again(key: str | None, tries: int) ->
 
     async with (
         impostor(hang_up, answer) as server,
-        Client(server.url, "x", patience=QUICK) as client,
+        Client(server.url, "x", timeouts=QUICK) as client,
     ):
         try:
             await client.history.submit(SESSION, idempotency_key=key)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.client import AgentForm, SessionForm
-from holdfast.client.requests import decoded
+from holdfast.client.requests import decode_tolerantly
 from holdfast.wire.agents import AgentList, LlmRuntimeForm
 from tests.client.test_requests import AGENT
 
@@ -22,8 +22,10 @@ NEWER = {
 
 
 def test_new_keys_are_passed_over_wherever_they_stand() -> None:
-    agent = decoded(json.dumps(NEWER).encode(), AgentForm)
-    listed = decoded(json.dumps({"data": [NEWER], "next_cursor": None, **NEW}).encode(), AgentList)
+    agent = decode_tolerantly(json.dumps(NEWER).encode(), AgentForm)
+    listed = decode_tolerantly(
+        json.dumps({"data": [NEWER], "next_cursor": None, **NEW}).encode(), AgentList
+    )
 
     assert agent.runtime == LlmRuntimeForm()
     assert agent.tools == (
@@ -38,9 +40,9 @@ def test_new_keys_are_passed_over_wherever_they_stand() -> None:
 @pytest.mark.parametrize("wrong", [{**NEWER, "name": 3}, {"data": []}, []])
 def test_what_is_wrong_stays_wrong(wrong: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
-        decoded(json.dumps(wrong).encode(), AgentForm)
+        decode_tolerantly(json.dumps(wrong).encode(), AgentForm)
 
 
 def test_half_a_document_is_none() -> None:
     with pytest.raises(msgspec.DecodeError):
-        decoded(b"{", SessionForm)
+        decode_tolerantly(b"{", SessionForm)

@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 
-from holdfast.client import AgentPost, Client, Patience, SessionPost, SessionsQuery
-from holdfast.client.requests import query_of
+from holdfast.client import AgentPost, Client, SessionPost, SessionsQuery, Timeouts
+from holdfast.client.requests import build_query
 from holdfast.domain.errors import (
     Code,
     Conflict,
@@ -49,7 +49,7 @@ async def test_a_creation_whose_answer_is_lost_is_sent_again_with_the_same_id() 
     made = answering(201, json.dumps(AGENT), "content-type: application/json")
     async with (
         impostor(silent(), silent(), made) as server,
-        Client(server.url, "secret", patience=QUICK) as client,
+        Client(server.url, "secret", timeouts=QUICK) as client,
     ):
         agent = await client.agents.create(AgentPost(name="Ada", system_prompt=""))
 
@@ -62,9 +62,9 @@ async def test_a_creation_whose_answer_is_lost_is_sent_again_with_the_same_id() 
 
 async def test_a_deletion_whose_answer_is_lost_may_find_nothing_the_second_time() -> None:
     gone = answering(404, '{"error":"session_not_found","message":"No.","details":{}}')
-    async with impostor(silent(), gone) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(silent(), gone) as server, Client(server.url, timeouts=QUICK) as client:
         await client.sessions.delete("s")
-    async with impostor(gone) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(gone) as server, Client(server.url, timeouts=QUICK) as client:
         with pytest.raises(NotFound):
             await client.sessions.delete("s")
 
@@ -79,7 +79,7 @@ async def test_a_connection_is_kept_and_one_that_died_meanwhile_is_replaced() ->
         # The first connection takes a second request and dies with it.
         await call.reader.readuntil(b"\r\n\r\n")
 
-    async with impostor(twice) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(twice) as server, Client(server.url, timeouts=QUICK) as client:
         for _ in range(2):
             assert await client.models.list() == ()
 
@@ -107,7 +107,7 @@ async def test_a_refusal_is_the_error_that_the_server_raised(
     body = json.dumps({"error": code, "message": "Because.", "details": {"at": 3}})
     async with (
         impostor(answering(status, body)) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(HoldfastError) as refused:
             await client.agents.get("ada")
@@ -121,7 +121,7 @@ async def test_how_long_to_wait_stands_in_the_details() -> None:
     body = '{"error":"session_limit","message":"Wait.","details":{}}'
     async with (
         impostor(answering(429, body, "retry-after: 7")) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(LimitReached) as refused:
             await client.agents.get("ada")
@@ -145,7 +145,7 @@ async def test_an_answer_that_is_none_of_ours_is_told_as_such(
 ) -> None:
     async with (
         impostor(answering(status, body)) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(HoldfastError, match=told) as refused:
             await client.models.list()
@@ -167,8 +167,8 @@ async def test_half_an_answer_and_other_languages_are_no_answer(said: str) -> No
     async def act(call: Call) -> None:
         await call.say(said)
 
-    brief = Patience(request=0.05, pause=0.01)
-    async with impostor(act) as server, Client(server.url, patience=brief) as client:
+    brief = Timeouts(request=0.05, pause=0.01)
+    async with impostor(act) as server, Client(server.url, timeouts=brief) as client:
         with pytest.raises(Unavailable, match="holdfast serve") as refused:
             await client.models.list()
 
@@ -179,7 +179,7 @@ async def test_where_nobody_listens_the_remedy_is_named() -> None:
     async with impostor(silent()) as server:
         url = server.url
 
-    async with Client(url, patience=Patience(request=0.05, pause=0.01)) as client:
+    async with Client(url, timeouts=Timeouts(request=0.05, pause=0.01)) as client:
         with pytest.raises(Unavailable, match=f"{url}.*holdfast serve") as refused:
             await client.models.list()
 
@@ -193,7 +193,7 @@ async def test_a_server_that_takes_too_long_is_not_asked_again() -> None:
     async def dawdles(call: Call) -> None:
         await call.reader.read()
 
-    async with impostor(dawdles) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(dawdles) as server, Client(server.url, timeouts=QUICK) as client:
         with pytest.raises(Unavailable, match="takes too long"):
             await client.requests.post("/v1/sessions/s/compact", {}, dict, seconds=0.05)
 
@@ -211,7 +211,7 @@ async def test_a_server_that_comes_later_is_waited_for() -> None:
         writer.close()
         answered.set()
 
-    async with Client(gone.url, patience=QUICK) as client:
+    async with Client(gone.url, timeouts=QUICK) as client:
         asking = asyncio.create_task(client.models.list())
         server = await asyncio.start_server(late, host, int(port))
         async with server:
@@ -263,15 +263,15 @@ def test_a_certificate_that_is_not_trusted_is_not_a_matter_of_patience() -> None
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
 
-    with pytest.raises(Invalid, match="self-signed") as refused, transport.told_as_unavailable():
+    with pytest.raises(Invalid, match="self-signed") as refused, transport.as_unavailable():
         raise error
 
     assert refused.value.code is Code.SERVER_UNREACHABLE
 
 
 def test_a_query_says_only_what_is_not_usual() -> None:
-    assert query_of(SessionsQuery()) == ""
-    assert query_of(SessionsQuery(tag=("a b", "c"), limit=7)) == "?tag=a+b&tag=c&limit=7"
+    assert build_query(SessionsQuery()) == ""
+    assert build_query(SessionsQuery(tag=("a b", "c"), limit=7)) == "?tag=a+b&tag=c&limit=7"
 
 
 async def test_paths_carry_any_name() -> None:

@@ -16,7 +16,7 @@ async def test_all_pages_are_searched_one_after_the_other(quiet: Holdfast) -> No
     session = await quiet.open()
     for _ in range(3):
         await quiet.send(session.id, "A tide & more.")
-    async with serving(quiet) as at, Client(at.url, at.secret, patience=QUICK) as client:
+    async with serving(quiet) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
         simple = await client.search.find("tide & more").all()
         wanted = SearchForm(
             q='"tide more"', role=Role.USER, since=datetime(2020, 1, 1, tzinfo=UTC), limit=1

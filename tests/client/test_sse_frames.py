@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast.client import stream
-from holdfast.client.stream import Frame, Frames, NotAStreamError
+from holdfast.client.stream import InvalidStreamError, SseFrame, SseParser
 
 STREAM = (
     b'retry: 1000\nevent: connected\ndata: {"after":0}\n\n'
@@ -16,17 +16,17 @@ STREAM = (
     b'unknown: field\nevent: closing\ndata:{"reason":"cycle"}\n\n'
 )
 TAKEN_APART = [
-    Frame(event="connected", data=b'{"after":0}', retry=1000),
-    Frame(),
-    Frame(event="message.created", data=b"{}", id=1),
-    Frame(event="closing", data=b'{"reason":"cycle"}'),
+    SseFrame(event="connected", data=b'{"after":0}', retry=1000),
+    SseFrame(),
+    SseFrame(event="message.created", data=b"{}", id=1),
+    SseFrame(event="closing", data=b'{"reason":"cycle"}'),
 ]
 
 
 @given(some.lists(some.integers(0, len(STREAM)), max_size=12))
 def test_frames_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     at = [0, *sorted(cuts), len(STREAM)]
-    taking = Frames()
+    taking = SseParser()
 
     found = [frame for begin, end in pairwise(at) for frame in taking.feed(STREAM[begin:end])]
 
@@ -34,7 +34,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 
 def test_half_a_frame_is_none() -> None:
-    assert Frames().feed(STREAM[:-1]) == TAKEN_APART[:-1]
+    assert SseParser().feed(STREAM[:-1]) == TAKEN_APART[:-1]
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def test_half_a_frame_is_none() -> None:
     ],
 )
 def test_a_frame_that_says_two_things_or_no_number_is_refused(frame: bytes) -> None:
-    with pytest.raises(NotAStreamError):
-        Frames().feed(frame)
+    with pytest.raises(InvalidStreamError):
+        SseParser().feed(frame)
 
 
 def test_a_frame_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "FRAME_LARGEST", 100)
-    taking = Frames()
+    taking = SseParser()
     assert taking.feed(b"data: " + b"x" * 90) == []
 
-    with pytest.raises(NotAStreamError, match="does not end"):
+    with pytest.raises(InvalidStreamError, match="does not end"):
         taking.feed(b"x" * 10)
 
 
 def test_a_large_frame_is_taken_in_time_that_grows_with_its_length() -> None:
     text = b"event: x\ndata: " + b"y" * (4 << 20) + b"\n\n"
-    taking = Frames()
+    taking = SseParser()
 
     found = [
         frame

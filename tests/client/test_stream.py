@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Client, Deltas, EventForm, Gap, Patience, SessionPost
+from holdfast.client import Client, Deltas, EventForm, SessionPost, StreamGap, Timeouts
 from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, NotFound, Unavailable
 from tests.cli.processes import beside, running
 from tests.client.servers import (
@@ -31,7 +31,7 @@ from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-News = AsyncGenerator[EventForm | Gap, None]
+News = AsyncGenerator[EventForm | StreamGap, None]
 
 
 async def taken(news: News, count: int) -> list[int | tuple[int, int]]:
@@ -39,7 +39,7 @@ async def taken(news: News, count: int) -> list[int | tuple[int, int]]:
     found: list[int | tuple[int, int]] = []
     async with asyncio.timeout(PATIENCE), aclosing(news):
         async for item in news:
-            is_gap = isinstance(item, Gap)
+            is_gap = isinstance(item, StreamGap)
             found.append((item.from_sequence, item.to_sequence) if is_gap else item.sequence)
             if len(found) == count:
                 break
@@ -47,7 +47,7 @@ async def taken(news: News, count: int) -> list[int | tuple[int, int]]:
 
 
 async def test_a_session_is_followed_to_the_end_of_its_turn(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, patience=QUICK) as client:
+    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
         session = await client.sessions.open("holdfast")
         await client.messages.send(session.id, "What is 2+3?")
         news = [item async for item in client.follow(session.id, until_settled=True)]
@@ -63,7 +63,7 @@ async def test_a_session_is_followed_to_the_end_of_its_turn(holdfast: Holdfast) 
 
 
 async def test_whoever_does_not_want_deltas_is_told_of_no_gap(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, patience=QUICK) as client:
+    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
         session = await client.sessions.open("holdfast")
         await client.messages.send(session.id, "What is 2+3?")
         follow = client.follow(session.id, deltas=Deltas.NONE, until_settled=True)
@@ -81,7 +81,7 @@ async def test_whoever_does_not_want_deltas_is_told_of_no_gap(holdfast: Holdfast
 async def test_connections_that_the_server_ends_are_taken_up_again(holdfast: Holdfast) -> None:
     async with (
         serving(holdfast, life=0.0) as at,
-        Client(at.url, at.secret, patience=QUICK) as client,
+        Client(at.url, at.secret, timeouts=QUICK) as client,
     ):
         session = await client.sessions.open("holdfast")
         news = client.follow(session.id, after=1)
@@ -103,7 +103,7 @@ async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
 
     with serve_process(home, port) as first:
         secret = (home / "token").read_text().strip()
-        async with Client(f"http://127.0.0.1:{port}", secret, patience=QUICK) as client:
+        async with Client(f"http://127.0.0.1:{port}", secret, timeouts=QUICK) as client:
             wish = SessionPost(model_id=f"scripted:{script}")
             session = await client.sessions.open("holdfast", wish)
             await client.messages.send(session.id, "go")
@@ -206,10 +206,10 @@ async def test_a_stream_that_falls_silent_is_begun_anew() -> None:
         # Until the client hangs up.
         await call.reader.read()
 
-    brief = Patience(silence=0.05, pause=0.01)
+    brief = Timeouts(silence=0.05, pause=0.01)
     async with (
         impostor(stalls, streaming(connected(1), event(2))) as server,
-        Client(server.url, patience=brief) as client,
+        Client(server.url, timeouts=brief) as client,
     ):
         assert await taken(client.follow("s"), 2) == [1, 2]
 
@@ -226,8 +226,8 @@ async def test_a_sign_of_life_is_enough() -> None:
         await call.say(event(2))
         await call.reader.read()
 
-    brief = Patience(silence=0.2, pause=0.01)
-    async with impostor(beats) as server, Client(server.url, patience=brief) as client:
+    brief = Timeouts(silence=0.2, pause=0.01)
+    async with impostor(beats) as server, Client(server.url, timeouts=brief) as client:
         assert await taken(client.follow("s"), 2) == [1, 2]
 
     assert beaten.is_set()
@@ -238,7 +238,7 @@ async def test_a_reader_comes_back_when_it_was_told_to() -> None:
     shut = streaming(connected(0), event(1), closing("shutdown", retry=150))
     async with (
         impostor(shut, streaming(connected(1), event(2))) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         began = asyncio.get_running_loop().time()
         assert await taken(client.follow("s"), 2) == [1, 2]
@@ -272,7 +272,7 @@ async def test_what_coming_back_cannot_mend_is_raised(
     refused = answering(status, json.dumps({"error": code, "message": "No.", "details": {}}))
     async with (
         impostor(streaming(connected(0), event(1)), refused) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(kind) as raised:
             await taken(client.follow("s"), 2)
@@ -287,7 +287,7 @@ async def test_what_may_pass_is_waited_out(status: int) -> None:
     busy = answering(status, body)
     async with (
         impostor(busy, busy, streaming(connected(0), event(1))) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, timeouts=QUICK) as client,
     ):
         assert await taken(client.follow("s"), 1) == [1]
 
@@ -307,7 +307,7 @@ async def test_what_may_pass_is_waited_out(status: int) -> None:
 async def test_a_server_that_keeps_lying_is_not_listened_to_for_ever(
     frames: tuple[str, ...],
 ) -> None:
-    async with impostor(streaming(*frames)) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(streaming(*frames)) as server, Client(server.url, timeouts=QUICK) as client:
         with pytest.raises(Unavailable) as refused:
             await taken(client.follow("s"), 1)
 
@@ -317,7 +317,7 @@ async def test_a_server_that_keeps_lying_is_not_listened_to_for_ever(
 
 async def test_a_page_is_no_stream() -> None:
     page = answering(200, "<html>", "content-type: text/html")
-    async with impostor(page) as server, Client(server.url, patience=QUICK) as client:
+    async with impostor(page) as server, Client(server.url, timeouts=QUICK) as client:
         with pytest.raises(Unavailable, match="no event stream"):
             await taken(client.follow("s"), 1)
 
@@ -326,7 +326,7 @@ async def test_where_there_never_was_a_server_it_is_said() -> None:
     async with impostor(silent()) as server:
         url = server.url
 
-    async with Client(url, patience=Patience(request=0.05, pause=0.01, longest=0.02)) as client:
+    async with Client(url, timeouts=Timeouts(request=0.05, pause=0.01, longest=0.02)) as client:
         with pytest.raises(Unavailable) as refused:
             await taken(client.follow("s"), 1)
 
@@ -334,7 +334,7 @@ async def test_where_there_never_was_a_server_it_is_said() -> None:
 
 
 async def test_a_deleted_session_ends_its_stream_with_an_error(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, patience=QUICK) as client:
+    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
         session = await client.sessions.open("holdfast")
         async with aclosing(client.follow(session.id)) as news:
             await anext(news)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def client(quiet: Holdfast) -> AsyncIterator[Client]:
     """Talk to a house in which nothing is played."""
-    async with serving(quiet) as at, Client(at.url, at.secret, patience=QUICK) as somebody:
+    async with serving(quiet) as at, Client(at.url, at.secret, timeouts=QUICK) as somebody:
         yield somebody
 
 

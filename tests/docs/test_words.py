@@ -7,7 +7,7 @@ from hypothesis import given
 
 from holdfast.cli.errors import STOP_CODES
 from holdfast.cli.forms import STATUS
-from holdfast.cli.json_stream import STOPS, Dialect
+from holdfast.cli.json_stream import STOPS, StreamVocabulary
 from holdfast.domain.events import Payload, name_of
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.wire.events import event_forms
@@ -46,7 +46,7 @@ def test_every_surface_says_an_event_as_its_row_has_it(payload: Any) -> None:
     _, http, data, cli = EVENTS[name_of(payload)]
 
     spoken = event_forms(event)
-    line = Dialect("agent", {}, "model").line(event)
+    line = StreamVocabulary("agent", {}, "model").line(event)
 
     assert {form.event_type for form in spoken} <= set(words(http))
     named = set(re.findall(r"[a-z_]+", " ".join(words(data))))

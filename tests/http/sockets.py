@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.http.app import Door, application
+from holdfast.http.app import AppOptions, create_app
 from holdfast.http.server import LOCAL, Exposure, listen, serve
 from tests.stand_ins import PATIENCE
 
@@ -121,7 +121,7 @@ async def serving(
     ready, stop = asyncio.Event(), asyncio.Event()
     with listen(host, 0, exposure) as listener:
         port = listener.getsockname()[1]
-        app = application(house, well, Door(port=port, has_tls=exposure.is_secure, **door))
+        app = create_app(house, well, AppOptions(port=port, has_tls=exposure.is_secure, **door))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(app, listener, ready=ready.set, stop=stop, exposure=exposure))
             async with asyncio.timeout(PATIENCE):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message
 
-from holdfast.http.requests import OURS
+from holdfast.http.requests import EXTENSION
 from tests.stand_ins import PATIENCE
 
 HEARTBEAT: Final = "heartbeat"
@@ -132,7 +132,7 @@ async def listening(
         "path": parts.path,
         "query_string": parts.query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-        "extensions": {OURS: {"abort": listener.abort}},
+        "extensions": {EXTENSION: {"abort": listener.abort}},
     }
     asking = asyncio.create_task(app(scope, listener.receive, listener.send))  # type: ignore[arg-type]
     try:

@@ -10,7 +10,7 @@ from starlette.types import Message
 from holdfast import Holdfast
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.http import system_routes
-from holdfast.http.app import Door, application
+from holdfast.http.app import AppOptions, create_app
 from tests.http.asgi import Answer, ask
 from tests.http.v1.client import A_STRANGER, HOST, Visitor, refusal
 
@@ -32,7 +32,7 @@ async def well() -> None:
 
 async def health(house: Holdfast, probe: system_routes.Probe) -> Answer:
     """Ask a house whose store is as the probe says."""
-    return await ask(application(house, probe, Door(port=8765)), "/healthz")
+    return await ask(create_app(house, probe, AppOptions(port=8765)), "/healthz")
 
 
 async def test_a_store_that_can_be_written_is_healthy(quiet: Holdfast) -> None:

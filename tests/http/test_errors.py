@@ -1,7 +1,7 @@
 """How errors look over HTTP."""
 
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
-from holdfast.http.errors import error_answer
+from holdfast.http.errors import error_response
 from holdfast.wire.errors import STATUSES
 
 
@@ -22,7 +22,7 @@ def test_every_class_of_errors_has_a_status() -> None:
 def test_an_error_has_the_status_of_its_class_and_the_spelling_of_its_surface() -> None:
     error = StorageFull(Code.STORAGE_FULL, "The disk is full.", {"retry_after": 1.5, "a_b": {1}})
 
-    answer = error_answer(error, path="/api/repos")
+    answer = error_response(error, path="/api/repos")
 
     assert (answer.status, dict(answer.headers)) == (507, {"retry-after": "2"})
     assert answer.content == {

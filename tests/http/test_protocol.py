@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from holdfast import Holdfast
 from holdfast.http import protocol
-from holdfast.http.limits import connections_most
+from holdfast.http.limits import connection_limit
 from tests.http.sockets import Line, serving
 from tests.http.test_app import HARDENED
 from tests.stand_ins import PATIENCE
@@ -335,7 +335,7 @@ async def test_a_connection_that_is_kept_is_not_kept_for_ever(line: Line) -> Non
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> int:
     """Have a server with room for three."""
-    monkeypatch.setattr(protocol, "connections_most", lambda: 3)
+    monkeypatch.setattr(protocol, "connection_limit", lambda: 3)
     return 3
 
 
@@ -423,4 +423,4 @@ def test_how_many_there_is_room_for_depends_on_how_many_files_there_may_be(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
 
-    assert connections_most.__wrapped__() == most
+    assert connection_limit.__wrapped__() == most

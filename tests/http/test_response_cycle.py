@@ -9,7 +9,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from holdfast.http.protocol import JOINED_LARGEST, Cycle
+from holdfast.http.protocol import JOINED_LARGEST, ResponseCycle
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class _Sent(asyncio.Transport):
         self.done.append(bytes(data))
 
 
-def _cycle(method: str = "POST", *, keep_alive: bool = True) -> tuple[Cycle, list[Any]]:
+def _cycle(method: str = "POST", *, keep_alive: bool = True) -> tuple[ResponseCycle, list[Any]]:
     sent = _Sent()
     connection: Any = SimpleNamespace(
         scope={"method": method, "http_version": "1.1"},
@@ -40,14 +40,14 @@ def _cycle(method: str = "POST", *, keep_alive: bool = True) -> tuple[Cycle, lis
         on_response_complete=lambda: sent.done.append("complete"),
     )
     end = lambda: sent.done.append("ended")  # noqa: E731 — two callbacks of one kind
-    return Cycle(connection, keep_alive=keep_alive, end=end), sent.done
+    return ResponseCycle(connection, keep_alive=keep_alive, end=end), sent.done
 
 
-async def _say(cycle: Cycle, status: int, *headers: tuple[bytes, bytes]) -> None:
+async def _say(cycle: ResponseCycle, status: int, *headers: tuple[bytes, bytes]) -> None:
     await cycle.send({"type": "http.response.start", "status": status, "headers": [*headers]})
 
 
-async def _go_on(cycle: Cycle, body: bytes, *, more: bool = False) -> None:
+async def _go_on(cycle: ResponseCycle, body: bytes, *, more: bool = False) -> None:
     await cycle.send({"type": "http.response.body", "body": body, "more_body": more})
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.domain.errors import Invalid
-from holdfast.http.app import Door, application
-from holdfast.http.security import names_of
+from holdfast.http.app import AppOptions, create_app
+from holdfast.http.security import server_names
 from tests.http.asgi import ask
 from tests.http.test_app import well
 
@@ -15,7 +15,7 @@ LOCAL = {"127.0.0.1:8765", "localhost:8765", "[::1]:8765"}
 
 
 def test_a_server_has_the_names_of_this_machine_at_its_port() -> None:
-    names = names_of(8765)
+    names = server_names(8765)
 
     assert names.hosts == LOCAL
     assert names.origins == {f"http://{host}" for host in LOCAL}
@@ -24,14 +24,14 @@ def test_a_server_has_the_names_of_this_machine_at_its_port() -> None:
 
 @pytest.mark.parametrize(("port", "has_tls"), [(80, False), (443, True)])
 def test_at_the_usual_port_browsers_leave_it_out(port: int, has_tls: bool) -> None:
-    names = names_of(port, has_tls=has_tls)
+    names = server_names(port, has_tls=has_tls)
 
     assert {"localhost", f"localhost:{port}"} <= names.hosts
     assert names.is_secure("localhost") is has_tls
 
 
 def test_a_name_that_was_given_holds_at_our_port_and_at_the_usual_one() -> None:
-    names = names_of(8765, ["Box.Example", "other.example:99", "[fe80::1]"])
+    names = server_names(8765, ["Box.Example", "other.example:99", "[fe80::1]"])
 
     assert names.hosts - LOCAL == {
         "box.example",
@@ -43,7 +43,7 @@ def test_a_name_that_was_given_holds_at_our_port_and_at_the_usual_one() -> None:
 
 
 def test_pages_behind_a_proxy_come_over_tls_and_those_of_this_machine_do_not() -> None:
-    names = names_of(8765, ["box.example"], is_behind_proxy=True)
+    names = server_names(8765, ["box.example"], is_behind_proxy=True)
 
     assert names.origins == {
         *(f"http://{host}" for host in LOCAL),
@@ -57,11 +57,11 @@ def test_pages_behind_a_proxy_come_over_tls_and_those_of_this_machine_do_not() -
 @pytest.mark.parametrize("name", ["", "http://x", "x/y", "x:y", "a b", "x@y", "*", "é", "x:999999"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(Invalid):
-        names_of(8765, [name])
+        server_names(8765, [name])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8765", "LOCALHOST:8765", "[::1]:8765", "box.example"])
 async def test_a_server_answers_to_its_names(quiet: Holdfast, host: str) -> None:
-    app = application(quiet, well, Door(port=8765, names=("box.example",)))
+    app = create_app(quiet, well, AppOptions(port=8765, names=("box.example",)))
 
     assert (await ask(app, "/healthz", headers=[(b"host", host.encode())])).status == 200

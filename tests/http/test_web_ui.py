@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tokens import Scope
-from holdfast.http.app import Application, Rules
-from holdfast.http.auth import COOKIE, Callers
+from holdfast.http.app import AppContext, Application
+from holdfast.http.auth import COOKIE, Authenticator
 from holdfast.http.metrics import Metrics
-from holdfast.http.routing import Table
-from holdfast.http.security import HEADERS, names_of
-from holdfast.http.sse import Streams
+from holdfast.http.routing import RouteTable
+from holdfast.http.security import SECURITY_HEADERS, server_names
+from holdfast.http.sse import OpenStreams
 from holdfast.http.web_ui import (
     ADDRESSES,
     ASSET_HEADERS,
@@ -42,12 +42,12 @@ def built(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def serving(visitor: Visitor, folder: Path) -> AsyncIterator[Application]:
     """Serve the page of a folder, and nothing else."""
-    metrics, names = Metrics(), names_of(8765)
+    metrics, names = Metrics(), server_names(8765)
     house = visitor.house
-    async with Streams(house, metrics, lambda: 0.5) as streams:
-        rules = Rules(names=names, name="request", metrics=metrics, streams=streams)
-        callers = Callers(house.tokens, names.origins)
-        yield Application(house, Table(page_routes(folder)), callers, rules)
+    async with OpenStreams(house, metrics, lambda: 0.5) as streams:
+        rules = AppContext(names=names, name="request", metrics=metrics, streams=streams)
+        callers = Authenticator(house.tokens, names.origins)
+        yield Application(house, RouteTable(page_routes(folder)), callers, rules)
 
 
 async def got(app: Application, path: str, *headers: tuple[str, str]) -> Answer:
@@ -65,7 +65,7 @@ async def test_every_address_of_the_page_is_the_same_document(
 
             assert (answer.status, answer.body) == (200, DOCUMENT)
             assert answer.headers["content-type"] == "text/html; charset=utf-8"
-            expected = HEADERS | DOCUMENT_HEADERS
+            expected = SECURITY_HEADERS | DOCUMENT_HEADERS
             assert expected.items() <= answer.headers.items()
 
 
@@ -91,7 +91,7 @@ async def test_a_file_is_kept_for_good_and_only_what_was_built_is_there(
 
     assert (script.status, script.body) == (200, SCRIPT)
     assert script.headers["content-type"] == "text/javascript; charset=utf-8"
-    assert (HEADERS | ASSET_HEADERS).items() <= script.headers.items()
+    assert (SECURITY_HEADERS | ASSET_HEADERS).items() <= script.headers.items()
     assert [refusal(each) for each in others] == [(404, "path_not_found")] * len(others)
 
 
@@ -103,16 +103,16 @@ async def test_without_a_build_a_page_says_how_to_get_it_and_where_one_stands(
 
     async with serving(quiet_visitor, tmp_path) as app:
         stranger = await got(app, "/")
-        guest = await got(app, "/sessions", ("cookie", f"{COOKIE}={secret}"))
+        mcp_handler = await got(app, "/sessions", ("cookie", f"{COOKIE}={secret}"))
         impostor = await got(app, "/", ("cookie", f"{COOKIE}={quiet_visitor.secret}"))
         nothing = await got(app, "/assets/main-1a2b.js")
 
-    for answer in (stranger, guest, impostor):
+    for answer in (stranger, mcp_handler, impostor):
         assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert (HEADERS | PLAIN_HEADERS).items() <= answer.headers.items()
+        assert (SECURITY_HEADERS | PLAIN_HEADERS).items() <= answer.headers.items()
         assert b"make setup" in answer.body
         assert b"<script" not in answer.body
-    assert b"You are signed in." in guest.body
+    assert b"You are signed in." in mcp_handler.body
     assert b"holdfast token link" in stranger.body
     assert impostor.body == stranger.body
     assert refusal(nothing) == (404, "path_not_found")

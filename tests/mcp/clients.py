@@ -132,13 +132,13 @@ async def line_to(
     house: Holdfast, *, owner: str = LOCAL_OWNER, scope: Scope = Scope.WRITE, is_met: bool = True
 ) -> AsyncIterator[Line]:
     """Connect a client with a house; the end of the block is the end of what it says."""
-    from holdfast.mcp.server import server_of
+    from holdfast.mcp.server import build_server
     from holdfast.mcp.stdio_transport import serve
 
     caller = Caller(owner=Owner(owner), scope=scope, token_id=TokenId("t"))
     line, stop = Line(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(server_of(house, "0", caller), line, line, stop=stop))
+        serving = tasks.create_task(serve(build_server(house, "0", caller), line, line, stop=stop))
         if is_met:
             await line.meet()
         yield line

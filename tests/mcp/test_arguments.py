@@ -5,30 +5,30 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.mcp.tool_types import Argument, Flag, Whole, judged
+from holdfast.mcp.tool_types import Argument, BooleanType, IntegerType, validate_arguments
 from holdfast.observations.model import ANYTHING, INSTANT, NAME, ChoiceShape
 
 TAKEN = (
     Argument("name", NAME, "A name.", is_required=True),
     Argument("how", ChoiceShape(("a", "b")), "A way."),
     Argument("at", INSTANT, "A time."),
-    Argument("limit", Whole(least=1, most=9), "A number."),
-    Argument("raw", Flag(), "Yes or no."),
+    Argument("limit", IntegerType(least=1, most=9), "A number."),
+    Argument("raw", BooleanType(), "Yes or no."),
 )
 
 
 def test_what_was_sent_is_returned_and_null_was_not_sent() -> None:
     sent = {"name": "x", "limit": 3.0, "raw": False, "at": None}
 
-    assert judged(TAKEN, sent) == {"name": "x", "limit": 3, "raw": False}
+    assert validate_arguments(TAKEN, sent) == {"name": "x", "limit": 3, "raw": False}
 
 
 def test_where_anything_may_stand_null_is_something() -> None:
     taken = (Argument("value", ANYTHING, "A value.", is_required=True),)
 
-    assert judged(taken, {"value": None}) == {}
+    assert validate_arguments(taken, {"value": None}) == {}
     with pytest.raises(Invalid):
-        judged(taken, {})
+        validate_arguments(taken, {})
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_where_anything_may_stand_null_is_something() -> None:
 )
 def test_a_wrong_argument_is_one_issue(sent: dict[str, Any], field: str, expected: str) -> None:
     with pytest.raises(Invalid) as caught:
-        judged(TAKEN, sent)
+        validate_arguments(TAKEN, sent)
 
     error = caught.value
     assert error.code is Code.SCHEMA_VALIDATION_FAILED
@@ -59,6 +59,6 @@ def test_a_wrong_argument_is_one_issue(sent: dict[str, Any], field: str, expecte
 
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(Invalid) as caught:
-        judged(TAKEN, {"limit": "x", "owner": "eve"})
+        validate_arguments(TAKEN, {"limit": "x", "owner": "eve"})
 
     assert [each["field"] for each in caught.value.details["issues"]] == ["name", "limit", "owner"]

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict
-from holdfast.mcp.forms import error_form, plain, text_of
+from holdfast.mcp.forms import error_form, text_of, to_plain
 
 
 def test_half_a_character_is_mended_before_it_is_sent() -> None:
     details = {"a\ud800": ["x\udc00y", {"n": 1}], "b": ("\ud83d\ude00",)}
-    form = plain(error_form(Conflict(Code.CALL_NOT_OPEN, "half \ud800", details)))
+    form = to_plain(error_form(Conflict(Code.CALL_NOT_OPEN, "half \ud800", details)))
 
     assert json.loads(text_of(form).encode()) == form
     assert form["message"] == "half ?"
@@ -24,7 +24,7 @@ def test_a_whole_number_of_any_size_is_text() -> None:
 
 def test_whatever_stands_in_details_is_told() -> None:
     told = {"set": {1}, "none": None, "flag": True, "code": Code.INTERNAL, "thing": object}
-    form = plain(error_form(Conflict(Code.CALL_NOT_OPEN, "x", told)))
+    form = to_plain(error_form(Conflict(Code.CALL_NOT_OPEN, "x", told)))
 
     assert form["details"]["set"] == [1]
     assert (form["details"]["none"], form["details"]["flag"]) == (None, True)
@@ -35,7 +35,7 @@ def test_whatever_stands_in_details_is_told() -> None:
 def test_what_was_stored_with_half_a_character_is_shown_without() -> None:
     form = Odd(text="a\ud800", fields={"k\udfff": ["\ud800", 7, None]}, pair=("x", "\ud83d\ude00"))
 
-    assert plain(form) == {
+    assert to_plain(form) == {
         "text": "a\ufffd",
         "fields": {"k\ufffd": ["\ufffd", 7, None]},
         "pair": ["x", "\U0001f600"],

@@ -12,7 +12,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Invalid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.routing import Route
-from holdfast.mcp.http_transport import Endpoint
+from holdfast.mcp.http_transport import McpEndpoint
 from tests.http.asgi import Answer, ask
 from tests.http.v1.client import HOST, Visitor, refusal, visiting
 from tests.mcp.clients import INITIALIZE, Poster, told
@@ -283,10 +283,10 @@ async def test_many_at_once_are_all_answered(visitor: Visitor) -> None:
 
 
 async def test_the_protocol_is_loaded_when_it_is_first_spoken(quiet: Holdfast) -> None:
-    async with Endpoint(quiet, "0") as endpoint:
+    async with McpEndpoint(quiet, "0") as endpoint:
         assert endpoint._talks is None
     caller = Caller(owner=quiet.owner, scope=Scope.READ, token_id="t")
-    async with Endpoint(quiet, "0") as endpoint:
+    async with McpEndpoint(quiet, "0") as endpoint:
         reply = await endpoint(caller, json.dumps(PING).encode(), {})
     assert (reply.status, json.loads(reply.body)["result"]) == (200, {})
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.mcp.messages import DEPTH_MOST, VALUES_MOST, require_moderate
-from holdfast.mcp.stdio_transport import Lines, Overlong
+from holdfast.mcp.messages import DEPTH_MOST, VALUES_MOST, require_bounded
+from holdfast.mcp.stdio_transport import LineBuffer, OverlongLine
 
 
 @given(
@@ -14,7 +14,7 @@ from holdfast.mcp.stdio_transport import Lines, Overlong
 )
 def test_lines_are_the_same_however_they_are_cut(said: list[bytes], size: int) -> None:
     whole = b"".join(each + b"\n" for each in said)
-    lines = Lines(100)
+    lines = LineBuffer(100)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
 
     found = [line for piece in pieces for line in lines.feed(piece)]
@@ -24,18 +24,18 @@ def test_lines_are_the_same_however_they_are_cut(said: list[bytes], size: int) -
 
 
 def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_not() -> None:
-    lines = Lines(4)
+    lines = LineBuffer(4)
 
     found = [*lines.feed(b"12345"), *lines.feed(b"678\n1234\nab"), *lines.rest()]
 
     assert [each if isinstance(each, bytes) else None for each in found] == [None, b"1234", b"ab"]
-    assert isinstance(found[0], Overlong)
+    assert isinstance(found[0], OverlongLine)
 
 
 def test_what_is_deep_or_wide_is_refused_without_being_read() -> None:
-    require_moderate(b"[" * DEPTH_MOST + b"]" * DEPTH_MOST)
-    require_moderate(b'"' + b"[" * 500 + b'"')
-    require_moderate(b"[" + b"1," * (VALUES_MOST - 2) + b"1]")
+    require_bounded(b"[" * DEPTH_MOST + b"]" * DEPTH_MOST)
+    require_bounded(b'"' + b"[" * 500 + b'"')
+    require_bounded(b"[" + b"1," * (VALUES_MOST - 2) + b"1]")
     for bomb in (b"[" * (DEPTH_MOST + 1), b"[" + b"1," * VALUES_MOST):
         with pytest.raises(ValueError, match="too much"):
-            require_moderate(bomb)
+            require_bounded(bomb)

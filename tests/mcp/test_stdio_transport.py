@@ -8,7 +8,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.domain.tokens import Scope
 from holdfast.mcp import stdio_transport
-from holdfast.mcp.stdio_transport import AT_ONCE
+from holdfast.mcp.stdio_transport import CONCURRENT_MOST
 from tests.mcp.clients import INITIALIZE, Line, line_to
 from tests.mcp.payloads import MINIMAL
 
@@ -93,7 +93,7 @@ async def test_what_comes_behind_a_change_sees_it(line: Line) -> None:
 
 
 async def test_many_questions_at_once_are_all_answered(line: Line) -> None:
-    numbers = [line.begin("ping") for _ in range(5 * AT_ONCE)]
+    numbers = [line.begin("ping") for _ in range(5 * CONCURRENT_MOST)]
 
     answers = [await line.answer(number) for number in numbers]
     assert all(each["result"] == {} for each in answers)
@@ -204,11 +204,11 @@ async def test_a_fault_of_ours_is_told_without_its_text(
 
 
 async def test_whoever_does_not_listen_is_left_when_told_to_stop(quiet: Holdfast) -> None:
-    from holdfast.mcp.server import server_of
+    from holdfast.mcp.server import build_server
 
     line, stop = Line(), asyncio.Event()
     serving = asyncio.create_task(
-        stdio_transport.serve(server_of(quiet, "0"), line, line, stop=stop)
+        stdio_transport.serve(build_server(quiet, "0"), line, line, stop=stop)
     )
     line.send(id=1, method="initialize", params=INITIALIZE)
     await line.frame()
@@ -218,7 +218,7 @@ async def test_whoever_does_not_listen_is_left_when_told_to_stop(quiet: Holdfast
 
 
 async def test_a_broken_pipe_ends_the_conversation(quiet: Holdfast) -> None:
-    from holdfast.mcp.server import server_of
+    from holdfast.mcp.server import build_server
 
     class Broken(Line):
         async def drain(self) -> None:
@@ -226,7 +226,7 @@ async def test_a_broken_pipe_ends_the_conversation(quiet: Holdfast) -> None:
 
     line = Broken()
     serving = asyncio.create_task(
-        stdio_transport.serve(server_of(quiet, "0"), line, line, stop=asyncio.Event())
+        stdio_transport.serve(build_server(quiet, "0"), line, line, stop=asyncio.Event())
     )
     line.send(id=1, method="initialize", params=INITIALIZE)
 

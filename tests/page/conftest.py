@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from holdfast.http.web_ui import FOLDER, built_page
+from holdfast.http.web_ui import FOLDER, load_page
 from tests.browser.chromium import require_chromium
 from tests.marks import skip_row
 from tests.page.stage import Stage, browsing, staged
@@ -18,7 +18,7 @@ __all__ = ["level", "luck", "seed", "sized", "tell"]
 def browser() -> Iterator[Browser]:
     """The system's browser, where the page was built that it is to show."""
     # One for each module: its driver has a loop of its own running, which others would meet.
-    if built_page(FOLDER) is None:
+    if load_page(FOLDER) is None:
         skip_row("S09", "the page, which `make setup` builds with Node 20.19 or newer")
     with browsing(require_chromium("S09")) as found:
         yield found

@@ -16,8 +16,8 @@ def brief() -> None:
     from holdfast.http import sse
 
     sse.TICK_SECONDS = 0.05  # type: ignore[misc]
-    http_app.Door.__dataclass_fields__["life"].default = 0.3
-    http_app.Door.__init__.__kwdefaults__["life"] = 0.3  # type: ignore[index]
+    http_app.AppOptions.__dataclass_fields__["life"].default = 0.3
+    http_app.AppOptions.__init__.__kwdefaults__["life"] = 0.3  # type: ignore[index]
 
 
 def forgetful() -> None:
@@ -108,8 +108,9 @@ def watchful() -> None:
     sse.TICK_SECONDS = 0.1  # type: ignore[misc]
     sse.HEARTBEAT_SECONDS = 1.0  # type: ignore[misc]
     seconds = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_USER_TIMEOUT": 1_500}
-    protocol.LASTING_OPTIONS = tuple(  # type: ignore[misc,assignment]
-        (level, name, seconds.get(name, value)) for level, name, value in protocol.LASTING_OPTIONS
+    protocol.STREAM_SOCKET_OPTIONS = tuple(  # type: ignore[misc,assignment]
+        (level, name, seconds.get(name, value))
+        for level, name, value in protocol.STREAM_SOCKET_OPTIONS
     )
 
 
@@ -118,7 +119,7 @@ def oblivious() -> None:
     from holdfast.http import protocol
 
     watchful()
-    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
+    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
 
 
 def numbering() -> None:
@@ -138,12 +139,12 @@ def raw() -> None:
     """Let line ends through as they are."""
     from holdfast.http.v1 import events
 
-    plain = events.encoded
+    plain = events.encode_json
 
     def unescaped(content: Any) -> bytes:
         return plain(content).replace(b"\\n", b"\n").replace(b"\\r", b"\r")
 
-    events.encoded = unescaped  # type: ignore[attr-defined]
+    events.encode_json = unescaped  # type: ignore[attr-defined]
 
 
 def hospitable() -> None:
@@ -187,7 +188,7 @@ def patient() -> None:
     from holdfast.services.event_stream import StreamReader
 
     # The system would end it, too, some time after a reader has taken nothing.
-    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
+    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
     StreamReader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
     FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
 
@@ -196,7 +197,7 @@ def whole() -> None:
     """Make every answer whole in memory, for as many readers as ask, and wait for all of them."""
     from holdfast.http import app, bodies, limits, protocol
 
-    protocol.LASTING_OPTIONS = ()  # type: ignore[misc,assignment]
+    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
     app.SEND_SECONDS = 1e9  # type: ignore[misc]
     bodies.WHOLE_LARGEST = 1 << 40  # type: ignore[misc]
     limits.Room._fits = lambda *_: True  # type: ignore[method-assign]

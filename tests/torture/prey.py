@@ -15,7 +15,7 @@ from holdfast.acp.rpc.framing import (
     LineSplitter,
     parse_line,
 )
-from holdfast.client.stream import Frames, NotAStreamError
+from holdfast.client.stream import InvalidStreamError, SseParser
 from holdfast.domain.errors import Invalid
 from holdfast.domain.events import decode_payload
 from holdfast.domain.messages import decode_parts
@@ -24,7 +24,7 @@ from holdfast.domain.tools import Grant
 from holdfast.http.api.sessions import API_ROUTES
 from holdfast.http.app import V1_ROUTES
 from holdfast.http.requests import Request as HttpRequest
-from holdfast.http.requests import decoded_body, decoded_query
+from holdfast.http.requests import decode_body, decode_query
 from holdfast.http.routing import Route
 from holdfast.http.sse import event_frames
 from holdfast.parsing.agent_files import parse_agent
@@ -75,13 +75,15 @@ def prey(folder: Path) -> Iterator[Prey]:
 def wires() -> Iterator[Prey]:
     """Yield what reads a wire, and the one that writes to it."""
     routes = [route for route in (*V1_ROUTES, *API_ROUTES) if isinstance(route, Route)]
-    bodies = [route.body for route in routes if route.body is not None and route.reads is None]
+    bodies = [route.body for route in routes if route.body is not None and route.parse_body is None]
     queries = [route.query for route in routes if route.query is not None]
     good = tuple(_line(each) for route in routes for each in route.examples.values())
     yield Prey("bodies", good, _each(bodies, _body), (Invalid,))
     yield Prey("queries", (b"limit=5&cursor=x&status=idle",), _each(queries, _query), (Invalid,))
     yield Prey("cursors", (_cursor(), b"e30"), _cursors, (Invalid,))
-    yield Prey("streams", (b"id: 7\nevent: x\ndata: {}\n\n: hb\n\n",), _stream, (NotAStreamError,))
+    yield Prey(
+        "streams", (b"id: 7\nevent: x\ndata: {}\n\n: hb\n\n",), _stream, (InvalidStreamError,)
+    )
     yield Prey("stream writer", (b"a word", b"\n\ndata: x"), _written)
     yield Prey("answers of servers", (_ANSWER, _CHUNKED), _answer, (NotHttpError,))
     lines = (b'{"jsonrpc":"2.0","id":1,"method":"a","params":{}}\n', _line({"result": {}}))
@@ -152,11 +154,11 @@ async def _nothing() -> Any:
 
 def _body(given: bytes, kind: Any) -> None:
     request = HttpRequest(method="POST", path="/", query="", headers=_HEADERS, receive=_nothing)
-    decoded_body(request, given, kind)
+    decode_body(request, given, kind)
 
 
 def _query(given: bytes, kind: Any) -> None:
-    decoded_query(given.decode("latin-1"), kind, tolerant=bool(len(given) % 2))
+    decode_query(given.decode("latin-1"), kind, tolerant=bool(len(given) % 2))
 
 
 def _cursors(given: bytes) -> None:
@@ -166,7 +168,7 @@ def _cursors(given: bytes) -> None:
 
 
 def _stream(given: bytes) -> None:
-    frames = Frames()
+    frames = SseParser()
     for start in range(0, len(given), 7):
         frames.feed(given[start : start + 7])
 

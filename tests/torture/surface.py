@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from holdfast import Holdfast, open_holdfast
 from holdfast.config import Acp, Config
-from holdfast.http.app import Application, Rules, table_of
-from holdfast.http.auth import Callers
-from holdfast.http.mcp_mount import Guest
+from holdfast.http.app import AppContext, Application, build_route_table
+from holdfast.http.auth import Authenticator
+from holdfast.http.mcp_mount import McpHandler
 from holdfast.http.metrics import Metrics
-from holdfast.http.openapi.document import described
-from holdfast.http.routing import Route, Table
-from holdfast.http.security import names_of
+from holdfast.http.openapi.document import encode_document
+from holdfast.http.routing import Route, RouteTable
+from holdfast.http.security import server_names
 from holdfast.http.server import listen, loop_factory, serve, url_of
-from holdfast.http.sse import Streams
-from holdfast.http.system_routes import own_routes
-from holdfast.mcp.http_transport import Endpoint
+from holdfast.http.sse import OpenStreams
+from holdfast.http.system_routes import system_routes
+from holdfast.mcp.http_transport import McpEndpoint
 from tests.http.v1.client import a_repository
 from tests.stand_ins import PATIENCE
 
@@ -82,7 +82,7 @@ class _Server:
         with listen("127.0.0.1", 0) as listener:
             async with (
                 open_holdfast(config=config) as house,
-                Endpoint(house, "0") as guest,
+                McpEndpoint(house, "0") as guest,
             ):
                 _, secret = await house.tokens.ensure_local()
                 self._found = Address(url_of(listener), secret, repository)
@@ -92,20 +92,20 @@ class _Server:
 
 
 def _application(
-    house: Holdfast, port: int, routes: Sequence[Route] | None, guest: Guest
+    house: Holdfast, port: int, routes: Sequence[Route] | None, guest: McpHandler
 ) -> Application:
-    metrics, names = Metrics(), names_of(port)
+    metrics, names = Metrics(), server_names(port)
 
     async def well() -> None:
         """Be a store that can be written."""
 
-    table = table_of(well, metrics, names, "0", guest)
+    table = build_route_table(well, metrics, names, "0", guest)
     if routes is not None:
-        own = own_routes(well, metrics, lambda: described(routes, "0"), names)
-        table = Table((*own, *routes))
-    streams = Streams(house, metrics, lambda: 0.5, life=STREAM_SECONDS)
-    rules = Rules(names=names, name="request", metrics=metrics, streams=streams)
-    return Application(house, table, Callers(house.tokens, names.origins), rules)
+        own = system_routes(well, metrics, lambda: encode_document(routes, "0"), names)
+        table = RouteTable((*own, *routes))
+    streams = OpenStreams(house, metrics, lambda: 0.5, life=STREAM_SECONDS)
+    rules = AppContext(names=names, name="request", metrics=metrics, streams=streams)
+    return Application(house, table, Authenticator(house.tokens, names.origins), rules)
 
 
 @dataclass

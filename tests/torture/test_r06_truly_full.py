@@ -24,7 +24,7 @@ from holdfast import (
     open_holdfast,
 )
 from holdfast.app import Environment
-from holdfast.http.app import Door, application
+from holdfast.http.app import AppOptions, create_app
 from holdfast.ports import Store
 from tests.cli.processes import ran, running
 from tests.cli.server_probe import card_of, got, wait_until
@@ -220,7 +220,7 @@ async def _accepted(client: Client, session: str, luck: random.Random) -> None:
 
 async def _misreported(house: Holdfast, *, is_full: bool) -> AsyncIterator[str]:
     """Ask `/healthz` and the doctor, and hold what they say against how the disk is."""
-    app = application(house, house.store.require_writable, Door(port=8765))
+    app = create_app(house, house.store.require_writable, AppOptions(port=8765))
     status = (await ask(app, "/healthz")).status
     if status != (503 if is_full else 200):
         yield f"healthz is {status} on a {'full' if is_full else 'usable'} disk"

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Meta, Struct
 
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, Route, RouteRequest
 from tests.marks import proves
 from tests.torture.conftest import Sized, Tell
 from tests.torture.surface import examined, served
@@ -66,36 +66,36 @@ class Wished(Struct, frozen=True, forbid_unknown_fields=True):
     wish: Annotated[int, Meta(extra_json_schema={"minimum": 10, "maximum": 20})] = 15
 
 
-async def lying(_: Asked[Any, Any]) -> Answer:
+async def lying(_: RouteRequest[Any, Any]) -> Response:
     """Answer with a word where the document says a number."""
-    return Answer(content={"sum": "four"})
+    return Response(content={"sum": "four"})
 
 
-async def broken(_: Asked[Any, Any]) -> Answer:
+async def broken(_: RouteRequest[Any, Any]) -> Response:
     """Fail in a way nobody has thought of."""
     raise RuntimeError("broken")
 
 
-async def silent(_: Asked[Any, Any]) -> Answer:
+async def silent(_: RouteRequest[Any, Any]) -> Response:
     """Answer with a status that is not in the document."""
-    return Answer(status=202, content=Sum(sum=4))
+    return Response(status=202, content=Sum(sum=4))
 
 
-async def summed(_: Asked[Any, Any]) -> Answer:
+async def summed(_: RouteRequest[Any, Any]) -> Response:
     """Answer as the document says."""
-    return Answer(content=Sum(sum=4))
+    return Response(content=Sum(sum=4))
 
 
-def a_route(act: Any, query: type[Struct] = NoQuery, **rest: Any) -> Route:
+def a_route(handler: Any, query: type[Struct] = NoQuery, **rest: Any) -> Route:
     return Route(
         method="GET",
         path="/v1/wrong",
         name="wrong",
         summary="Be wrong.",
-        act=act,
+        handler=handler,
         needs=Scope.READ,
         query=query,
-        gives={200: Sum},
+        responses={200: Sum},
         **rest,
     )
 
@@ -108,7 +108,7 @@ def a_route(act: Any, query: type[Struct] = NoQuery, **rest: Any) -> Route:
         (a_route(lying), "response_schema_conformance"),
         (a_route(silent), "status_code_conformance"),
         (a_route(summed, Wished), "negative_data_rejection"),
-        (a_route(summed, tells={200: ("location",)}), "response_headers_conformance"),
+        (a_route(summed, response_headers={200: ("location",)}), "response_headers_conformance"),
         (a_route(summed, media_type="text/plain"), "content_type_conformance"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

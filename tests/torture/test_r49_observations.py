@@ -15,7 +15,7 @@ from holdfast.observations.claims import Observation, Subject
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import ImportMark
 from holdfast.observations.resolve import resolve
-from holdfast.services.history_forms import entity_form
+from holdfast.wire.observations import entity_form
 from tests.marks import proves
 from tests.mcp.clients import Line, line_to
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine

@@ -14,13 +14,13 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from holdfast import Holdfast, RunScope, open_holdfast
-from holdfast.cli.approval_policy import Manner
+from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.approvals import question_lines
 from holdfast.cli.chat.live_page import LivePage
 from holdfast.cli.chat.repl import ChatCompleter
-from holdfast.cli.chat.screen import Page, PlainPage, TextScreen
+from holdfast.cli.chat.screen import PlainPage, ScreenPage, TextScreen
 from holdfast.cli.chat.transcript import lines_of
-from holdfast.cli.options import Color, Settings
+from holdfast.cli.options import Color, GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.approvals import Approval, Question
 from holdfast.domain.events import (
@@ -98,17 +98,17 @@ def strays_in(drawn: str) -> list[str]:
 async def answered(house: Holdfast, text: str, luck: random.Random) -> str:
     """Let a model say and think it, in pieces of any size, at a terminal that is redrawn."""
     paper = Paper()
-    page = LivePage(Printer(Settings()), paper, is_colored=True, hears_users=True)
+    page = LivePage(Printer(GlobalOptions()), paper, is_colored=True, hears_users=True)
     page.queued(a_message(text, turn=1))
     page.said(1)
-    await streamed(TextScreen(Printer(Settings()), house, page=page), text, luck)
+    await streamed(TextScreen(Printer(GlobalOptions()), house, page=page), text, luck)
     return "".join(paper.drawn)
 
 
 async def plainly_answered(house: Holdfast, text: str, luck: random.Random) -> str:
     """Let a model say it where nothing is redrawn."""
     return await captured(
-        lambda: streamed(TextScreen(Printer(Settings(color=Color.ALWAYS)), house), text, luck)
+        lambda: streamed(TextScreen(Printer(GlobalOptions(color=Color.ALWAYS)), house), text, luck)
     )
 
 
@@ -139,9 +139,9 @@ async def worked(house: Holdfast, text: str, _: random.Random) -> str:
         ToolEnded(call_id=call, name=text, status=ResultStatus.ERROR, failure=failure),
     ]
     paper = Paper()
-    drawn: Page = LivePage(Printer(Settings()), paper, is_colored=True)
-    for page in (drawn, PlainPage(Printer(Settings()))):
-        screen = TextScreen(Printer(Settings()), house, Manner(), page)
+    drawn: ScreenPage = LivePage(Printer(GlobalOptions()), paper, is_colored=True)
+    for page in (drawn, PlainPage(Printer(GlobalOptions()))):
+        screen = TextScreen(Printer(GlobalOptions()), house, AttendancePolicy(), page)
         paper.drawn.append(await captured(lambda shown=screen: shown_all(shown, news)))
     return "".join(paper.drawn)
 
@@ -155,7 +155,7 @@ async def asked(_: Holdfast, text: str, __: random.Random) -> str:
     """Ask a person about it."""
 
     async def ask() -> None:
-        printer = Printer(Settings(color=Color.ALWAYS))
+        printer = Printer(GlobalOptions(color=Color.ALWAYS))
         for line, style in question_lines(_approval(text)):
             printer.line(line, style=style)
 
@@ -179,7 +179,7 @@ async def told(_: Holdfast, text: str, __: random.Random) -> str:
     said = a_message(text)
 
     async def tell_all() -> None:
-        printer = Printer(Settings(color=Color.ALWAYS))
+        printer = Printer(GlobalOptions(color=Color.ALWAYS))
         printer.table(("ID", "TITLE"), [("1", text)])
         for line in lines_of(said):
             printer.line(line)

@@ -14,8 +14,8 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from holdfast.cli.connect import opened
-from holdfast.cli.options import OneAgent
+from holdfast.cli.connect import connect
+from holdfast.cli.options import AgentRef
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.domain.agents import Agent, LlmRuntime
@@ -35,7 +35,7 @@ class ImportOptions:
     ]
 
 
-async def import_file(printer: Printer, wanted: ImportOptions) -> None:
+async def import_file(printer: Printer, options: ImportOptions) -> None:
     """Make an agent out of a file, or make it what the file says now.
 
     The file grants nothing: what a new agent may reach comes from the configuration, and one that
@@ -44,20 +44,20 @@ async def import_file(printer: Printer, wanted: ImportOptions) -> None:
     """
     from holdfast.cli.forms import agent_form
 
-    described = described_in(wanted.file)
+    described = read_agent_file(options.file)
     for key in described.not_applied:
         printer.warn(f"field_not_applied: {key} is kept with the agent, and changes nothing yet.")
-    async with opened(printer) as holdfast:
-        agent, is_new = await imported(holdfast, described)
-    told = (
+    async with connect(printer) as holdfast:
+        agent, is_new = await import_agent(holdfast, described)
+    result = (
         f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
         if is_new
-        else f"Agent {agent.slug} is what {wanted.file} says."
+        else f"Agent {agent.slug} is what {options.file} says."
     )
-    printer.done(agent_form(agent), told)
+    printer.done(agent_form(agent), result)
 
 
-def described_in(file: Path) -> "AgentFile":
+def read_agent_file(file: Path) -> "AgentFile":
     """Return the agent of a file; a script's path begins where the file lies."""
     from holdfast.config import absolute_model
     from holdfast.parsing.agent_files import read_agent_file
@@ -66,7 +66,7 @@ def described_in(file: Path) -> "AgentFile":
     return read_agent_file(file, secrets_here().scrubber).with_models(rename)
 
 
-async def imported(holdfast: "House", described: "AgentFile") -> tuple[Agent, bool]:
+async def import_agent(holdfast: "House", described: "AgentFile") -> tuple[Agent, bool]:
     """Make an agent what a file says, and tell whether it is a new one."""
     from holdfast.domain.errors import NotFound
 
@@ -76,29 +76,29 @@ async def imported(holdfast: "House", described: "AgentFile") -> tuple[Agent, bo
     except NotFound:
         agent = await holdfast.agents.create(holdfast.owner, {**fields, "grant": None})
         return agent, True
-    fields |= _kept(known, described, holdfast.config.default_model)
+    fields |= _unchanged_fields(known, described, holdfast.config.default_model)
     return await holdfast.agents.update(holdfast.owner, described.slug, fields), False
 
 
-def _kept(known: Agent, described: "AgentFile", default: str) -> dict[str, Any]:
+def _unchanged_fields(known: Agent, described: "AgentFile", default: str) -> dict[str, Any]:
     """Return what an agent keeps because a file has no words for it.
 
     So an agent that was exported is the same after its file was imported.
     """
-    kept: dict[str, Any] = {"tools": kept_tools(known, described.fields()["tools"])}
+    kept: dict[str, Any] = {"tools": merge_tools(known, described.fields()["tools"])}
     is_open = isinstance(known.runtime, LlmRuntime) and not known.runtime.models
     if is_open and [model.ref for model in described.models] == [default]:
         kept |= {"models": (), "runtime": replace(described.runtime, models=())}
     return kept
 
 
-def kept_tools(known: Agent, named: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_tools(known: Agent, named: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the tools as they are named; those that the agent has stay as they were described."""
     described = {tool.name: tool.as_given() for tool in known.tools if tool.is_described}
     return [{**each, **dict(described.get(each["name"], each))} for each in named]
 
 
-async def export_file(printer: Printer, wanted: OneAgent) -> None:
+async def export_file(printer: Printer, options: AgentRef) -> None:
     """Print an agent as a file.
 
     Its grant and its tags have no place in one. A file names a model, and an agent that leaves it
@@ -107,8 +107,8 @@ async def export_file(printer: Printer, wanted: OneAgent) -> None:
     from holdfast.domain.agents import file_form
     from holdfast.parsing.yaml import write_yaml
 
-    async with opened(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+    async with connect(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, options.ref)
         refs = {model.id: model.ref for model in await holdfast.models.list()}
         default = holdfast.config.default_model
         form = file_form(agent, refs, default=default)
@@ -125,39 +125,39 @@ async def export_file(printer: Printer, wanted: OneAgent) -> None:
     sys.stdout.buffer.write(write_yaml(form).encode())
 
 
-async def agent_named(holdfast: "House", ref: str, folder: Path | None) -> str:
+async def resolve_agent(holdfast: "House", ref: str, folder: Path | None) -> str:
     """Return the stored agent that a reference means, by its id or as it was given.
 
     `folder` is where the session works; nothing where that is another machine's.
     """
 
     home = Path(holdfast.config.home)
-    file = file_named(ref, folder, home)
+    file = find_agent_file(ref, folder, home)
     if file is None:
-        await _require_made(holdfast, ref)
+        await _require_created(holdfast, ref)
         return ref
-    described = describing(ref, file)
+    described = read_named_agent_file(ref, file)
     if _is_path(ref):
-        agent = await kept(holdfast, described)
+        agent = await store_agent(holdfast, described)
     elif file.parent == home / "agents":
-        agent, _ = await imported(holdfast, described)
+        agent, _ = await import_agent(holdfast, described)
     else:
-        agent = await _agreed_to(holdfast, described, file)
+        agent = await _store_with_consent(holdfast, described, file)
     return agent.id
 
 
-async def _require_made(holdfast: "House", ref: str) -> None:
+async def _require_created(holdfast: "House", ref: str) -> None:
     """Say how a well-known program becomes an agent, where it has not become one."""
     from holdfast.acp.client.presets import PRESETS
 
-    if ref in PRESETS and await _stored(holdfast, ref) is None:
+    if ref in PRESETS and await _find_stored(holdfast, ref) is None:
         raise NotFound(
             Code.AGENT_NOT_FOUND,
             f"There is no agent {ref} yet; `holdfast agents create --preset {ref}` makes it.",
         )
 
 
-def file_named(ref: str, folder: Path | None, home: Path) -> Path | None:
+def find_agent_file(ref: str, folder: Path | None, home: Path) -> Path | None:
     """Return the file that a reference means, if it means one of this machine's."""
     from holdfast.parsing.agent_files import find_agent_file
 
@@ -166,29 +166,29 @@ def file_named(ref: str, folder: Path | None, home: Path) -> Path | None:
     return find_agent_file(ref, working_dir=folder or Path.cwd(), home=home)
 
 
-def describing(ref: str, file: Path) -> "AgentFile":
+def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
     """Return the agent of a file; one that is found by a name has to bear it."""
 
-    described = described_in(file)
+    described = read_agent_file(file)
     if not _is_path(ref) and described.slug != ref:
-        told = f"{file} describes the agent {described.slug}, and is named after {ref}."
-        raise Invalid(Code.AGENT_INVALID, told, {"file": str(file), "fields": ["id"]})
+        result = f"{file} describes the agent {described.slug}, and is named after {ref}."
+        raise Invalid(Code.AGENT_INVALID, result, {"file": str(file), "fields": ["id"]})
     return described
 
 
-async def kept(holdfast: "House", described: "AgentFile") -> Agent:
+async def store_agent(holdfast: "House", described: "AgentFile") -> Agent:
     """Return a stored agent that is what a file says; another of its name stays as it is."""
-    found = await _same(holdfast, described)
+    found = await _find_same(holdfast, described)
     if found is not None:
         return found
     fields = {**described.fields(), "grant": None}
-    if await _stored(holdfast, described.slug) is not None:
+    if await _find_stored(holdfast, described.slug) is not None:
         fields["slug"] = _own_slug(described)
     return await holdfast.agents.create(holdfast.owner, fields)
 
 
-async def _agreed_to(holdfast: "House", described: "AgentFile", file: Path) -> Agent:
-    found = await _same(holdfast, described)
+async def _store_with_consent(holdfast: "House", described: "AgentFile", file: Path) -> Agent:
+    found = await _find_same(holdfast, described)
     if found is None:
         raise Denied(
             Code.CONSENT_REQUIRED,
@@ -199,16 +199,16 @@ async def _agreed_to(holdfast: "House", described: "AgentFile", file: Path) -> A
     return found
 
 
-async def _same(holdfast: "House", described: "AgentFile") -> Agent | None:
+async def _find_same(holdfast: "House", described: "AgentFile") -> Agent | None:
     """Return the stored agent that says what the file says, under its name or the longer one."""
     for slug in (described.slug, _own_slug(described)):
-        agent = await _stored(holdfast, slug)
-        if agent is not None and await _says(holdfast, agent, described):
+        agent = await _find_stored(holdfast, slug)
+        if agent is not None and await _matches_file(holdfast, agent, described):
             return agent
     return None
 
 
-async def _says(holdfast: "House", agent: Agent, described: "AgentFile") -> bool:
+async def _matches_file(holdfast: "House", agent: Agent, described: "AgentFile") -> bool:
     from holdfast.domain.agents import file_form
     from holdfast.parsing.agent_files import build_agent
 
@@ -218,13 +218,13 @@ async def _says(holdfast: "House", agent: Agent, described: "AgentFile") -> bool
     # One that leaves its model open says the default, and a file has to say something.
     form = file_form(agent, refs, default=holdfast.config.default_model)
     try:
-        told = build_agent(form, where=agent.slug)
+        result = build_agent(form, where=agent.slug)
     except Invalid:
         return False
-    return replace(told, slug=described.slug) == described
+    return replace(result, slug=described.slug) == described
 
 
-async def _stored(holdfast: "House", slug: str) -> Agent | None:
+async def _find_stored(holdfast: "House", slug: str) -> Agent | None:
     try:
         return await holdfast.agents.get(holdfast.owner, slug)
     except NotFound:

@@ -18,14 +18,14 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from holdfast.cli.command import signature_of
-from holdfast.cli.errors import INTERRUPTED, exit_code, understood
-from holdfast.cli.options import Settings, hoisted
+from holdfast.cli.errors import INTERRUPTED, exit_code, translate_error
+from holdfast.cli.options import GlobalOptions, hoist_global_flags
 from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.text import is_encodable
 
 # In the order in which help lists them.
-HOMES: Final = {
+COMMANDS: Final = {
     "chat": ("chat", "chat-resume"),
     "sessions": ("sessions", "chat-list", "chat-export"),
     "search": ("search",),
@@ -50,33 +50,35 @@ HOMES: Final = {
 }
 
 
-class Part(Protocol):
+class CommandModule(Protocol):
     """A module of the command line."""
 
     def register(self, app: typer.Typer) -> None:
         """Add the module's commands."""
 
 
-def homes_of(words: Iterable[str]) -> tuple[str, ...]:
+def modules_of(words: Iterable[str]) -> tuple[str, ...]:
     """Return the modules whose commands a line may mean; all of them when it names none."""
     named = set(words)
-    return tuple(home for home, names in HOMES.items() if named & set(names)) or tuple(HOMES)
+    return tuple(module for module, names in COMMANDS.items() if named & set(names)) or tuple(
+        COMMANDS
+    )
 
 
-def part(home: str) -> Part:
+def load_module(module: str) -> CommandModule:
     """Return a module of the command line, loaded."""
-    return cast(Part, import_module(f"holdfast.cli.commands.{home}"))
+    return cast(CommandModule, import_module(f"holdfast.cli.commands.{module}"))
 
 
 PROGRAM: Final = "holdfast"
-_INNER_WORDS: Final = re.compile(r": Value error, ")
+_LIBRARY_PREFIX: Final = re.compile(r": Value error, ")
 HELP: Final = """Holdfast: the durable session layer for AI agents.
 
 Everything that happens in a session is written down before it counts, and can be picked up
 again. Start with `holdfast chat`."""
 
 
-def build(homes: Iterable[str] = HOMES) -> typer.Typer:
+def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
     """Return the command line with the commands of all modules, or of some."""
     app = typer.Typer(
         name=PROGRAM,
@@ -88,14 +90,14 @@ def build(homes: Iterable[str] = HOMES) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_globals())
-    for home in homes:
-        part(home).register(app)
+    for module in modules:
+        load_module(module).register(app)
     return app
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; no error gets past here."""
-    words = hoisted(arguments)
+    words = hoist_global_flags(arguments)
     # Read from the words themselves: an error may come before the flags are understood.
     as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
     _require_streams()
@@ -104,28 +106,30 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _require_text(arguments)
         # Standalone, the library would print errors its own way and end the process.
-        return cast(int, _command(homes_of(words)).main(words, PROGRAM, standalone_mode=False) or 0)
+        return cast(
+            int, _command(modules_of(words)).main(words, PROGRAM, standalone_mode=False) or 0
+        )
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 — the one place where everything ends up
-        return _report(understood(error), as_json=as_json)
+        return _report(translate_error(error), as_json=as_json)
 
 
 @cache
-def _command(homes: tuple[str, ...]) -> TyperGroup:
+def _command(modules: tuple[str, ...]) -> TyperGroup:
     """Return the command line ready to run; to read its signatures takes longer than most runs."""
-    return cast(TyperGroup, typer.main.get_command(build(homes)))
+    return cast(TyperGroup, typer.main.get_command(build(modules)))
 
 
 def _globals() -> Callable[..., None]:
     """Return the function that takes the global flags and hands them to the command."""
 
     def remember(ctx: typer.Context, **given: object) -> None:
-        ctx.obj = Settings(**given)  # type: ignore[arg-type]
+        ctx.obj = GlobalOptions(**given)  # type: ignore[arg-type]
 
-    remember.__signature__ = signature_of(Settings)  # type: ignore[attr-defined]
+    remember.__signature__ = signature_of(GlobalOptions)  # type: ignore[attr-defined]
     return remember
 
 
@@ -159,17 +163,17 @@ def _report(error: HoldfastError, *, as_json: bool) -> int:
 def _report_usage(error: TyperException, *, as_json: bool) -> int:
     """Report a line that cannot be understood; a group without its command shows its help."""
     # The library tells there where in it a value was refused, which says nothing to anybody.
-    told = _INNER_WORDS.sub(": ", error.format_message(), count=1)
+    message = _LIBRARY_PREFIX.sub(": ", error.format_message(), count=1)
     # The library's error for a group without its command is the group's whole help.
-    if "\n" in told and not as_json:
-        sys.stderr.write(f"{told}\n")
+    if "\n" in message and not as_json:
+        sys.stderr.write(f"{message}\n")
         return 2
-    if "\n" in told:
-        told = "Missing command."
+    if "\n" in message:
+        message = "Missing command."
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
-    end = "" if told.endswith((".", "?")) else "."
-    remedy = f"{told}{end} `{path} --help` shows how it is used."
+    end = "" if message.endswith((".", "?")) else "."
+    remedy = f"{message}{end} `{path} --help` shows how it is used."
     return _report(Invalid(Code.INVALID_INPUT, remedy), as_json=as_json)
 
 

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 # Each of these is looked at by itself, whatever was allowed before.
-ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+ASKED_EACH_TIME: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
 # What agents that are programs ask about: they name kinds of calls, and two verbs of ours.
-_FOREIGN: Final = frozenset(
+_ACP_TOOL_KINDS: Final = frozenset(
     {"delete", "edit", "execute", "fetch", "move", "other", "read", "search", "switch_mode"}
     | {"think", "fs.write_text_file", "terminal.create"}
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
+class AttendancePolicy:
     """Where nobody is there, a question is a no, but for the tools that a flag answers for.
 
     `asks` is whether this command itself can ask; otherwise a question waits for an answer from
@@ -40,25 +40,25 @@ class Manner:
 
     def answers(self, question: Question) -> bool:
         """Tell whether a flag answers a question; it does not where each has to be seen."""
-        return flag_of(question) in self.yes_to and question.tool_class not in ONE_BY_ONE
+        return flag_of(question) in self.yes_to and question.tool_class not in ASKED_EACH_TIME
 
 
 # A server waits: whoever may answer can come at any time.
-ANYBODY: Final = Manner()
+UNATTENDED: Final = AttendancePolicy()
 
 
-def manner_of(printer: "Printer", yes_to: Iterable[str] | None) -> Manner:
+def attendance_policy(printer: "Printer", yes_to: Iterable[str] | None) -> AttendancePolicy:
     """Return how questions are treated here; a tool that there is not is refused."""
     # Both: with one of them redirected, nobody would see the question or answer it.
     is_attended = is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    return Manner(
+    return AttendancePolicy(
         is_attended=is_attended,
         asks=is_attended and not printer.is_json,
-        yes_to=frozenset(_answerable(each) for each in yes_to or ()),
+        yes_to=frozenset(_tool_name(each) for each in yes_to or ()),
         is_remote=printer.settings.server is not None,
     )
 
 
-def _answerable(name: str) -> str:
+def _tool_name(name: str) -> str:
     """Return the name of a tool, or of a kind of call that somebody else's agent asks about."""
-    return name if name in _FOREIGN else require_tool(name, field="--yes-to")
+    return name if name in _ACP_TOOL_KINDS else require_tool(name, field="--yes-to")

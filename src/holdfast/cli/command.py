@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar, cast, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Invalid
 
 T = TypeVar("T")
-Answer = int | None
-Command = Callable[[Printer, T], Answer | Coroutine[Any, Any, Answer]]
+ExitCode = int | None
+Command = Callable[[Printer, T], ExitCode | Coroutine[Any, Any, ExitCode]]
 
 EPILOG: Final = (
     "Every command also takes --json, --config FILE, --color, -q, -v, --server URL and --version, "
@@ -31,7 +31,7 @@ class _Command(TyperCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Nothing:
+class NoOptions:
     """The options of a command that has none."""
 
 
@@ -50,10 +50,10 @@ def command(
 
     def register(function: Command[T]) -> Command[T]:
         def run(ctx: typer.Context, **given: Any) -> int:
-            settings = ctx.obj if isinstance(ctx.obj, Settings) else Settings()
+            settings = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
             printer = Printer(settings)
             if only_here:
-                require_here(settings, ctx.command_path)
+                require_local(settings, ctx.command_path)
             try:
                 answer = function(printer, options(**given))
                 done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
@@ -73,7 +73,7 @@ def command(
     return register
 
 
-def require_here(settings: Settings, what: str) -> None:
+def require_local(settings: GlobalOptions, what: str) -> None:
     """Refuse what cannot be done from afar: it would be done here, and meant elsewhere."""
     if settings.server is not None:
         raise Invalid(

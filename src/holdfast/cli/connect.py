@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from holdfast.cli.approval_policy import ANYBODY, Manner
+from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.domain.errors import Code, Denied, Invalid
 
 if TYPE_CHECKING:
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def opened(
+async def connect(
     printer: "Printer",
     scope: str = "none",
     *,
-    manner: Manner = ANYBODY,
+    policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["House"]:
     """Reach the house that the command is about: behind the named server, else the home's own."""
     server = printer.settings.server
     if server is None:
-        async with opened_here(printer, scope, manner=manner, flags=flags) as holdfast:
+        async with open_local(printer, scope, policy=policy, flags=flags) as holdfast:
             yield holdfast
         return
-    async with opened_there(printer, server) as house:
-        yield house
+    async with connect_server(printer, server) as holdfast:
+        yield holdfast
 
 
 @asynccontextmanager
-async def opened_there(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
+async def connect_server(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
     """Reach the house behind a server."""
     from holdfast.cli.logs import scrub_with
     from holdfast.cli.remote.services import remote_house
@@ -46,8 +46,8 @@ async def opened_there(printer: "Printer", server: str) -> AsyncIterator["Remote
     config = printer.settings.load()
     scrub_with(lambda: secrets.scrubber)
     try:
-        async with remote_house(server, config, secrets) as house:
-            yield house
+        async with remote_house(server, config, secrets) as holdfast:
+            yield holdfast
     except Denied as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise
@@ -75,11 +75,11 @@ def _require_address(server: str) -> None:
 
 
 @asynccontextmanager
-async def opened_here(
+async def open_local(
     printer: "Printer",
     scope: str = "none",
     *,
-    manner: Manner = ANYBODY,
+    policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["Holdfast"]:
     """Open the house of the configured home; `scope` says whose turns this process plays.
@@ -91,7 +91,7 @@ async def opened_here(
     from holdfast.execution.coordinator import RunScope
 
     config = printer.settings.load(flags)
-    outside = Environment(is_attended=manner.is_attended, yes_to=manner.yes_to)
+    outside = Environment(is_attended=policy.is_attended, yes_to=policy.yes_to)
     async with open_holdfast(config=config, scope=RunScope(scope), outside=outside) as holdfast:
         scrub_with(lambda: holdfast.secrets.scrubber)
         yield holdfast

@@ -33,28 +33,28 @@ class DoctorOptions:
     ] = False
 
 
-async def examine(printer: Printer, wanted: DoctorOptions) -> int:
+async def examine(printer: Printer, options: DoctorOptions) -> int:
     """Check the home and everything in the store.
 
     Ends with 1 if something is wrong.
     """
     config = printer.settings.load()
-    facts, findings = _outside(config)
-    facts |= await _work(config)
+    facts, findings = _check_files(config)
+    facts |= await _check_tools(config)
     # Where there is no store, opening it would make one.
     if facts["store"] is not None:
-        await _inside(config, facts, findings, rebuild=wanted.rebuild)
+        await _check_store(config, facts, findings, rebuild=options.rebuild)
     else:
-        findings += _ahead(config)
+        findings += _check_writable(config)
     report = {**facts, "findings": findings}
     if printer.is_json:
         printer.document(report)
     else:
-        _tell(printer, facts, findings)
+        _print_report(printer, facts, findings)
     return FINDINGS if findings else 0
 
 
-def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Look at the files before the store is opened, because opening it mends their modes."""
     from holdfast import __version__
     from holdfast.store.sqlite import checks as sqlite_checks
@@ -65,7 +65,7 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
         "version": __version__,
         "home": str(config.home),
         "store": _store(config),
-        "file_system": file_system_of(_existing(config.home)),
+        "file_system": file_system_of(_nearest_existing(config.home)),
         "sqlite": sqlite_checks.library_version() if config.database_url is None else None,
         "key_source": None,
         "schema": None,
@@ -76,10 +76,10 @@ def _outside(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
     findings = [
         _finding("open_to_others", door) for door in sqlite_checks.open_permissions(config.home)
     ]
-    kind = sqlite_checks.unsuitable_file_system(_existing(config.home))
+    kind = sqlite_checks.unsuitable_file_system(_nearest_existing(config.home))
     if kind is not None and config.database_url is None:
-        told = f"The home is on a {kind} file system, which cannot keep a store safe."
-        findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, told))
+        text = f"The home is on a {kind} file system, which cannot keep a store safe."
+        findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, text))
     return facts, findings
 
 
@@ -94,7 +94,7 @@ def _store(config: "Config") -> str | None:
     return str(store) if store.exists() else None
 
 
-async def _work(config: "Config") -> dict[str, Any]:
+async def _check_tools(config: "Config") -> dict[str, Any]:
     """Look at what agents can work with here, and how well they are kept from the rest."""
     from holdfast.acp.client.presets import detect
     from holdfast.cli.secrets import secrets_here
@@ -129,15 +129,15 @@ async def _work(config: "Config") -> dict[str, Any]:
     }
 
 
-def _ahead(config: "Config") -> list[dict[str, str]]:
+def _check_writable(config: "Config") -> list[dict[str, str]]:
     """Return what would keep the first session from being written."""
     from holdfast import keychain
     from holdfast.store.sqlite.encryption import KeySources, load_store_key
     from holdfast.store.sqlite.files import unusable_path_error
 
     found = []
-    if (told := unusable_path_error(config.home)) is not None:
-        found.append(_finding(Code.STORE_UNWRITABLE, told))
+    if (text := unusable_path_error(config.home)) is not None:
+        found.append(_finding(Code.STORE_UNWRITABLE, text))
     sources = KeySources(
         environment=os.environ.get("HOLDFAST_KEY"),
         read_keychain=keychain.read,
@@ -153,7 +153,7 @@ def _ahead(config: "Config") -> list[dict[str, str]]:
     return found
 
 
-async def _inside(
+async def _check_store(
     config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
 ) -> None:
     """Open the store and check all of it; a store that does not open is a finding."""
@@ -171,10 +171,10 @@ async def _inside(
     facts["schema"] = facts["newest_schema"]
     try:
         if rebuild:
-            facts["rebuilt"] = await _rebuilt(store)
+            facts["rebuilt"] = await _rebuild(store)
         findings += [_finding(Code.CORRUPT_STORE, fault) for fault in await store.check()]
         findings += [_finding(_EVENTS_MISSING, each) for each in await store.missing_events()]
-        findings += await _left_behind(config, store)
+        findings += await _check_imports(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
         facts["unsettled"] = [head.session_id for head in heads]
         await store.require_writable()
@@ -184,7 +184,7 @@ async def _inside(
         await store.close()
 
 
-async def _rebuilt(store: "Store") -> dict[str, Any]:
+async def _rebuild(store: "Store") -> dict[str, Any]:
     """Compute anew what can be, and say where that differs from what was there."""
     from holdfast.observations.snapshots import rebuild_snapshots
     from holdfast.search.service import Search
@@ -198,21 +198,21 @@ async def _rebuilt(store: "Store") -> dict[str, Any]:
     }
 
 
-async def _left_behind(config: "Config", store: "Store") -> list[dict[str, str]]:
+async def _check_imports(config: "Config", store: "Store") -> list[dict[str, str]]:
     """Look whether all blocks were brought in of the folder that the configuration names."""
     from holdfast.wiring import blocks_left
 
     if config.block_zones is None:
         return []
     count = await blocks_left(store, config.block_zones)
-    told = (
+    text = (
         f"{count} agent blocks have a snapshot that no archive or desk holds; "
         f"`holdfast import block-zones {config.block_zones}` brings them in."
     )
-    return [_finding("blocks_left", told)] if count else []
+    return [_finding("blocks_left", text)] if count else []
 
 
-def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
+def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
     waiting = facts["unsettled"]
     printer.record(
         None,
@@ -220,29 +220,29 @@ def _tell(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]
             "Holdfast": facts["version"],
             "home": facts["home"],
             "store": facts["store"] or "none yet; the first session makes it",
-            **_file_told(facts),
+            **_file_summary(facts),
             "schema": facts["schema"],
             "turns open": f"in {len(waiting)} sessions" if waiting else "none",
-            **_work_told(facts),
+            **_tools_summary(facts),
         },
     )
     for session in waiting:
         printer.line(f"  {session} waits; a server plays it, or `holdfast chat --resume {session}`")
     for kind in ("active", "weaker"):
-        for told in facts["safety"][kind]:
-            printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {told}")
+        for text in facts["safety"][kind]:
+            printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {text}")
     rebuilt = facts["rebuilt"]
     if rebuilt is not None:
         counted = f"{rebuilt['entities']} histories and {rebuilt['documents']} documents"
         printer.line(f"computed anew: {counted}")
-        for told in rebuilt["differences"]:
-            printer.line(f"put right: {told}")
+        for text in rebuilt["differences"]:
+            printer.line(f"put right: {text}")
     for finding in findings:
         printer.line(f"wrong: {finding['message']}")
     printer.line("All is well." if not findings else f"{len(findings)} found.")
 
 
-def _work_told(facts: dict[str, Any]) -> dict[str, str]:
+def _tools_summary(facts: dict[str, Any]) -> dict[str, str]:
     allowed = facts["allowed"]
     commands = [*allowed["commands"], *allowed["command_globs"]]
     keys = sorted({each["account"] for each in facts["keys"]})
@@ -257,7 +257,7 @@ def _work_told(facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _file_told(facts: dict[str, Any]) -> dict[str, Any]:
+def _file_summary(facts: dict[str, Any]) -> dict[str, Any]:
     """Return what matters to a store that is a file; a database keeps its own."""
     if facts["sqlite"] is None:
         return {}
@@ -268,7 +268,7 @@ def _file_told(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that exists."""
     return next((each for each in (path, *path.parents) if each.exists()), path)
 

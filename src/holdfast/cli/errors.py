@@ -71,11 +71,11 @@ STOP_CODES: Final[Mapping[StopReason, int]] = {
 }
 
 
-def _full() -> HoldfastError:
+def _disk_full() -> HoldfastError:
     return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
 
 
-def _limited() -> HoldfastError:
+def _system_limit() -> HoldfastError:
     return Unavailable(
         Code.SYSTEM_LIMIT,
         "The system gives this process no more files, threads or processes; end some, or raise "
@@ -85,11 +85,11 @@ def _limited() -> HoldfastError:
 
 # What the system says when something has run out, whoever asked it.
 _SYSTEM: Final[Mapping[int, Callable[[], HoldfastError]]] = {
-    errno.ENOSPC: _full,
-    errno.EDQUOT: _full,
+    errno.ENOSPC: _disk_full,
+    errno.EDQUOT: _disk_full,
     errno.ENOMEM: out_of_memory,
-    errno.EMFILE: _limited,
-    errno.ENFILE: _limited,
+    errno.EMFILE: _system_limit,
+    errno.ENFILE: _system_limit,
 }
 
 
@@ -105,17 +105,17 @@ def turn_code(ended: TurnEnded) -> int:
     return STOP_CODES[ended.stop_reason]
 
 
-def understood(error: BaseException) -> HoldfastError:
+def translate_error(error: BaseException) -> HoldfastError:
     """Return an error as one of ours; what nobody foresaw is told without its text."""
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, MemoryError):
         return out_of_memory()
-    if isinstance(error, OSError) and (told := _SYSTEM.get(error.errno or 0)):
-        return told()
+    if isinstance(error, OSError) and (translate := _SYSTEM.get(error.errno or 0)):
+        return translate()
     # Python has no class of its own for this.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return _limited()
+        return _system_limit()
     log.error("an unforeseen error", exc_info=error)
     return Internal(
         Code.INTERNAL, "Something went wrong inside Holdfast; the lines above have the details."

@@ -15,7 +15,7 @@ from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 # What a file system says that knows no second name for a file.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 # Told by the renderer of errors, which knows the remedy.
-_ITS_OWN: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_file(path: Path, content: bytes, *, force: bool) -> None:
@@ -29,8 +29,8 @@ def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """Write a file piece by piece; it has its name only when the block ends without an error."""
     # Not the method of `Path`, which fails for a name that is too long.
     if os.path.isdir(path):
-        told = f"{path} is a folder; name a file."
-        raise Invalid(Code.NOT_A_FILE, told, {"file": str(path)})
+        message = f"{path} is a folder; name a file."
+        raise Invalid(Code.NOT_A_FILE, message, {"file": str(path)})
     if not force and os.path.lexists(path):
         raise _exists(path)
     # Beside the file, because only within one file system a name can be moved.
@@ -42,9 +42,9 @@ def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        _put(draft, path, force=force)
+        _publish(draft, path, force=force)
     except OSError as error:
-        raise _unwritten(path, error) from None
+        raise _write_error(path, error) from None
     finally:
         with suppress(OSError):
             draft.unlink()
@@ -53,11 +53,11 @@ def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
 def _require_folder(path: Path) -> None:
     # A folder that is not there is rather a slip of the hand than a wish.
     if not os.path.isdir(path.parent):
-        told = f"{path.parent} is not a folder; make it first."
-        raise Invalid(Code.NOT_A_FOLDER, told, {"file": str(path)})
+        message = f"{path.parent} is not a folder; make it first."
+        raise Invalid(Code.NOT_A_FOLDER, message, {"file": str(path)})
 
 
-def _put(draft: Path, path: Path, *, force: bool) -> None:
+def _publish(draft: Path, path: Path, *, force: bool) -> None:
     """Give the file its name; without `force` not over another that has come since."""
     if not force:
         try:
@@ -70,15 +70,15 @@ def _put(draft: Path, path: Path, *, force: bool) -> None:
     draft.replace(path)
 
 
-def _unwritten(path: Path, error: OSError) -> HoldfastError | OSError:
+def _write_error(path: Path, error: OSError) -> HoldfastError | OSError:
     if isinstance(error, FileExistsError):
         return _exists(path)
-    if error.errno in _ITS_OWN:
+    if error.errno in _DISK_FULL:
         return error
-    told = f"{path} cannot be written: {error.strerror}."
-    return Invalid(Code.INVALID_INPUT, told, {"file": str(path)})
+    message = f"{path} cannot be written: {error.strerror}."
+    return Invalid(Code.INVALID_INPUT, message, {"file": str(path)})
 
 
 def _exists(path: Path) -> Conflict:
-    told = f"{path} exists; choose another, or add --force to replace it."
-    return Conflict(Code.FILE_EXISTS, told, {"file": str(path)})
+    message = f"{path} exists; choose another, or add --force to replace it."
+    return Conflict(Code.FILE_EXISTS, message, {"file": str(path)})

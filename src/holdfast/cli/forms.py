@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.approval_policy import ONE_BY_ONE
+from holdfast.cli.approval_policy import ASKED_EACH_TIME
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, Runtime
 from holdfast.domain.approvals import Approval, ApprovalState, Question
 from holdfast.domain.calls import Call, CallState
@@ -102,7 +102,7 @@ def usage_form(usage: Usage) -> Form:
 
 def message_forms(rows: Sequence[Message], following: Sequence[Message] = ()) -> list[Form]:
     """Return messages; `following` are rows behind them that tell which answers were cut off."""
-    cut_off = _cut_off([*rows, *following])
+    cut_off = _interrupted_messages([*rows, *following])
     return [message_form(row, interrupted=row.id in cut_off) for row in rows]
 
 
@@ -130,7 +130,7 @@ def message_form(message: Message, *, interrupted: bool = False) -> Form:
     return form
 
 
-def words_of(part: Part) -> str:
+def part_text(part: Part) -> str:
     """Return what a part says in words; thoughts, pictures and calls say nothing here."""
     match part:
         case Text():
@@ -199,14 +199,14 @@ def _content(message: Message) -> Form:
             error = result.error.message if result.error else None
             return {"result": result.result, "error": error}
         case _:
-            told = message.text
+            words = message.text
             # Rows of ours speak through notices, plans and summaries, which `text` leaves out.
             if message.role is Role.SYSTEM:
-                told = "\n".join(filter(None, map(words_of, message.parts)))
-            return {"text": told}
+                words = "\n".join(filter(None, map(part_text, message.parts)))
+            return {"text": words}
 
 
-def _cut_off(rows: Sequence[Message]) -> set[str]:
+def _interrupted_messages(rows: Sequence[Message]) -> set[str]:
     """Return the last assistant row of each turn that has a closing notice."""
     answers: dict[int, str] = {}
     closed: set[int] = set()
@@ -238,7 +238,7 @@ _DENY: Final = {"id": "deny", "name": "Deny", "kind": "reject_once"}
 
 def is_for_session(question: Question) -> bool:
     """Tell whether a yes can cover all of the like in the session."""
-    return question.memory is not None and question.tool_class not in ONE_BY_ONE
+    return question.memory is not None and question.tool_class not in ASKED_EACH_TIME
 
 
 def approval_form(approval: Approval) -> Form:

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 def context_data(context: SessionContext) -> dict[str, Any]:
     """Return the whole workspace; variables are passed on as they were given."""
-    return {**camel(context), "variables": context.variables}
+    return {**to_camel_case(context), "variables": context.variables}
 
 
-def camel(value: Struct) -> dict[str, Any]:
+def to_camel_case(value: Struct) -> dict[str, Any]:
     """Return the fields of a value that are set, with their names in camel case."""
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     return {_name(name): _plain(found) for name, found in fields.items() if found is not None}
@@ -59,7 +59,7 @@ def camel(value: Struct) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
-        return camel(value)
+        return to_camel_case(value)
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return msgspec.to_builtins(value)
@@ -94,7 +94,7 @@ ACTIONS: Final[Mapping[ToolClass, str]] = {
 }
 
 
-class Dialect:
+class StreamVocabulary:
     """Translates the events of one session, in their order.
 
     Some words repeat what an earlier event said (the model, the cost so far), so events that
@@ -110,7 +110,7 @@ class Dialect:
         self.failed = 0
         self.answered = False
 
-    def hear(self, payload: Payload) -> None:
+    def note(self, payload: Payload) -> None:
         """Take note of an event before it is translated."""
         match payload:
             case TurnStarted():
@@ -129,7 +129,7 @@ class Dialect:
 
     def line(self, event: Event) -> Data:
         """Return the line of an event."""
-        self.hear(event.payload)
+        self.note(event.payload)
         word, data = TABLE[type(event.payload)](event.payload, event, self)
         return {
             "type": word,
@@ -154,7 +154,7 @@ def gap_line(gap: Gap, session_id: str, at: datetime) -> Data:
     }
 
 
-def _session_opened(payload: SessionOpened, _: Event, dialect: Dialect) -> Word:
+def _session_opened(payload: SessionOpened, _: Event, dialect: StreamVocabulary) -> Word:
     return "session:started", {
         "agentRef": payload.agent,
         "model": payload.model or dialect.model,
@@ -162,13 +162,13 @@ def _session_opened(payload: SessionOpened, _: Event, dialect: Dialect) -> Word:
     }
 
 
-def _session_closed(payload: SessionClosed, event: Event, dialect: Dialect) -> Word:
+def _session_closed(payload: SessionClosed, event: Event, dialect: StreamVocabulary) -> Word:
     if payload.status is Status.CANCELLED:
         return "session:cancelled", {"reason": payload.reason}
-    return _own_word(payload, event, dialect)
+    return _stored_event(payload, event, dialect)
 
 
-def _session_compacted(payload: SessionCompacted, _: Event, __: Dialect) -> Word:
+def _session_compacted(payload: SessionCompacted, _: Event, __: StreamVocabulary) -> Word:
     return "session:compacted", {
         "messageId": payload.message_id,
         "keptMessageCount": payload.kept,
@@ -179,15 +179,15 @@ def _session_compacted(payload: SessionCompacted, _: Event, __: Dialect) -> Word
     }
 
 
-def _session_exported(payload: SessionExported, _: Event, __: Dialect) -> Word:
+def _session_exported(payload: SessionExported, _: Event, __: StreamVocabulary) -> Word:
     return "session:exported", {"workflowPath": payload.target}
 
 
-def _turn_started(_: Payload, event: Event, __: Dialect) -> Word:
+def _turn_started(_: Payload, event: Event, __: StreamVocabulary) -> Word:
     return "session:turn_started", {"turn": event.turn}
 
 
-def _turn_ended(payload: TurnEnded, event: Event, dialect: Dialect) -> Word:
+def _turn_ended(payload: TurnEnded, event: Event, dialect: StreamVocabulary) -> Word:
     word, code = STOPS[payload.stop_reason]
     return "session:turn_completed", {
         "turn": event.turn,
@@ -205,23 +205,23 @@ def _tokens(usage: Usage) -> Data:
 def _error(payload: TurnEnded, code: FailureCode) -> Data:
     """Return why a turn failed; where it does not say itself, its stop reason does."""
     found = payload.failure
-    told = found.code if found else code
+    error_code = found.code if found else code
     return {
-        "code": told.value,
+        "code": error_code.value,
         "message": found.message if found else f"The turn ended with {payload.stop_reason.value}.",
-        "retryable": told in events.RETRYABLE,
+        "retryable": error_code in events.RETRYABLE,
         **({"correlationId": found.correlation_id} if found and found.correlation_id else {}),
     }
 
 
-def _step_delta(payload: StepDelta, event: Event, dialect: Dialect) -> Word:
+def _step_delta(payload: StepDelta, event: Event, dialect: StreamVocabulary) -> Word:
     said = {"nodeId": dialect.agent, "model": dialect.model, "turn": event.turn}
     if payload.channel is Channel.REASONING:
         return "agent:reasoning", {**said, "text": payload.text}
     return "agent:token", {**said, "token": payload.text}
 
 
-def _step_ended(payload: StepEnded, _: Event, dialect: Dialect) -> Word:
+def _step_ended(payload: StepEnded, _: Event, dialect: StreamVocabulary) -> Word:
     usage = payload.usage
     return "cost:updated", {
         "nodeId": dialect.agent,
@@ -235,7 +235,7 @@ def _step_ended(payload: StepEnded, _: Event, dialect: Dialect) -> Word:
     }
 
 
-def _tool_started(payload: ToolStarted, _: Event, dialect: Dialect) -> Word:
+def _tool_started(payload: ToolStarted, _: Event, dialect: StreamVocabulary) -> Word:
     return "agent:tool_call", {
         "nodeId": dialect.agent,
         "callId": payload.call_id,
@@ -245,7 +245,7 @@ def _tool_started(payload: ToolStarted, _: Event, dialect: Dialect) -> Word:
     }
 
 
-def _tool_ended(payload: ToolEnded, _: Event, dialect: Dialect) -> Word:
+def _tool_ended(payload: ToolEnded, _: Event, dialect: StreamVocabulary) -> Word:
     failure = payload.failure
     return "agent:tool_result", {
         "nodeId": dialect.agent,
@@ -258,7 +258,7 @@ def _tool_ended(payload: ToolEnded, _: Event, dialect: Dialect) -> Word:
     }
 
 
-def _approval_requested(payload: ApprovalRequested, _: Event, dialect: Dialect) -> Word:
+def _approval_requested(payload: ApprovalRequested, _: Event, dialect: StreamVocabulary) -> Word:
     return "agent:approval_requested", {
         "nodeId": dialect.agent,
         "approvalId": payload.approval_id,
@@ -270,34 +270,34 @@ def _approval_requested(payload: ApprovalRequested, _: Event, dialect: Dialect) 
     }
 
 
-def _own_word(payload: Payload, event: Event, _: Dialect) -> Word:
+def _stored_event(payload: Payload, event: Event, _: StreamVocabulary) -> Word:
     """Return an event that the dialect has no word for, under our own name."""
-    return f"holdfast:{name_of(payload)}", {"turn": event.turn, **camel(payload)}
+    return f"holdfast:{name_of(payload)}", {"turn": event.turn, **to_camel_case(payload)}
 
 
-Translation = Callable[[Any, Event, Dialect], Word]
+Translation = Callable[[Any, Event, StreamVocabulary], Word]
 TABLE: Final[Mapping[type[Payload], Translation]] = {
     events.SessionOpened: _session_opened,
-    events.SessionResumed: _own_word,
+    events.SessionResumed: _stored_event,
     events.SessionClosed: _session_closed,
-    events.SessionForked: _own_word,
+    events.SessionForked: _stored_event,
     events.SessionCompacted: _session_compacted,
     events.SessionExported: _session_exported,
-    events.SessionObserved: _own_word,
+    events.SessionObserved: _stored_event,
     events.TurnStarted: _turn_started,
     events.TurnEnded: _turn_ended,
-    events.StepStarted: _own_word,
+    events.StepStarted: _stored_event,
     events.StepDelta: _step_delta,
     events.StepEnded: _step_ended,
-    events.StepFailed: _own_word,
-    events.MessageAppended: _own_word,
+    events.StepFailed: _stored_event,
+    events.MessageAppended: _stored_event,
     events.ToolStarted: _tool_started,
     events.ToolEnded: _tool_ended,
-    events.CallSettled: _own_word,
+    events.CallSettled: _stored_event,
     events.ApprovalRequested: _approval_requested,
-    events.ApprovalAnswered: _own_word,
-    events.PlanChanged: _own_word,
-    events.ZoneArchived: _own_word,
+    events.ApprovalAnswered: _stored_event,
+    events.PlanChanged: _stored_event,
+    events.ZoneArchived: _stored_event,
 }
 
 
@@ -325,7 +325,7 @@ class EventLines:
         self._holdfast = holdfast
         self._session = session
         self._models: dict[ModelId, str] = {}
-        self._dialect = Dialect(session.agent.slug, self._models, "")
+        self._dialect = StreamVocabulary(session.agent.slug, self._models, "")
         # A gap has no time of its own; it is as old as what came before it.
         self._last = session.created_at.astimezone(UTC)
 
@@ -344,7 +344,7 @@ class EventLines:
                 cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
                 if isinstance(item, Event):
                     lines._note(item)
-                    lines._dialect.hear(item.payload)
+                    lines._dialect.note(item.payload)
             if page.next_cursor is None:
                 break
         return lines

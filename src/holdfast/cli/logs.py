@@ -26,11 +26,11 @@ _MARGIN: Final = 16_000
 _INTEGER_LARGEST: Final = 1 << 63
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-ScrubberNow = Callable[[], Scrubber]
+ScrubberProvider = Callable[[], Scrubber]
 
 
 def configure(
-    level: str, stream: TextIO | None = None, scrubber: ScrubberNow | None = None
+    level: str, stream: TextIO | None = None, scrubber: ScrubberProvider | None = None
 ) -> None:
     """Send all logs of this process to stderr, from a level on; replaces what was set before.
 
@@ -38,8 +38,8 @@ def configure(
     Without one, those of the environment are known.
     """
     target = stream or sys.stderr
-    handler = Handler(target)
-    kind = PlainLines if is_terminal(target) else JsonLines
+    handler = LogHandler(target)
+    kind = PlainFormatter if is_terminal(target) else JsonFormatter
     handler.setFormatter(kind(scrubber or _scrubber_of_environment()))
     root = logging.getLogger()
     for old in _our_handlers():
@@ -48,22 +48,22 @@ def configure(
     root.setLevel(level.upper())
 
 
-def scrub_with(scrubber: ScrubberNow) -> None:
+def scrub_with(scrubber: ScrubberProvider) -> None:
     """Let the logs know the secrets of a house that was opened after they were configured."""
     for handler in _our_handlers():
-        if isinstance(handler.formatter, Lines):
+        if isinstance(handler.formatter, LineFormatter):
             handler.formatter.scrubber = scrubber
 
 
 def current_scrubber() -> Scrubber:
     """Return what the logs know of secrets now; before they are configured, the environment's."""
     for handler in _our_handlers():
-        if isinstance(handler.formatter, Lines):
+        if isinstance(handler.formatter, LineFormatter):
             return handler.formatter.scrubber()
     return _scrubber_of_environment()()
 
 
-class Handler(logging.StreamHandler[TextIO]):
+class LogHandler(logging.StreamHandler[TextIO]):
     """Writes events; one that there is no memory for is lost, and nothing but the event."""
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -74,21 +74,21 @@ class Handler(logging.StreamHandler[TextIO]):
             return False
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """The parts of an event, each of them safe to be written."""
 
-    def __init__(self, scrubber: ScrubberNow) -> None:
+    def __init__(self, scrubber: ScrubberProvider) -> None:
         super().__init__()
         self.scrubber = scrubber
 
     def message(self, record: logging.LogRecord) -> str:
         """Return what the event says, also where its arguments do not fit."""
         try:
-            told = record.getMessage()
+            text = record.getMessage()
         # Whatever it is: the library's way out would print the arguments as they are.
         except Exception:  # noqa: BLE001
-            told = f"{_shown(record.msg)} (and arguments that do not fit)"
-        return self._safe(told, MESSAGE_LONGEST)
+            text = f"{_text_of(record.msg)} (and arguments that do not fit)"
+        return self._safe(text, MESSAGE_LONGEST)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """Return the event's fields: numbers as they are, everything else as text."""
@@ -96,7 +96,7 @@ class Lines(logging.Formatter):
         if not isinstance(given, Mapping):
             return {}
         return {
-            self._safe(_shown(name), FIELD_LONGEST): self._field(_shown(name), value)
+            self._safe(_text_of(name), FIELD_LONGEST): self._field(_text_of(name), value)
             for name, value in islice(given.items(), FIELDS_MOST)
         }
 
@@ -104,8 +104,8 @@ class Lines(logging.Formatter):
         """Return the event's exception; of a long one only the end, where the reason stands."""
         if not record.exc_info:
             return ""
-        told = self.formatException(record.exc_info)[-TRACE_LONGEST - _MARGIN :]
-        cleaned = self.scrubber().clean_and_mask(told)
+        text = self.formatException(record.exc_info)[-TRACE_LONGEST - _MARGIN :]
+        cleaned = self.scrubber().clean_and_mask(text)
         return cleaned if len(cleaned) <= TRACE_LONGEST else f"…{cleaned[-TRACE_LONGEST:]}"
 
     def _field(self, name: str, value: Any) -> Any:
@@ -115,14 +115,14 @@ class Lines(logging.Formatter):
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        return MASK if is_secret_name(name) else self._safe(_shown(value), FIELD_LONGEST)
+        return MASK if is_secret_name(name) else self._safe(_text_of(value), FIELD_LONGEST)
 
     def _safe(self, text: str, longest: int) -> str:
         cleaned = self.scrubber().clean_and_mask(text[: longest + _MARGIN])
         return cleaned if len(cleaned) <= longest else f"{cleaned[:longest]}… ({len(text)})"
 
 
-class JsonLines(Lines):
+class JsonFormatter(LineFormatter):
     """One JSON object for each event; `fields` of the record become keys."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -141,37 +141,39 @@ class JsonLines(Lines):
         return json.dumps(event)
 
 
-class PlainLines(Lines):
+class PlainFormatter(LineFormatter):
     """One line for a person."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = self.fields(record)
-        told = [self.message(record), *(f"{name}={value}" for name, value in fields.items())]
-        line = escaped(f"{record.levelname.lower()}: {' '.join(told)}")
+        text = [self.message(record), *(f"{name}={value}" for name, value in fields.items())]
+        line = escape_control(f"{record.levelname.lower()}: {' '.join(text)}")
         if trace := self.trace(record):
             # Indented, so that no line of a trace can pass for an event.
-            line = "\n".join([line, *(f"  {escaped(each)}" for each in trace.splitlines())])
+            line = "\n".join([line, *(f"  {escape_control(each)}" for each in trace.splitlines())])
         return line
 
 
-def escaped(text: str) -> str:
+def escape_control(text: str) -> str:
     """Return the text with control characters written out."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _our_handlers() -> list[logging.Handler]:
     # Only our own: a test runner or a host program may have handlers there, too.
-    return [each for each in logging.getLogger().handlers if isinstance(each.formatter, Lines)]
+    return [
+        each for each in logging.getLogger().handlers if isinstance(each.formatter, LineFormatter)
+    ]
 
 
-def _scrubber_of_environment() -> ScrubberNow:
+def _scrubber_of_environment() -> ScrubberProvider:
     from holdfast.cli.secrets import secrets_here
 
     secrets = secrets_here()
     return lambda: secrets.scrubber
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     try:
         return str(value)
     # A value that cannot be shown must not cost us the event.

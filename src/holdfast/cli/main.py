@@ -12,7 +12,7 @@ from holdfast import __version__
 
 # The exit code of everything that may work later; `cli.errors` would have to be loaded for it.
 UNAVAILABLE: Final = 7
-_STARVED: Final = b"holdfast: There was not enough memory; free some and try again.\n"
+_OUT_OF_MEMORY: Final = b"holdfast: There was not enough memory; free some and try again.\n"
 
 
 def main() -> int:
@@ -20,8 +20,10 @@ def main() -> int:
     arguments = sys.argv[1:]
     flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags:
-        told = f'{{"version":"{__version__}"}}' if "--json" in flags else f"holdfast {__version__}"
-        sys.stdout.write(f"{told}\n")
+        version_text = (
+            f'{{"version":"{__version__}"}}' if "--json" in flags else f"holdfast {__version__}"
+        )
+        sys.stdout.write(f"{version_text}\n")
         return 0
     try:
         from holdfast.cli.app import run
@@ -29,7 +31,7 @@ def main() -> int:
         return run(arguments)
     except MemoryError:
         # Not even enough to say it as errors are said.
-        os.write(2, _STARVED)
+        os.write(2, _OUT_OF_MEMORY)
         return UNAVAILABLE
     finally:
         # What was loaded goes with the process: to look through it for garbage first takes as long

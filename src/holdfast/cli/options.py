@@ -29,7 +29,7 @@ class Color(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class GlobalOptions:
     """The global flags."""
 
     json: Annotated[
@@ -85,7 +85,7 @@ class Settings:
         return "error" if self.quiet else configured
 
 
-def hoisted(arguments: Sequence[str]) -> list[str]:
+def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with the global flags first, so that they may stand anywhere.
 
     What follows `--` is never a flag.
@@ -133,14 +133,14 @@ class Paging:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSession:
+class SessionRef:
     """A session by its id."""
 
     id: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneAgent:
+class AgentRef:
     """An agent by its id or slug."""
 
     ref: Annotated[
@@ -237,7 +237,7 @@ def message_cursor(cursor: str | None, after: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneFile:
+class WorkflowFile:
     """A file of a workflow."""
 
     file: Annotated[
@@ -249,7 +249,7 @@ class OneFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormatOptions(OneFile):
+class FormatOptions(WorkflowFile):
     """What becomes of the text."""
 
     write: Annotated[
@@ -261,7 +261,7 @@ class FormatOptions(OneFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(OneFile):
+class RunOptions(WorkflowFile):
     """Where a workflow is played, and with what."""
 
     cwd: Annotated[

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LAST_WIDTH: Final = 16
 class Printer:
     """What a command says, in the form its caller asked for."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GlobalOptions) -> None:
         self.settings = settings
         self.is_json = settings.json
 
@@ -61,18 +61,18 @@ class Printer:
             if value is not None:
                 self.line(f"{name:<{width}}  {value}")
 
-    def done(self, form: object, told: str) -> None:
+    def done(self, form: object, message: str) -> None:
         """Print what became of a thing: for programs its form, for people a sentence."""
         if self.is_json:
             self.document(form)
         else:
-            self.line(told)
+            self.line(message)
 
     def line(self, text: str, *, style: str = "") -> None:
         """Print a line of text for people; `style` is a code for terminals that have colours."""
-        told = clean(text)
+        message = clean(text)
         is_plain = not style or not is_colored(sys.stdout, self.settings.color)
-        sys.stdout.write(f"{told}\n" if is_plain else f"\x1b[{style}m{told}\x1b[0m\n")
+        sys.stdout.write(f"{message}\n" if is_plain else f"\x1b[{style}m{message}\x1b[0m\n")
 
     def remark(self, text: str) -> None:
         """Say something on the side, unless silence or JSON was asked for."""
@@ -92,7 +92,7 @@ class Printer:
             return
         if cells:
             console = self.console(sys.stdout)
-            console.print(_drawn(*_fitting(columns, cells, console.width)))
+            console.print(_draw_table(*_fit_columns(columns, cells, console.width)))
 
     def console(self, stream: TextIO) -> "Console":
         """Return a console that obeys the wish for colours."""
@@ -123,13 +123,13 @@ class Printer:
             os.close(nowhere)
 
     def _aside(self, text: str) -> None:
-        told = _folded(clean(text)) if is_terminal(sys.stderr) else clean(text)
+        message = _wrap(clean(text)) if is_terminal(sys.stderr) else clean(text)
         dim = is_colored(sys.stderr, self.settings.color)
-        sys.stderr.write(f"\x1b[2m{told}\x1b[0m\n" if dim else f"{told}\n")
+        sys.stderr.write(f"\x1b[2m{message}\x1b[0m\n" if dim else f"{message}\n")
         sys.stderr.flush()
 
 
-def _folded(text: str) -> str:
+def _wrap(text: str) -> str:
     """Break lines between words: a terminal would do it in the middle of one."""
     # Asked for at each remark, because the terminal may have another size by now.
     width = max(shutil.get_terminal_size().columns, LAST_WIDTH)
@@ -140,7 +140,7 @@ def _folded(text: str) -> str:
     return "\n".join(part for parts in lines for part in parts)
 
 
-def _fitting(
+def _fit_columns(
     columns: Row, cells: Sequence[Sequence[str]], width: int
 ) -> tuple[list[str], list[list[str]]]:
     """Leave columns out, from the right, until the first and the last have room.
@@ -155,7 +155,7 @@ def _fitting(
     return chosen[0], chosen[1:]
 
 
-def _drawn(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Any:
+def _draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 

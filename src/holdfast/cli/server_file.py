@@ -13,15 +13,15 @@ from typing import Any, Final
 from holdfast import __version__
 from holdfast.store.sqlite.files import alone_in
 
-CARD_NAME: Final = "server.json"
-CARD_LARGEST: Final = 64 << 10
+SERVER_FILE: Final = "server.json"
+SERVER_FILE_LARGEST: Final = 64 << 10
 # How long a home may be without a card while a second server runs in it.
-KEEPING_SECONDS: Final = 2.0
+RECHECK_SECONDS: Final = 2.0
 
 Form = dict[str, Any]
 
 
-class Card:
+class ServerFile:
     """Our own card. Its file is locked as long as we live, so a dead server's is known as such."""
 
     def __init__(self, home: Path, url: str) -> None:
@@ -32,13 +32,13 @@ class Card:
             "started_at": at,
             "version": __version__,
         }
-        self._path = home / CARD_NAME
+        self._path = home / SERVER_FILE
         self._file: int | None = None
 
     def claim(self) -> Form | None:
         """Show our card, whole or not at all, unless another server's is there; return that one."""
         with alone_in(self._path.parent):
-            other = _living(self._path)
+            other = _read_live(self._path)
             if other == self.form:
                 return None
             if other is None:
@@ -48,7 +48,7 @@ class Card:
     async def keep(self) -> None:
         """Show our card as soon as no other server's is there any more."""
         while True:
-            await asyncio.sleep(KEEPING_SECONDS)
+            await asyncio.sleep(RECHECK_SECONDS)
             # Perhaps the disk is full; the next time it may not be.
             with suppress(OSError):
                 self.claim()
@@ -56,12 +56,12 @@ class Card:
     def withdraw(self) -> None:
         """Take our card away; what others put there stays."""
         with suppress(OSError), alone_in(self._path.parent):
-            if _parsed(self._path.read_bytes()) == self.form:
+            if _parse(self._path.read_bytes()) == self.form:
                 self._path.unlink()
         self._let_go()
 
     def _write(self) -> None:
-        draft = self._path.with_name(f".{CARD_NAME}.{secrets.token_hex(4)}")
+        draft = self._path.with_name(f".{SERVER_FILE}.{secrets.token_hex(4)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(draft, flags, 0o600)
         try:
@@ -82,12 +82,12 @@ class Card:
             self._file = None
 
 
-def card_in(home: Path) -> Form | None:
+def read_server_file(home: Path) -> Form | None:
     """Return the card of the server that runs in a home."""
-    return _living(home / CARD_NAME)
+    return _read_live(home / SERVER_FILE)
 
 
-def _living(path: Path) -> Form | None:
+def _read_live(path: Path) -> Form | None:
     """Return the card of a server that lives."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -95,7 +95,7 @@ def _living(path: Path) -> Form | None:
         return None
     form: Form = {}
     try:
-        form = _parsed(os.read(file, CARD_LARGEST))
+        form = _parse(os.read(file, SERVER_FILE_LARGEST))
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return form
@@ -107,7 +107,7 @@ def _living(path: Path) -> Form | None:
     return None if "version" in form or not _is_alive(form.get("pid")) else form
 
 
-def _parsed(content: bytes) -> Form:
+def _parse(content: bytes) -> Form:
     try:
         form = json.loads(content)
     except ValueError:

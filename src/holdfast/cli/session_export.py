@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.files import write_file, writing
-from holdfast.cli.options import OneSession
+from holdfast.cli.options import SessionRef
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import find_session
 from holdfast.cli.terminal import is_terminal
-from holdfast.cli.workspace import named_path
+from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, Invalid
 from holdfast.workflows.session_export import ExportFormat
 
@@ -34,7 +34,7 @@ REVIEW: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkflowOptions(OneSession):
+class WorkflowOptions(SessionRef):
     """Where a workflow is written to."""
 
     out: Annotated[
@@ -62,43 +62,43 @@ class ExportOptions(WorkflowOptions):
     )
 
 
-async def export(printer: Printer, wanted: ExportOptions) -> None:
+async def export(printer: Printer, options: ExportOptions) -> None:
     """Write a session out, as a workflow or to be read.
 
     A workflow is a file, .relavium.yaml: one node for each answered turn, and the transcript.
     Secrets that Holdfast knows are masked; what was typed is not.
     """
-    if wanted.through is not None and wanted.through < 1:
+    if options.through is not None and options.through < 1:
         raise Invalid(Code.INVALID_INPUT, "--through is the number of a message, 1 or more.")
-    is_workflow = wanted.form is ExportFormat.WORKFLOW
-    if is_workflow and printer.is_json and wanted.out == STDOUT:
+    is_workflow = options.form is ExportFormat.WORKFLOW
+    if is_workflow and printer.is_json and options.out == STDOUT:
         raise Invalid(
             Code.INVALID_INPUT, "With --json the event is printed; name a file for the workflow."
         )
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         if is_workflow:
-            file = await _exported(holdfast, session_id, wanted)
-            await _keep_workflow(printer, holdfast, session_id, (file, wanted))
+            file = await _export(holdfast, session_id, options)
+            await _save_workflow(printer, holdfast, session_id, (file, options))
             return
-        pieces = await _pieces(holdfast, session_id, wanted)
-        if wanted.out in (None, STDOUT):
+        pieces = await _pieces(holdfast, session_id, options)
+        if options.out in (None, STDOUT):
             await _print(printer, pieces)
             return
-        path, size = Path(str(wanted.out)), 0
-        with writing(path, force=wanted.force) as stream:
+        path, size = Path(str(options.out)), 0
+        with writing(path, force=options.force) as stream:
             async for piece in pieces:
                 size += stream.write(piece)
-    form = {"session_id": session_id, "format": wanted.form, "file": str(path), "bytes": size}
+    form = {"session_id": session_id, "format": options.form, "file": str(path), "bytes": size}
     printer.done(form, f"Session {session_id} is written to {path}.")
 
 
-async def chat_export(printer: Printer, wanted: WorkflowOptions) -> None:
+async def chat_export(printer: Printer, options: WorkflowOptions) -> None:
     """Write a session out as a workflow.
 
     The same as `sessions export`.
     """
-    await export(printer, ExportOptions(id=wanted.id, out=wanted.out, force=wanted.force))
+    await export(printer, ExportOptions(id=options.id, out=options.out, force=options.force))
 
 
 def remarks_on(workflow: "Workflow") -> list[str]:
@@ -107,31 +107,31 @@ def remarks_on(workflow: "Workflow") -> list[str]:
     from holdfast.workflows.export import left_out
 
     bound = unresolved(workflow)
-    told = [f"Bind agent_ref: the file brings no agent {ref} along." for ref in bound]
-    told += [f"{name} is in no node: it was called, and refused." for name in left_out(workflow)]
+    report = [f"Bind agent_ref: the file brings no agent {ref} along." for ref in bound]
+    report += [f"{name} is in no node: it was called, and refused." for name in left_out(workflow)]
     found = [each for each in check(workflow) if each.code != "agent_ref_unresolved"]
-    return told + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
+    return report + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
 
 
-async def _exported(holdfast: "House", session_id: "SessionId", wanted: ExportOptions) -> "Export":
+async def _export(holdfast: "House", session_id: "SessionId", options: ExportOptions) -> "Export":
     from holdfast.wire.messages import export_line
 
     line = export_line(session_id)
     return await holdfast.exports.export(
-        holdfast.owner, session_id, wanted.form, through=wanted.through, line=line
+        holdfast.owner, session_id, options.form, through=options.through, line=line
     )
 
 
 async def _pieces(
-    holdfast: "House", session_id: "SessionId", wanted: ExportOptions
+    holdfast: "House", session_id: "SessionId", options: ExportOptions
 ) -> "AsyncGenerator[bytes, None]":
     from holdfast.wire.messages import export_line
 
     stream = await holdfast.exports.stream(
         holdfast.owner,
         session_id,
-        wanted.form,
-        through=wanted.through,
+        options.form,
+        through=options.through,
         line=export_line(session_id),
     )
     return stream.pieces
@@ -141,22 +141,22 @@ async def _only(content: bytes) -> "AsyncGenerator[bytes, None]":
     yield content
 
 
-async def _keep_workflow(
+async def _save_workflow(
     printer: Printer,
     holdfast: "House",
     session_id: "SessionId",
     made: "tuple[Export, ExportOptions]",
 ) -> None:
     """Write a workflow where it belongs, then write down that it was, then tell."""
-    file, wanted = made
-    workflow = _workflow_in(file)
-    target = wanted.out or workflow.file_name
+    file, options = made
+    workflow = _parse_workflow_file(file)
+    target = options.out or workflow.file_name
     if target == STDOUT:
         await _print(printer, _only(file.content))
     else:
-        write_file(Path(target), file.content, force=wanted.force)
+        write_file(Path(target), file.content, force=options.force)
     # As a whole path: the event is read in other folders than this one.
-    noted = target if target == STDOUT else str(named_path(Path(target)))
+    noted = target if target == STDOUT else str(absolute_path(Path(target)))
     event = await holdfast.exports.record(holdfast.owner, session_id, noted)
     for remark in remarks_on(workflow):
         printer.warn(remark)
@@ -167,7 +167,7 @@ async def _keep_workflow(
         printer.line(f"Session {session_id} is written to {target}.")
 
 
-def _workflow_in(file: "Export") -> "Workflow":
+def _parse_workflow_file(file: "Export") -> "Workflow":
     """Return what a file says; a server sends its text only."""
     from holdfast.parsing.workflow_files import parse_workflow
 

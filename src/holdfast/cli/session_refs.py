@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LENGTHS: Final = (13, 18, 23, 36)
 
 
-async def titles_of(holdfast: "House", ids: Iterable[str | None]) -> dict[str, str]:
+async def session_titles(holdfast: "House", ids: Iterable[str | None]) -> dict[str, str]:
     """Return the titles of those that are sessions of this store and have one."""
     found = {}
     for each in dict.fromkeys(ids):
@@ -35,7 +35,7 @@ async def titles_of(holdfast: "House", ids: Iterable[str | None]) -> dict[str, s
     return found
 
 
-def shown_ids(ids: Sequence[str]) -> dict[str, str]:
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
     """Return how each id is shown: whole to a program, to a person its beginning.
 
     A beginning is as long as those need that are shown beside it.
@@ -49,15 +49,15 @@ def shown_ids(ids: Sequence[str]) -> dict[str, str]:
     return {each: each[:length] if is_uuid(each) else each for each in whole}
 
 
-async def forked(
+async def fork_session(
     holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
 ) -> "Session":
     """Open a session that goes on from a message, as it would over HTTP."""
     from holdfast.domain.sessions import ForkRequest
 
     # What a turn that runs has written so far is left to that turn.
-    wish = ForkRequest(at=at, is_settled=True, title=title)
-    return (await holdfast.sessions.make_fork(holdfast.owner, session_id, wish)).thing
+    request = ForkRequest(at=at, is_settled=True, title=title)
+    return (await holdfast.sessions.make_fork(holdfast.owner, session_id, request)).thing
 
 
 async def find_session(holdfast: "House", text: str) -> SessionId:
@@ -66,12 +66,12 @@ async def find_session(holdfast: "House", text: str) -> SessionId:
     Whether there is one of a whole id, or of a word that is none, its service says.
     """
     wanted = text.strip().lower()
-    if is_uuid(wanted) or not _BEGINNING.fullmatch(wanted):
+    if is_uuid(wanted) or not _PREFIX.fullmatch(wanted):
         return SessionId(wanted)
-    if len(wanted) < BEGINNING_SHORTEST:
+    if len(wanted) < PREFIX_SHORTEST:
         raise NotFound(
             Code.SESSION_NOT_FOUND,
-            f"Write at least {BEGINNING_SHORTEST} characters of a session's id; `holdfast sessions "
+            f"Write at least {PREFIX_SHORTEST} characters of a session's id; `holdfast sessions "
             "list` shows yours.",
         )
     found = await holdfast.sessions.find(holdfast.owner, wanted, limit=SHOWN_MOST)
@@ -85,6 +85,6 @@ async def find_session(holdfast: "House", text: str) -> SessionId:
 
 
 # Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
-BEGINNING_SHORTEST: Final = 8
+PREFIX_SHORTEST: Final = 8
 SHOWN_MOST: Final = 5
-_BEGINNING: Final = re.compile(r"[0-9a-f-]+")
+_PREFIX: Final = re.compile(r"[0-9a-f-]+")

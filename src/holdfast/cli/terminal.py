@@ -33,7 +33,7 @@ _UNSEEN: Final = re.compile(
     "\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 
-_USUAL: Final = os.terminal_size((80, 24))
+_DEFAULT_SIZE: Final = os.terminal_size((80, 24))
 
 
 def clean(text: str) -> str:
@@ -41,7 +41,7 @@ def clean(text: str) -> str:
     return _HIDDEN.sub("", _CONTROL.sub("", _SEQUENCE.sub("", text)))
 
 
-def spelled_out(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """Return the text with everything that steers or hides written as a code; nothing is lost."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -57,10 +57,10 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
-def is_colored(stream: TextIO, wish: str) -> bool:
+def is_colored(stream: TextIO, when: str) -> bool:
     """Tell whether colours may be used: always, never, or on a terminal that has them."""
-    if wish != "auto":
-        return wish == "always"
+    if when != "auto":
+        return when == "always"
     # Set but empty does not count, by the convention of no-color.org.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return is_terminal(stream) and not plain
@@ -74,8 +74,8 @@ def can_redraw(stream: TextIO | None) -> bool:
 def size_of_screen() -> os.terminal_size:
     """Return the columns and rows of the terminal; it may have been resized since."""
     try:
-        found = os.get_terminal_size(sys.__stdout__.fileno()) if sys.__stdout__ else _USUAL
+        found = os.get_terminal_size(sys.__stdout__.fileno()) if sys.__stdout__ else _DEFAULT_SIZE
     except (OSError, ValueError):
-        found = shutil.get_terminal_size(_USUAL)
+        found = shutil.get_terminal_size(_DEFAULT_SIZE)
     # A terminal that was told nothing about itself says that it has no room at all.
-    return found if all(found) else _USUAL
+    return found if all(found) else _DEFAULT_SIZE

@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Invalid
 GIT_SECONDS: Final = 2.0
 
 
-def named_path(path: Path) -> Path:
+def absolute_path(path: Path) -> Path:
     """Return a path that was named on the line as an absolute one; a `~` as in a shell."""
     # Not the method of `Path`, which fails for a person that it does not know.
     expanded = Path(os.path.expanduser(path))
@@ -23,17 +23,19 @@ def named_path(path: Path) -> Path:
         ) from None
 
 
-def working_dir(wish: Path | None) -> str | None:
+def working_dir(folder: Path | None) -> str | None:
     """Return the folder to work in, links resolved; nothing if this process has none."""
-    if wish is None:
+    if folder is None:
         try:
             return str(Path.cwd().resolve())
         except OSError:
             return None
     try:
-        return str(_folder(named_path(wish)))
+        return str(_folder(absolute_path(folder)))
     except (OSError, RuntimeError):
-        raise Invalid(Code.NOT_A_FOLDER, f"{wish} is not a folder; choose another --cwd.") from None
+        raise Invalid(
+            Code.NOT_A_FOLDER, f"{folder} is not a folder; choose another --cwd."
+        ) from None
 
 
 def _folder(path: Path) -> Path:
@@ -43,7 +45,7 @@ def _folder(path: Path) -> Path:
     return resolved
 
 
-def repository_around(folder: str) -> str | None:
+def find_repository(folder: str) -> str | None:
     """Return the Git work tree that a folder lies in; nothing where it lies in none."""
     around = (Path(folder), *Path(folder).parents)
     return next((str(each) for each in around if (each / ".git").exists()), None)
@@ -51,8 +53,8 @@ def repository_around(folder: str) -> str | None:
 
 def git_ref(folder: str) -> str | None:
     """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
-    told = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
-    match told:
+    output = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
+    match output:
         # Where a branch would be named, git says `HEAD` for a detached one.
         case ["true", commit, "HEAD"]:
             return commit[:12]

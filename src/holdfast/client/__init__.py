@@ -1,8 +1,8 @@
 """A client for a Holdfast server: typed, asynchronous, with streams that resume by themselves."""
 
 from holdfast.client.client import Client
-from holdfast.client.requests import Listing, Page, Patience
-from holdfast.client.stream import Gap
+from holdfast.client.requests import Listing, ListPage, Timeouts
+from holdfast.client.stream import StreamGap
 from holdfast.domain.approvals import ApprovalMode, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostGroup
@@ -10,15 +10,6 @@ from holdfast.domain.sessions import OnBusy
 from holdfast.observations.queries import CheckpointState, SubmitResult
 from holdfast.observations.timeline import TimelineEvent
 from holdfast.services.calls import SettlementAction
-from holdfast.services.history_forms import (
-    EntityForm,
-    EntityList,
-    HistoryForm,
-    ObservationForm,
-    ObservationList,
-    RemovalForm,
-    TimelineForm,
-)
 from holdfast.wire.agents import (
     AcpRuntimeForm,
     AgentForm,
@@ -52,13 +43,20 @@ from holdfast.wire.observations import (
     ClaimsQuery,
     CorrectionPost,
     EntitiesQuery,
+    EntityForm,
+    EntityList,
     EntityPost,
-    EventsOfQuery,
+    EntityTimelineQuery,
+    HistoryForm,
     HistoryList,
     HistoryPageQuery,
+    ObservationForm,
+    ObservationList,
     PastQuery,
+    RemovalForm,
     RemovalQuery,
     RestorationPost,
+    TimelineForm,
 )
 from holdfast.wire.repo_sessions import RepoForm
 from holdfast.wire.search import HitForm, SearchForm
@@ -137,12 +135,11 @@ __all__ = [
     "EntityForm",
     "EntityList",
     "EntityPost",
+    "EntityTimelineQuery",
     "EventForm",
-    "EventsOfQuery",
     "ExportFormat",
     "ExportQuery",
     "ForkPost",
-    "Gap",
     "GrantForm",
     "HistoryForm",
     "HistoryList",
@@ -152,6 +149,7 @@ __all__ = [
     "Interrupted",
     "LinesForm",
     "LinesQuery",
+    "ListPage",
     "Listing",
     "LlmRuntimeForm",
     "MediaPart",
@@ -163,9 +161,7 @@ __all__ = [
     "ObservationList",
     "OnBusy",
     "OutputAppendedForm",
-    "Page",
     "PastQuery",
-    "Patience",
     "PricesForm",
     "RemovalForm",
     "RemovalQuery",
@@ -188,12 +184,14 @@ __all__ = [
     "SettlementAction",
     "StateForm",
     "StateWrittenForm",
+    "StreamGap",
     "SubmitResult",
     "SystemPost",
     "TextContent",
     "TextPart",
     "TimelineEvent",
     "TimelineForm",
+    "Timeouts",
     "UserPost",
     "ZoneFileForm",
 ]

@@ -12,18 +12,18 @@ from typing import Any, Final, Literal, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.client.requests import Listing, Patience, Requests, new_id, path_of, query_of
-from holdfast.client.sessions import Messages, Sessions, of
-from holdfast.client.stream import NOW, Following, Gap, Wish
+from holdfast.client.requests import (
+    Listing,
+    Requests,
+    Timeouts,
+    build_path,
+    build_query,
+    new_id,
+)
+from holdfast.client.sessions import MessageClient, SessionClient, session_path
+from holdfast.client.stream import NOW, FollowRequest, ResumingStream, StreamGap
 from holdfast.client.transport import ANSWER_SECONDS, Transport
 from holdfast.observations.queries import CheckpointState, SubmitResult
-from holdfast.services.history_forms import (
-    EntityList,
-    HistoryForm,
-    ObservationList,
-    RemovalForm,
-    TimelineForm,
-)
 from holdfast.wire.agents import AgentForm, AgentList, AgentPatch, AgentPost, AgentsQuery
 from holdfast.wire.approvals import AnswerPost, ApprovalForm, ApprovalList, ApprovalsQuery
 from holdfast.wire.calls import CallForm, CallList, CallsQuery, SettlePost
@@ -35,13 +35,18 @@ from holdfast.wire.observations import (
     ClaimsQuery,
     CorrectionPost,
     EntitiesQuery,
+    EntityList,
     EntityPost,
-    EventsOfQuery,
+    EntityTimelineQuery,
+    HistoryForm,
     HistoryList,
     HistoryPageQuery,
+    ObservationList,
     PastQuery,
+    RemovalForm,
     RemovalQuery,
     RestorationPost,
+    TimelineForm,
 )
 from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost
 from holdfast.wire.search import HitForm, HitList, SearchForm
@@ -66,41 +71,41 @@ from holdfast.wire.zones import (
 )
 
 
-class Agents:
+class AgentClient:
     """Who answers."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
-    async def create(self, wish: AgentPost) -> AgentForm:
+    async def create(self, request: AgentPost) -> AgentForm:
         """Make an agent; without an id of its own it gets one here, so that it is made once."""
-        body = wish if wish.id is not None else replace(wish, id=new_id())
+        body = request if request.id is not None else replace(request, id=new_id())
         return await self._requests.post("/v1/agents", body, AgentForm)
 
     async def get(self, ref: str) -> AgentForm:
         """Return an agent by its id or slug."""
-        return await self._requests.get(path_of("v1", "agents", ref), AgentForm)
+        return await self._requests.get(build_path("v1", "agents", ref), AgentForm)
 
     def list(self, query: AgentsQuery | None = None) -> Listing[AgentForm]:
         """List agents, newest first."""
         wanted = query or AgentsQuery()
 
         async def fetch(cursor: str | None) -> AgentList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get("/v1/agents", AgentList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get("/v1/agents", AgentList, page_query)
 
         return Listing(fetch)
 
     async def update(self, ref: str, changes: AgentPatch) -> AgentForm:
         """Change an agent; what is not named stays."""
-        return await self._requests.patch(path_of("v1", "agents", ref), changes, AgentForm)
+        return await self._requests.patch(build_path("v1", "agents", ref), changes, AgentForm)
 
     async def archive(self, ref: str) -> None:
         """Archive an agent; its sessions go on."""
-        await self._requests.delete(path_of("v1", "agents", ref))
+        await self._requests.delete(build_path("v1", "agents", ref))
 
 
-class Models:
+class ModelClient:
     """Which models there are, and what they cost."""
 
     def __init__(self, requests: Requests) -> None:
@@ -112,14 +117,14 @@ class Models:
 
     async def get(self, ref: str) -> ModelForm:
         """Return a model by its id or `provider:name`."""
-        return await self._requests.get(path_of("v1", "models", ref), ModelForm)
+        return await self._requests.get(build_path("v1", "models", ref), ModelForm)
 
-    async def add(self, wish: ModelPost) -> ModelForm:
+    async def add(self, request: ModelPost) -> ModelForm:
         """Add a model, or describe a known one anew."""
-        return await self._requests.post("/v1/models", wish, ModelForm)
+        return await self._requests.post("/v1/models", request, ModelForm)
 
 
-class Search:
+class SearchClient:
     """Everything that was said and claimed, by its words."""
 
     def __init__(self, requests: Requests) -> None:
@@ -130,13 +135,13 @@ class Search:
         wanted = SearchForm(q=query) if isinstance(query, str) else query
 
         async def fetch(cursor: str | None) -> HitList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get("/v1/search", HitList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get("/v1/search", HitList, page_query)
 
         return Listing(fetch)
 
 
-class Approvals:
+class ApprovalClient:
     """Questions that wait for somebody."""
 
     def __init__(self, requests: Requests) -> None:
@@ -147,30 +152,32 @@ class Approvals:
     ) -> Listing[ApprovalForm]:
         """List the questions of a session, or of all, oldest first."""
         wanted = query or ApprovalsQuery()
-        path = "/v1/approvals" if session_id is None else of(session_id, "approvals")
+        path = "/v1/approvals" if session_id is None else session_path(session_id, "approvals")
 
         async def fetch(cursor: str | None) -> ApprovalList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(path, ApprovalList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(path, ApprovalList, page_query)
 
         return Listing(fetch)
 
     async def get(self, session_id: str, approval_id: str) -> ApprovalForm:
         """Return a question."""
-        return await self._requests.get(of(session_id, "approvals", approval_id), ApprovalForm)
+        return await self._requests.get(
+            session_path(session_id, "approvals", approval_id), ApprovalForm
+        )
 
     async def answer(self, session_id: str, approval_id: str, answer: AnswerPost) -> ApprovalForm:
         """Answer a question; the first answer counts, and the same one again is heard."""
-        path = of(session_id, "approvals", approval_id)
+        path = session_path(session_id, "approvals", approval_id)
         return await self._requests.post(path, answer, ApprovalForm)
 
     async def revoke(self, session_id: str, approval_id: str) -> ApprovalForm:
         """Take back an answer that holds for the whole session."""
-        path = of(session_id, "approvals", approval_id, "revoke")
+        path = session_path(session_id, "approvals", approval_id, "revoke")
         return await self._requests.post(path, {}, ApprovalForm)
 
 
-class Calls:
+class CallClient:
     """What agents did, or tried."""
 
     def __init__(self, requests: Requests) -> None:
@@ -181,24 +188,26 @@ class Calls:
     ) -> Listing[CallForm]:
         """List the calls of a session, or of all."""
         wanted = query or CallsQuery()
-        path = "/v1/calls" if session_id is None else of(session_id, "calls")
+        path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
 
         async def fetch(cursor: str | None) -> CallList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(path, CallList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(path, CallList, page_query)
 
         return Listing(fetch)
 
     async def get(self, session_id: str, call_id: str) -> CallForm:
         """Return a call."""
-        return await self._requests.get(of(session_id, "calls", call_id), CallForm)
+        return await self._requests.get(session_path(session_id, "calls", call_id), CallForm)
 
     async def settle(self, session_id: str, call_id: str, how: SettlePost) -> CallForm:
         """Put an unknown outcome right."""
-        return await self._requests.post(of(session_id, "calls", call_id, "settle"), how, CallForm)
+        return await self._requests.post(
+            session_path(session_id, "calls", call_id, "settle"), how, CallForm
+        )
 
 
-class Costs:
+class CostClient:
     """What was spent."""
 
     def __init__(self, requests: Requests) -> None:
@@ -209,7 +218,7 @@ class Costs:
         return await self._requests.get("/v1/costs", CostList, query)
 
 
-class Repos:
+class RepoClient:
     """The repositories that agents may work in."""
 
     def __init__(self, requests: Requests) -> None:
@@ -225,13 +234,13 @@ class Repos:
 
     async def remove(self, repo_id: str) -> None:
         """Forget a repository that no session is bound to."""
-        await self._requests.delete(path_of("api", "repos", repo_id))
+        await self._requests.delete(build_path("api", "repos", repo_id))
 
 
 T = TypeVar("T")
 
 
-class History:
+class HistoryClient:
     """What agents say they did, wherever they ran, and what all of it comes to.
 
     With an `idempotency_key` a claim is sent again when its connection breaks, and written once.
@@ -245,71 +254,75 @@ class History:
         self, payload: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> SubmitResult:
         """Write down what happened in a session."""
-        return await self._claimed(path_of("v1", "history"), dict(payload), idempotency_key)
+        return await self._submit(build_path("v1", "history"), dict(payload), idempotency_key)
 
     async def query(self, query: HistoryPageQuery | None = None) -> HistoryList:
         """Return a page of sessions."""
-        return await self._requests.get(path_of("v1", "history"), HistoryList, query)
+        return await self._requests.get(build_path("v1", "history"), HistoryList, query)
 
     async def show(self, session_id: str, query: PastQuery | None = None) -> HistoryForm:
         """Return what is known of a session, or was at a moment."""
-        return await self._requests.get(_of(session_id), HistoryForm, query)
+        return await self._requests.get(_session_path(session_id), HistoryForm, query)
 
     async def observations(
         self, session_id: str, query: ClaimsQuery | None = None
     ) -> ObservationList:
         """Return a page of the claims about a session, newest first."""
-        return await self._requests.get(_of(session_id, "observations"), ObservationList, query)
+        return await self._requests.get(
+            _session_path(session_id, "observations"), ObservationList, query
+        )
 
     async def checkpoint(
         self, session_id: str, name: str, query: CheckpointQuery | None = None
     ) -> CheckpointState:
         """Return what was kept at a checkpoint."""
-        path = _of(session_id, "checkpoints", name)
+        path = _session_path(session_id, "checkpoints", name)
         return await self._requests.get(path, CheckpointState, query)
 
     async def correct(self, session_id: str, correction: CorrectionPost) -> SubmitResult:
         """Put one field of a session's history right."""
-        path, key = _of(session_id, "correct"), correction.idempotency_key
-        return await self._changed(path, correction, SubmitResult, key)
+        path, key = _session_path(session_id, "correct"), correction.idempotency_key
+        return await self._change(path, correction, SubmitResult, key)
 
     async def delete(self, session_id: str, query: RemovalQuery | None = None) -> RemovalForm:
         """Hide the history of a session."""
-        return await self._requests.remove(_of(session_id) + query_of(query), RemovalForm)
+        return await self._requests.remove(
+            _session_path(session_id) + build_query(query), RemovalForm
+        )
 
-    async def restore(self, session_id: str, wish: RestorationPost | None = None) -> RemovalForm:
+    async def restore(self, session_id: str, request: RestorationPost | None = None) -> RemovalForm:
         """Show the history of a session again."""
-        body = wish or RestorationPost()
-        path = _of(session_id, "restore")
-        return await self._changed(path, body, RemovalForm, body.idempotency_key)
+        body = request or RestorationPost()
+        path = _session_path(session_id, "restore")
+        return await self._change(path, body, RemovalForm, body.idempotency_key)
 
-    async def timeline(self, query: EventsOfQuery) -> TimelineForm:
+    async def timeline(self, query: EntityTimelineQuery) -> TimelineForm:
         """Return what happened to an entity, and to whoever names it."""
-        return await self._requests.get(path_of("v1", "timeline"), TimelineForm, query)
+        return await self._requests.get(build_path("v1", "timeline"), TimelineForm, query)
 
     async def submit_entity(self, entity: EntityPost) -> SubmitResult:
         """Write down what is known of an entity that is no session."""
-        path = path_of("v1", "entities")
-        return await self._changed(path, entity, SubmitResult, entity.idempotency_key)
+        path = build_path("v1", "entities")
+        return await self._change(path, entity, SubmitResult, entity.idempotency_key)
 
     async def entities(self, query: EntitiesQuery) -> EntityList:
         """Return a page of entities of a type."""
-        return await self._requests.get(path_of("v1", "entities"), EntityList, query)
+        return await self._requests.get(build_path("v1", "entities"), EntityList, query)
 
-    async def _claimed(self, path: str, body: dict[str, Any], key: str | None) -> SubmitResult:
+    async def _submit(self, path: str, body: dict[str, Any], key: str | None) -> SubmitResult:
         keyed = body if key is None else {**body, "idempotency_key": key}
-        return await self._changed(path, keyed, SubmitResult, key)
+        return await self._change(path, keyed, SubmitResult, key)
 
-    async def _changed(self, path: str, body: Any, kind: type[T], key: str | None) -> T:
+    async def _change(self, path: str, body: Any, kind: type[T], key: str | None) -> T:
         seconds = ANSWER_SECONDS if key is None else None
         return await self._requests.post(path, body, kind, seconds=seconds)
 
 
-def _of(session_id: str, *more: str) -> str:
-    return path_of("v1", "history", session_id, *more)
+def _session_path(session_id: str, *more: str) -> str:
+    return build_path("v1", "history", session_id, *more)
 
 
-class Zones:
+class ZoneClient:
     """What lies on agents' desks, and what was cleared from them.
 
     What changes a desk is sent once: whoever hears nothing looks before it is done again.
@@ -320,70 +333,74 @@ class Zones:
 
     async def show(self, id: str) -> DeskForm:
         """Return what lies on a desk, and who sits at it."""
-        return await self._requests.get(_desk(id), DeskForm)
+        return await self._requests.get(_zone_path(id), DeskForm)
 
     async def read_state(self, id: str) -> StateForm:
         """Return the snapshot of a desk; without content there is nothing to restore."""
-        return await self._requests.get(_desk(id, "state"), StateForm)
+        return await self._requests.get(_zone_path(id, "state"), StateForm)
 
     async def write_state(
         self, id: str, content: str, *, if_modified_ms: int | None = None
     ) -> StateWrittenForm:
         """Replace the snapshot of a desk; with a time, only if it was last changed then."""
         body = StatePut(content=content, if_modified_ms=if_modified_ms)
-        return await self._requests.put(_desk(id, "state"), body, StateWrittenForm)
+        return await self._requests.put(_zone_path(id, "state"), body, StateWrittenForm)
 
     async def append(self, id: str, line: str) -> OutputAppendedForm:
         """Append a line to a desk's output, or several with their ends between them."""
         body = OutputPost(line=line)
-        return await self._changed(_desk(id, "output"), body, OutputAppendedForm)
+        return await self._change(_zone_path(id, "output"), body, OutputAppendedForm)
 
     async def lines(
         self, id: str, query: LinesQuery | None = None, *, archive: int | None = None
     ) -> LinesForm:
         """Return lines of a desk's output, or of an archive's."""
-        return await self._requests.get(_place(id, archive, "output"), LinesForm, query)
+        return await self._requests.get(_content_path(id, archive, "output"), LinesForm, query)
 
     async def replay(self, id: str, query: ReplayQuery | None = None) -> ReplayForm:
         """Return what to show of a desk at once."""
-        return await self._requests.get(_desk(id, "replay"), ReplayForm, query)
+        return await self._requests.get(_zone_path(id, "replay"), ReplayForm, query)
 
     async def file(self, id: str, name: str, *, archive: int | None = None) -> bytes:
         """Return the bytes of a file of a desk, or of an archive."""
-        return await self._requests.content(_place(id, archive, "files", name))
+        return await self._requests.content(_content_path(id, archive, "files", name))
 
     async def archive(self, id: str) -> ArchivedForm:
         """Clear a desk into a new archive; where nothing lies on it, none is made."""
-        return await self._changed(_desk(id, "archive"), None, ArchivedForm)
+        return await self._change(_zone_path(id, "archive"), None, ArchivedForm)
 
     async def archives(
         self, id: str, query: ArchivesQuery | None = None
     ) -> tuple[ArchiveSummaryForm, ...]:
         """Return the archives of an id, newest first."""
-        return (await self._requests.get(_desk(id, "archives"), ArchiveList, query)).data
+        return (await self._requests.get(_zone_path(id, "archives"), ArchiveList, query)).data
 
     async def read_archive(self, id: str, ms: int) -> ArchiveForm:
         """Return an archive."""
-        return await self._requests.get(_place(id, ms), ArchiveForm)
+        return await self._requests.get(_content_path(id, ms), ArchiveForm)
 
     async def restore(self, id: str, ms: int) -> RestoredForm:
         """Copy an archive to the desk; what lies there is archived first."""
-        return await self._changed(_place(id, ms, "restore"), None, RestoredForm)
+        return await self._change(_content_path(id, ms, "restore"), None, RestoredForm)
 
     async def delete(self, id: str, ms: int) -> bool:
         """Remove an archive; `False` if there is none."""
-        return (await self._requests.remove(_place(id, ms), DeletedForm)).deleted
+        return (await self._requests.remove(_content_path(id, ms), DeletedForm)).deleted
 
-    async def _changed(self, path: str, body: OutputPost | None, kind: type[T]) -> T:
+    async def _change(self, path: str, body: OutputPost | None, kind: type[T]) -> T:
         return await self._requests.post(path, body, kind, seconds=ANSWER_SECONDS)
 
 
-def _desk(id: str, *more: str) -> str:
-    return path_of("v1", "zones", id, *more)
+def _zone_path(id: str, *more: str) -> str:
+    return build_path("v1", "zones", id, *more)
 
 
-def _place(id: str, archive: int | None, *more: str) -> str:
-    return _desk(id, *more) if archive is None else _desk(id, "archives", str(archive), *more)
+def _content_path(id: str, archive: int | None, *more: str) -> str:
+    return (
+        _zone_path(id, *more)
+        if archive is None
+        else _zone_path(id, "archives", str(archive), *more)
+    )
 
 
 _events = msgspec.json.Decoder(EventForm)
@@ -402,26 +419,26 @@ class Client:
         token: str | None = None,
         *,
         tls: ssl.SSLContext | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         """`tls` is for servers whose certificate this machine does not trust by itself."""
         headers = {"user-agent": "holdfast"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
-        requests = Requests(Transport(url, headers, tls), patience or Patience())
+        requests = Requests(Transport(url, headers, tls), timeouts or Timeouts())
         # For routes that have no verb here.
         self.requests: Final = requests
-        self.agents: Final = Agents(requests)
-        self.approvals: Final = Approvals(requests)
-        self.calls: Final = Calls(requests)
-        self.costs: Final = Costs(requests)
-        self.history: Final = History(requests)
-        self.messages: Final = Messages(requests)
-        self.models: Final = Models(requests)
-        self.repos: Final = Repos(requests)
-        self.search: Final = Search(requests)
-        self.sessions: Final = Sessions(requests)
-        self.zones: Final = Zones(requests)
+        self.agents: Final = AgentClient(requests)
+        self.approvals: Final = ApprovalClient(requests)
+        self.calls: Final = CallClient(requests)
+        self.costs: Final = CostClient(requests)
+        self.history: Final = HistoryClient(requests)
+        self.messages: Final = MessageClient(requests)
+        self.models: Final = ModelClient(requests)
+        self.repos: Final = RepoClient(requests)
+        self.search: Final = SearchClient(requests)
+        self.sessions: Final = SessionClient(requests)
+        self.zones: Final = ZoneClient(requests)
 
     async def __aenter__(self) -> Self:
         return self
@@ -441,7 +458,7 @@ class Client:
         after: int | Literal["now"] = 0,
         deltas: Deltas = Deltas.STEP,
         until_settled: bool = False,
-    ) -> AsyncGenerator[EventForm | Gap, None]:
+    ) -> AsyncGenerator[EventForm | StreamGap, None]:
         """Yield the session's news after a number, then what comes: each once, in order.
 
         A stream that breaks or falls silent is taken up again where it was. An error ends it
@@ -454,6 +471,6 @@ class Client:
             deltas=deltas,
             until="settled" if until_settled else None,
         )
-        target = of(session_id, "events") + query_of(query)
-        wish = Wish(target=target, after=after, decode=_events.decode)
-        return Following(self.requests, wish).news()
+        target = session_path(session_id, "events") + build_query(query)
+        request = FollowRequest(target=target, after=after, decode=_events.decode)
+        return ResumingStream(self.requests, request).items()

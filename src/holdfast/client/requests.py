@@ -16,7 +16,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct, inspect
 
-from holdfast.client.transport import ANSWER_SECONDS, Received, Sent, Transport, whole_body
+from holdfast.client.transport import (
+    ANSWER_SECONDS,
+    HttpRequest,
+    HttpResponse,
+    Transport,
+    read_body,
+)
 from holdfast.domain.errors import (
     Code,
     Denied,
@@ -30,7 +36,7 @@ from holdfast.wire.errors import STATUSES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class Timeouts:
     """Seconds, all of them.
 
     `request` is how long a request that did not get through is sent again, `silence` how long
@@ -65,45 +71,45 @@ def new_id() -> str:
 T = TypeVar("T")
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
+def decode_tolerantly(body: bytes, kind: type[T]) -> T:
     """Return a body as a type, without the keys that the type does not know."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
         # Only now, because this costs more; what is wrong otherwise is wrong here, too.
-        known = _known(msgspec.json.decode(body), inspect.type_info(kind))
+        known = _drop_unknown(msgspec.json.decode(body), inspect.type_info(kind))
         return msgspec.convert(known, kind)
 
 
-def _known(value: Any, kind: inspect.Type) -> Any:
+def _drop_unknown(value: Any, kind: inspect.Type) -> Any:
     match value, kind:
         case dict(), inspect.StructType():
             fields = {field.encode_name: field.type for field in kind.fields}
             tag = {name: value[name] for name in value if name == kind.tag_field}
             return tag | {
-                name: _known(value[name], fields[name]) for name in value if name in fields
+                name: _drop_unknown(value[name], fields[name]) for name in value if name in fields
             }
         case dict(), inspect.DictType():
-            return {name: _known(each, kind.value_type) for name, each in value.items()}
+            return {name: _drop_unknown(each, kind.value_type) for name, each in value.items()}
         case list(), inspect.VarTupleType() | inspect.ListType():
-            return [_known(each, kind.item_type) for each in value]
+            return [_drop_unknown(each, kind.item_type) for each in value]
         case _, inspect.UnionType():
-            return _known_of_union(value, kind)
+            return _drop_unknown_in_union(value, kind)
         case _:
             return value
 
 
-def _known_of_union(value: Any, kind: inspect.UnionType) -> Any:
+def _drop_unknown_in_union(value: Any, kind: inspect.UnionType) -> Any:
     for each in kind.types:
         match value, each:
             case dict(), inspect.StructType(tag_field=None):
-                return _known(value, each)
+                return _drop_unknown(value, each)
             case dict(), inspect.StructType(tag_field=str(field), tag=tag) if (
                 value.get(field) == tag
             ):
-                return _known(value, each)
+                return _drop_unknown(value, each)
             case list(), inspect.VarTupleType() | inspect.ListType():
-                return _known(value, each)
+                return _drop_unknown(value, each)
             case _:
                 pass
     return value
@@ -124,7 +130,7 @@ class ErrorForm(Struct, frozen=True):
     details: dict[str, Any] = {}
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastError:
+def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastError:
     """Return the error that an answer tells, with the code, message and details of the server.
 
     How long to wait, where the server says it, stands in the details as `retry_after`.
@@ -133,9 +139,9 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastErr
         form = msgspec.json.decode(body, type=ErrorForm)
     except (msgspec.DecodeError, RecursionError):
         # A proxy on the way, or no server of ours at all.
-        told = f"The server answered {status} without saying why; is it a Holdfast server?"
-        form = ErrorForm(Code.UNKNOWN_ANSWER, told)
-    details = {**form.details, **_wait(headers)}
+        text = f"The server answered {status} without saying why; is it a Holdfast server?"
+        form = ErrorForm(Code.UNKNOWN_ANSWER, text)
+    details = {**form.details, **_retry_after(headers)}
     try:
         code = Code(form.error)
     except ValueError:
@@ -145,7 +151,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastErr
     return _class_of(status)(code, form.message, details)
 
 
-def not_understood(origin: str, what: str) -> Unavailable:
+def invalid_response(origin: str, what: str) -> Unavailable:
     """Return the error for an answer that is not what was promised."""
     return Unavailable(
         Code.UNKNOWN_ANSWER,
@@ -159,17 +165,17 @@ def _class_of(status: int) -> type[HoldfastError]:
     return _CLASSES.get(status) or (Unavailable if status >= 500 else Invalid)
 
 
-def _wait(headers: Mapping[str, str]) -> dict[str, int]:
-    told = headers.get("retry-after", "")
-    if not (told.isascii() and told.isdigit()):
+def _retry_after(headers: Mapping[str, str]) -> dict[str, int]:
+    text = headers.get("retry-after", "")
+    if not (text.isascii() and text.isdigit()):
         return {}
-    return {"retry_after": min(int(told[:6]), _WAIT_LONGEST)}
+    return {"retry_after": min(int(text[:6]), _WAIT_LONGEST)}
 
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Page(Protocol[T_co]):
+class ListPage(Protocol[T_co]):
     """A page as every list of the server is: its entries, and where the next page starts."""
 
     @property
@@ -181,7 +187,7 @@ class Page(Protocol[T_co]):
 class Listing(Generic[T_co]):
     """A listing that nobody has asked for yet: iterate over all of it, or take single pages."""
 
-    def __init__(self, fetch: Callable[[str | None], Awaitable[Page[T_co]]]) -> None:
+    def __init__(self, fetch: Callable[[str | None], Awaitable[ListPage[T_co]]]) -> None:
         self._fetch = fetch
 
     async def __aiter__(self) -> AsyncIterator[T_co]:
@@ -195,7 +201,7 @@ class Listing(Generic[T_co]):
             if cursor is None:
                 return
 
-    async def page(self, cursor: str | None = None) -> Page[T_co]:
+    async def page(self, cursor: str | None = None) -> ListPage[T_co]:
         """Return one page: the first, or the one that a cursor of an earlier page leads to."""
         return await self._fetch(cursor)
 
@@ -211,27 +217,27 @@ _encoder = msgspec.json.Encoder()
 class Requests:
     """Asks one server; every request may be sent again unless it says otherwise."""
 
-    def __init__(self, transport: Transport, patience: Patience) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
         self.transport: Final = transport
-        self.patience: Final = patience
+        self.timeouts: Final = timeouts
 
     async def get(self, path: str, kind: type[T], query: Struct | None = None) -> T:
         """Return what stands at a path."""
-        return self._decoded(await self._asked(_sent("GET", path, query)), kind)
+        return self._decode(await self._send(_build_request("GET", path, query)), kind)
 
     async def content(self, path: str, query: Struct | None = None) -> bytes:
         """Return the bytes that stand at a path."""
-        return (await self._asked(_sent("GET", path, query))).body
+        return (await self._send(_build_request("GET", path, query))).body
 
     async def pieces(self, path: str, query: Struct | None = None) -> AsyncGenerator[bytes, None]:
         """Yield the bytes that stand at a path as they come; this is not sent again by itself."""
-        async with self.transport.stream(_sent("GET", path, query)) as (head, line):
+        async with self.transport.stream(_build_request("GET", path, query)) as (head, line):
             if head.status >= 300:
-                with self.transport.told_as_unavailable():
-                    body = await whole_body(line)
-                raise refusal(head.status, dict(head.headers), body)
+                with self.transport.as_unavailable():
+                    body = await read_body(line)
+                raise error_from_response(head.status, dict(head.headers), body)
             while True:
-                with self.transport.told_as_unavailable():
+                with self.transport.as_unavailable():
                     async with asyncio.timeout(ANSWER_SECONDS):
                         chunk = await line.chunk()
                 if chunk is None:
@@ -240,7 +246,7 @@ class Requests:
 
     async def post(self, path: str, body: Any, kind: type[T], *, seconds: float | None = None) -> T:
         """Send a body; with `seconds` it may take longer, and is not sent again by itself."""
-        sent = Sent(
+        sent = HttpRequest(
             method="POST",
             target=path,
             headers=_JSON,
@@ -248,69 +254,69 @@ class Requests:
             seconds=seconds or ANSWER_SECONDS,
             repeatable=seconds is None,
         )
-        return self._decoded(await self._asked(sent), kind)
+        return self._decode(await self._send(sent), kind)
 
     async def put(self, path: str, body: Struct, kind: type[T]) -> T:
         """Put something in the place of what stands at a path; it is not sent again by itself."""
-        sent = Sent(
+        sent = HttpRequest(
             method="PUT",
             target=path,
             headers=_JSON,
             body=_encoder.encode(body),
             repeatable=False,
         )
-        return self._decoded(await self._asked(sent), kind)
+        return self._decode(await self._send(sent), kind)
 
     async def patch(self, path: str, body: Struct, kind: type[T]) -> T:
         """Change what stands at a path."""
-        sent = Sent(method="PATCH", target=path, headers=_JSON, body=_encoder.encode(body))
-        return self._decoded(await self._asked(sent), kind)
+        sent = HttpRequest(method="PATCH", target=path, headers=_JSON, body=_encoder.encode(body))
+        return self._decode(await self._send(sent), kind)
 
     async def delete(self, path: str, query: Struct | None = None) -> None:
         """Remove what stands at a path."""
-        await self._asked(_sent("DELETE", path, query))
+        await self._send(_build_request("DELETE", path, query))
 
     async def remove(self, path: str, kind: type[T]) -> T:
         """Remove what stands at a path, and return what was there; not sent again by itself."""
-        sent = Sent(method="DELETE", target=path, repeatable=False)
-        return self._decoded(await self._asked(sent), kind)
+        sent = HttpRequest(method="DELETE", target=path, repeatable=False)
+        return self._decode(await self._send(sent), kind)
 
-    async def _asked(self, sent: Sent) -> Received:
-        received, attempts = await self._got_through(sent)
+    async def _send(self, sent: HttpRequest) -> HttpResponse:
+        received, attempts = await self._send_with_retries(sent)
         if received.status < 300:
             return received
-        error = refusal(received.status, received.headers, received.body)
+        error = error_from_response(received.status, received.headers, received.body)
         # Removed by the try whose answer was lost.
         if sent.method == "DELETE" and attempts > 1 and isinstance(error, NotFound):
             return received
         raise error
 
-    async def _got_through(self, sent: Sent) -> tuple[Received, int]:
+    async def _send_with_retries(self, sent: HttpRequest) -> tuple[HttpResponse, int]:
         """Return the answer, and how many tries it took."""
-        ends_at = time.monotonic() + self.patience.request
+        ends_at = time.monotonic() + self.timeouts.request
         for attempt in itertools.count(1):
             try:
                 return await self.transport.ask(sent), attempt
             except Unavailable:
-                wait = self.patience.before(attempt)
+                wait = self.timeouts.before(attempt)
                 if not sent.repeatable or time.monotonic() + wait > ends_at:
                     raise
             await asyncio.sleep(wait)
         raise AssertionError("it is tried until it is done or given up")
 
-    def _decoded(self, received: Received, kind: type[T]) -> T:
+    def _decode(self, received: HttpResponse, kind: type[T]) -> T:
         try:
-            return decoded(received.body, kind)
+            return decode_tolerantly(received.body, kind)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise not_understood(self.transport.origin, str(error)) from None
+            raise invalid_response(self.transport.origin, str(error)) from None
 
 
-def path_of(*segments: str) -> str:
+def build_path(*segments: str) -> str:
     """Return the path of these segments, whatever characters they have."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
-def query_of(query: Struct | None) -> str:
+def build_query(query: Struct | None) -> str:
     """Return a query as a path carries it; what is as the server would have it is left out."""
     if query is None:
         return ""
@@ -323,11 +329,11 @@ def query_of(query: Struct | None) -> str:
     return f"?{urlencode(pairs)}" if pairs else ""
 
 
-def _sent(method: str, path: str, query: Struct | None) -> Sent:
+def _build_request(method: str, path: str, query: Struct | None) -> HttpRequest:
     headers: Mapping[str, str] = {"accept": "application/json"} if method == "GET" else {}
-    return Sent(method=method, target=path + query_of(query), headers=headers)
+    return HttpRequest(method=method, target=path + build_query(query), headers=headers)
 
 
 def _text(value: Any) -> str:
-    told = msgspec.to_builtins(value)
-    return str(told).lower() if isinstance(told, bool) else str(told)
+    text = msgspec.to_builtins(value)
+    return str(text).lower() if isinstance(text, bool) else str(text)

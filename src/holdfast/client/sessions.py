@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from msgspec.structs import replace
 
-from holdfast.client.requests import Listing, Requests, new_id, path_of
+from holdfast.client.requests import Listing, Requests, build_path, new_id
 from holdfast.domain.queries import LIMIT_MOST
 from holdfast.domain.sessions import OnBusy
 from holdfast.wire.messages import (
@@ -36,85 +36,85 @@ from holdfast.wire.sessions import (
     SessionsQuery,
 )
 
-Recorded = AssistantPost | SystemPost | CallPost | ResultPost
+RecordedPost = AssistantPost | SystemPost | CallPost | ResultPost
 
 
-class Sessions:
+class SessionClient:
     """Conversations, from their opening to their end."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
-    async def open(self, agent: str, wish: SessionPost | None = None) -> SessionForm:
+    async def open(self, agent: str, request: SessionPost | None = None) -> SessionForm:
         """Open a session with an agent, named by its id or slug."""
-        given = wish or SessionPost()
+        given = request or SessionPost()
         body = given if given.id is not None else replace(given, id=new_id())
-        path = path_of("v1", "agents", agent, "sessions")
+        path = build_path("v1", "agents", agent, "sessions")
         return await self._requests.post(path, body, SessionForm)
 
     async def get(self, session_id: str) -> SessionForm:
         """Return a session."""
-        return await self._requests.get(of(session_id), SessionForm)
+        return await self._requests.get(session_path(session_id), SessionForm)
 
     def list(
         self, query: SessionsQuery | None = None, *, agent: str | None = None
     ) -> Listing[SessionForm]:
         """List sessions of all agents or of one, newest first."""
         wanted = query or SessionsQuery()
-        path = "/v1/sessions" if agent is None else path_of("v1", "agents", agent, "sessions")
+        path = "/v1/sessions" if agent is None else build_path("v1", "agents", agent, "sessions")
 
         async def fetch(cursor: str | None) -> SessionList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(path, SessionList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(path, SessionList, page_query)
 
         return Listing(fetch)
 
     async def update(self, session_id: str, changes: SessionPatch) -> SessionForm:
         """Change a session; what is not named stays."""
-        return await self._requests.patch(of(session_id), changes, SessionForm)
+        return await self._requests.patch(session_path(session_id), changes, SessionForm)
 
-    async def interrupt(self, session_id: str, wish: InterruptPost | None = None) -> Interrupted:
+    async def interrupt(self, session_id: str, request: InterruptPost | None = None) -> Interrupted:
         """Stop the running turn; what was streamed is kept."""
-        path = of(session_id, "interrupt")
-        return await self._requests.post(path, wish or InterruptPost(), Interrupted)
+        path = session_path(session_id, "interrupt")
+        return await self._requests.post(path, request or InterruptPost(), Interrupted)
 
-    async def resume(self, session_id: str, wish: ResumePost | None = None) -> Resumed:
+    async def resume(self, session_id: str, request: ResumePost | None = None) -> Resumed:
         """Open a closed session again; an open one stays as it is."""
-        path = of(session_id, "resume")
-        return await self._requests.post(path, wish or ResumePost(), Resumed)
+        path = session_path(session_id, "resume")
+        return await self._requests.post(path, request or ResumePost(), Resumed)
 
-    async def close(self, session_id: str, wish: ClosePost | None = None) -> SessionForm:
+    async def close(self, session_id: str, request: ClosePost | None = None) -> SessionForm:
         """End a session."""
-        path = of(session_id, "close")
-        return await self._requests.post(path, wish or ClosePost(), SessionForm)
+        path = session_path(session_id, "close")
+        return await self._requests.post(path, request or ClosePost(), SessionForm)
 
-    async def fork(self, session_id: str, wish: ForkPost | None = None) -> SessionForm:
+    async def fork(self, session_id: str, request: ForkPost | None = None) -> SessionForm:
         """Open a session that goes on from a message of this one."""
-        given = wish or ForkPost()
+        given = request or ForkPost()
         body = given if given.id is not None else replace(given, id=new_id())
-        return await self._requests.post(of(session_id, "fork"), body, SessionForm)
+        return await self._requests.post(session_path(session_id, "fork"), body, SessionForm)
 
     async def delete(self, session_id: str, *, forks: DeletionQuery | None = None) -> None:
         """Remove a session for good; `forks` says what becomes of those that point into it."""
-        await self._requests.delete(of(session_id), forks)
+        await self._requests.delete(session_path(session_id), forks)
 
     async def export(self, session_id: str, query: ExportQuery | None = None) -> bytes:
         """Return a session written out: one message per line, to be read, or as a workflow."""
-        return await self._requests.content(of(session_id, "export"), query)
+        return await self._requests.content(session_path(session_id, "export"), query)
 
     def export_pieces(
         self, session_id: str, query: ExportQuery | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Return the same in pieces, for a session that is too long to be held in memory."""
-        return self._requests.pieces(of(session_id, "export"), query)
+        return self._requests.pieces(session_path(session_id, "export"), query)
 
     async def note_export(self, session_id: str, target: str) -> Exported:
         """Write down where a session's workflow was written to."""
-        path = of(session_id, "export")
+        path = session_path(session_id, "export")
         return await self._requests.post(path, ExportPost(target=target), Exported)
 
 
-class Messages:
+class MessageClient:
     """What was said in a session."""
 
     def __init__(self, requests: Requests) -> None:
@@ -123,24 +123,26 @@ class Messages:
     async def send(
         self,
         session_id: str,
-        said: str | UserPost,
+        content: str | UserPost,
         *,
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> MessageForm:
         """Write a user's message down; it is on disk when this returns, and its turn follows."""
-        body = said
+        body = content
         if isinstance(body, str):
             body = UserPost(content=TextContent(text=body), on_busy=on_busy)
-        return await self._posted(session_id, replace(body, id=id or body.id or new_id()))
+        return await self._post_message(session_id, replace(body, id=id or body.id or new_id()))
 
-    async def record(self, session_id: str, said: Recorded) -> MessageForm:
+    async def record(self, session_id: str, content: RecordedPost) -> MessageForm:
         """Write down what was said elsewhere; this starts nothing."""
-        return await self._posted(session_id, replace(said, id=said.id or new_id()))
+        return await self._post_message(session_id, replace(content, id=content.id or new_id()))
 
     async def get(self, session_id: str, message_id: str) -> MessageForm:
         """Return a message."""
-        return await self._requests.get(of(session_id, "messages", message_id), MessageForm)
+        return await self._requests.get(
+            session_path(session_id, "messages", message_id), MessageForm
+        )
 
     def list(self, session_id: str, query: MessagesQuery | None = None) -> Listing[MessageForm]:
         """List messages in the order of their numbers."""
@@ -150,15 +152,17 @@ class Messages:
             wanted = replace(wanted, limit=LIMIT_MOST)
 
         async def fetch(cursor: str | None) -> MessageList:
-            asked = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(of(session_id, "messages"), MessageList, asked)
+            page_query = replace(wanted, cursor=cursor or wanted.cursor)
+            return await self._requests.get(
+                session_path(session_id, "messages"), MessageList, page_query
+            )
 
         return Listing(fetch)
 
-    async def _posted(self, session_id: str, body: UserPost | Recorded) -> MessageForm:
-        return await self._requests.post(of(session_id, "messages"), body, MessageForm)
+    async def _post_message(self, session_id: str, body: UserPost | RecordedPost) -> MessageForm:
+        return await self._requests.post(session_path(session_id, "messages"), body, MessageForm)
 
 
-def of(session_id: str, *rest: str) -> str:
+def session_path(session_id: str, *rest: str) -> str:
     """Return a path of a session."""
-    return path_of("v1", "sessions", session_id, *rest)
+    return build_path("v1", "sessions", session_id, *rest)

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.parsing.http1 import End, Head, NeedMore, NotHttpError, Talk, UnsendableError
 
-KEPT_MOST: Final = 8
+IDLE_CONNECTIONS_MOST: Final = 8
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
 BODY_LARGEST: Final = 256 << 20
@@ -21,7 +21,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sent:
+class HttpRequest:
     """A request: its method, its target, and what goes with it.
 
     One that is not `repeatable` goes over a connection of its own, because a kept one may turn
@@ -37,7 +37,7 @@ class Sent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Received:
+class HttpResponse:
     """A whole answer."""
 
     status: int
@@ -45,7 +45,7 @@ class Received:
     body: bytes
 
 
-class Line:
+class HttpConnection:
     """One open connection, and the answer that comes over it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,7 +59,7 @@ class Line:
         """Tell whether it can carry another request, as far as can be seen from here."""
         return self._is_free and not self._reader.at_eof() and not self._writer.is_closing()
 
-    async def ask(self, sent: Sent) -> Head:
+    async def ask(self, sent: HttpRequest) -> Head:
         """Send a request and return the head of its answer."""
         self._is_free = False
         headers = tuple(sent.headers.items())
@@ -97,13 +97,13 @@ class Transport:
     def __init__(
         self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
     ) -> None:
-        parts = _judged(url)
+        parts = _parse_server_url(url)
         self._host = parts.hostname or ""
         self._port = parts.port or _PORTS[parts.scheme]
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._base = parts.path.rstrip("/")
         self._headers = {"host": parts.netloc, **headers}
-        self._idle: list[Line] = []
+        self._idle: list[HttpConnection] = []
         self.origin: Final = f"{parts.scheme}://{parts.netloc}"
 
     def close(self) -> None:
@@ -111,25 +111,25 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
 
-    async def ask(self, sent: Sent) -> Received:
+    async def ask(self, sent: HttpRequest) -> HttpResponse:
         """Send a request and return its whole answer."""
-        kept = self._kept() if sent.repeatable else None
-        with self.told_as_unavailable():
+        kept = self._take_idle() if sent.repeatable else None
+        with self.as_unavailable():
             if kept is not None:
                 try:
-                    return await self._exchanged(kept, sent)
+                    return await self._exchange(kept, sent)
                 except TimeoutError:
                     raise
                 except (OSError, NotHttpError):
                     # Closed by the other side while it was idle; so, likely, are the others.
                     self.close()
-            return await self._exchanged(await self._connected(), sent)
+            return await self._exchange(await self._connect(), sent)
 
     @asynccontextmanager
-    async def stream(self, sent: Sent) -> AsyncIterator[tuple[Head, Line]]:
+    async def stream(self, sent: HttpRequest) -> AsyncIterator[tuple[Head, HttpConnection]]:
         """Send a request and hand out its answer piece by piece, over a connection of its own."""
-        with self.told_as_unavailable():
-            line = await self._connected()
+        with self.as_unavailable():
+            line = await self._connect()
             try:
                 async with asyncio.timeout(sent.seconds):
                     head = await line.ask(self._whole(sent))
@@ -142,7 +142,7 @@ class Transport:
             line.close()
 
     @contextmanager
-    def told_as_unavailable(self) -> Iterator[None]:
+    def as_unavailable(self) -> Iterator[None]:
         """Tell whatever goes wrong with a connection as an error of ours, with its remedy."""
         try:
             yield
@@ -164,7 +164,7 @@ class Transport:
                 {"server": self.origin},
             ) from None
 
-    def _kept(self) -> Line | None:
+    def _take_idle(self) -> HttpConnection | None:
         while self._idle:
             line = self._idle.pop()
             if line.is_reusable:
@@ -172,32 +172,32 @@ class Transport:
             line.close()
         return None
 
-    async def _exchanged(self, line: Line, sent: Sent) -> Received:
+    async def _exchange(self, line: HttpConnection, sent: HttpRequest) -> HttpResponse:
         try:
             async with asyncio.timeout(sent.seconds):
                 head = await line.ask(self._whole(sent))
-                body = await whole_body(line)
+                body = await read_body(line)
         except BaseException:
             line.close()
             raise
-        if line.is_reusable and len(self._idle) < KEPT_MOST:
+        if line.is_reusable and len(self._idle) < IDLE_CONNECTIONS_MOST:
             self._idle.append(line)
         else:
             line.close()
-        return Received(status=head.status, headers=dict(head.headers), body=body)
+        return HttpResponse(status=head.status, headers=dict(head.headers), body=body)
 
-    async def _connected(self) -> Line:
+    async def _connect(self) -> HttpConnection:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
-        return Line(reader, writer)
+        return HttpConnection(reader, writer)
 
-    def _whole(self, sent: Sent) -> Sent:
+    def _whole(self, sent: HttpRequest) -> HttpRequest:
         length = {"content-length": str(len(sent.body))} if sent.method != "GET" else {}
         headers = {**self._headers, **length, **sent.headers}
         return replace(sent, target=self._base + sent.target, headers=headers)
 
 
-async def whole_body(line: Line, most: int = BODY_LARGEST) -> bytes:
+async def read_body(line: HttpConnection, most: int = BODY_LARGEST) -> bytes:
     """Return the rest of an answer; one without an end is given up."""
     chunks: list[bytes] = []
     size = 0
@@ -209,7 +209,7 @@ async def whole_body(line: Line, most: int = BODY_LARGEST) -> bytes:
     return b"".join(chunks)
 
 
-def _judged(url: str) -> SplitResult:
+def _parse_server_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         is_whole = bool(parts.scheme in _PORTS and parts.hostname and parts.port != 0)
@@ -232,5 +232,5 @@ def _cause(error: OSError | NotHttpError) -> str:
     if isinstance(error, NotHttpError):
         return str(error).rstrip(".").lower()
     # The number's own words: the loop tells what it called, which says nothing to a person.
-    told = os.strerror(error.errno) if error.errno else type(error).__name__
-    return told.lower()
+    reason = os.strerror(error.errno) if error.errno else type(error).__name__
+    return reason.lower()

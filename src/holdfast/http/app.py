@@ -21,35 +21,40 @@ from starlette.types import Receive, Scope, Send
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.api.sessions import API_ROUTES
-from holdfast.http.auth import Callers, require_nameable
+from holdfast.http.auth import Authenticator, require_allowed_models
 from holdfast.http.bodies import SEND_SECONDS, chunks_of
 from holdfast.http.errors import (
-    error_answer,
-    failed,
+    error_response,
+    internal_error,
+    method_not_allowed,
     path_not_found,
+    server_stopping,
     status_of,
-    stopping,
-    wrong_method,
 )
 from holdfast.http.limits import LARGE, Held, Room
-from holdfast.http.mcp_mount import Guest, mcp_route
+from holdfast.http.mcp_mount import McpHandler, mcp_route
 from holdfast.http.metrics import Metrics
-from holdfast.http.openapi.document import described
+from holdfast.http.openapi.document import encode_document
 from holdfast.http.requests import (
-    CallerGoneError,
+    ClientDisconnectedError,
     Request,
-    decoded_body,
-    decoded_query,
+    decode_body,
+    decode_query,
+    parse_body,
     read_body,
-    read_by,
     request_of,
 )
-from holdfast.http.responses import Answer, Rendered, Stream, rendered
-from holdfast.http.routing import Asked, Found, Route, Table
-from holdfast.http.security import HEADERS, Names, is_asked_by_name, names_of
+from holdfast.http.responses import RenderedResponse, Response, StreamResponse, render
+from holdfast.http.routing import Route, RouteMatch, RouteRequest, RouteTable
+from holdfast.http.security import (
+    SECURITY_HEADERS,
+    ServerNames,
+    is_allowed_host,
+    server_names,
+)
 from holdfast.http.services import House
-from holdfast.http.sse import LIFE_SECONDS, Streams
-from holdfast.http.system_routes import Probe, own_routes
+from holdfast.http.sse import LIFE_SECONDS, OpenStreams
+from holdfast.http.system_routes import Probe, system_routes
 from holdfast.http.v1 import (
     agents,
     approvals,
@@ -78,128 +83,136 @@ from holdfast.http.v1 import (
 from holdfast.http.v1 import (
     sessions as v1_sessions,
 )
-from holdfast.http.web_ui import is_for_eyes, refusal_page
+from holdfast.http.web_ui import error_page, prefers_html
 
-log = logging.getLogger("holdfast.access")
-faults = logging.getLogger(__name__)
+access_log = logging.getLogger("holdfast.access")
+log = logging.getLogger(__name__)
 # What proxies write down for a caller who did not wait; nobody gets to see it.
-GONE: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_READS: Final = frozenset({"GET", "HEAD"})
-_USUAL: Final = {name: (name.encode(), value.encode()) for name, value in HEADERS.items()}
-_USUAL_PAIRS: Final = tuple(_USUAL.values())
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+_RAW_HEADERS: Final = {
+    name: (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
+}
+_RAW_HEADER_PAIRS: Final = tuple(_RAW_HEADERS.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class AppContext:
     """What the application is called, by callers and by itself in request ids; its count."""
 
-    names: Names
+    names: ServerNames
     name: str
     metrics: Metrics
-    streams: Streams
+    streams: OpenStreams
     room: Room = field(default_factory=Room)
 
 
 class Application:
     """Answers requests from a table of routes."""
 
-    def __init__(self, house: House, table: Table, callers: Callers, rules: Rules) -> None:
-        self._house = house
+    def __init__(
+        self, holdfast: House, table: RouteTable, callers: Authenticator, context: AppContext
+    ) -> None:
+        self._holdfast = holdfast
         self._table = table
         self._callers = callers
-        self._rules = rules
+        self._context = context
         self._numbers = itertools.count(1)
-        self.metrics: Final = rules.metrics
-        self.streams: Final = rules.streams
+        self.metrics: Final = context.metrics
+        self.streams: Final = context.streams
         self.routes: Final = table.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the server takes neither websockets nor lifespans."""
         began = time.perf_counter()
         request = request_of(scope, receive)
-        name = f"{self._rules.name}-{next(self._numbers)}"
+        name = f"{self._context.name}-{next(self._numbers)}"
         exchange = _Exchange(_request_id(request, name), request, send)
         try:
-            answer = await self._answer(request, exchange)
+            answer = await self._respond(request, exchange)
             await exchange.finish(answer, request)
-        except CallerGoneError:
-            exchange.status = GONE
+        except ClientDisconnectedError:
+            exchange.status = CLIENT_CLOSED_REQUEST
         finally:
-            self._note(exchange, request, time.perf_counter() - began)
+            self._log_access(exchange, request, time.perf_counter() - began)
 
-    async def _answer(self, request: Request, exchange: "_Exchange") -> Rendered | Stream:
+    async def _respond(
+        self, request: Request, exchange: "_Exchange"
+    ) -> RenderedResponse | StreamResponse:
         """Return what goes out: whatever happens, it is an answer in our own form."""
         try:
-            if not is_asked_by_name(request.headers, self._rules.names.hosts):
+            if not is_allowed_host(request.headers, self._context.names.hosts):
                 raise Invalid(
                     Code.INVALID_HOST, "Ask for this server by its own name and port, and once."
                 )
-            answer = await self._routed(request, exchange)
-            if isinstance(answer, Stream):
+            answer = await self._dispatch(request, exchange)
+            if isinstance(answer, StreamResponse):
                 return answer
             if isinstance(answer.content, bytes):
                 self._hold(exchange, request, len(answer.content))
-            whole = await _whole(answer, request)
+            whole = await _render_response(answer, request)
             self._hold(exchange, request, len(whole.body))
             return whole
         except HoldfastError as error:
             if status_of(error) >= 500:
-                faults.exception("a request failed", exc_info=error)
-            return await _whole(exchange.refused(error, request), request)
-        except CallerGoneError:
+                log.exception("a request failed", exc_info=error)
+            return await _render_response(exchange.refused(error, request), request)
+        except ClientDisconnectedError:
             raise
         except asyncio.CancelledError:
             # The server stops and has waited long enough; what was written stays written.
-            return await _whole(exchange.refused(stopping()), request)
+            return await _render_response(exchange.refused(server_stopping()), request)
         except MemoryError:
-            return await _whole(exchange.refused(out_of_memory()), request)
+            return await _render_response(exchange.refused(out_of_memory()), request)
         # Whatever it is: a fault of ours is told as one, and its text stays in the log.
-        except Exception:  # noqa: BLE001
-            faults.exception("a request failed")
-            return await _whole(exchange.refused(failed()), request)
+        except Exception:
+            log.exception("a request failed")
+            return await _render_response(exchange.refused(internal_error()), request)
 
     def _hold(self, exchange: "_Exchange", request: Request, size: int) -> None:
         """Count a large body against the budget, once."""
         if size > LARGE and exchange.held is None:
             # What was changed is changed: only a read can still be refused.
-            always = request.method not in _READS
-            exchange.held = self._rules.room.take(exchange.caller, size, always=always)
+            always = request.method not in _SAFE_METHODS
+            exchange.held = self._context.room.take(exchange.caller, size, always=always)
 
-    async def _routed(self, request: Request, exchange: "_Exchange") -> Answer | Stream:
+    async def _dispatch(self, request: Request, exchange: "_Exchange") -> Response | StreamResponse:
         found = self._table.find(request.path)
         route = found.route(request.method) if found else None
         exchange.route = route
-        exchange.caller = await self._judged(request, route)
+        exchange.caller = await self._authorize(request, route)
         if found is None:
             raise path_not_found()
         if route is None:
-            return wrong_method(found.allowed)
-        return await route.act(await self._asked(request, route, found, exchange.caller))
+            return method_not_allowed(found.allowed)
+        return await route.handler(
+            await self._build_request(request, route, found, exchange.caller)
+        )
 
-    async def _judged(self, request: Request, route: Route | None) -> Caller | None:
+    async def _authorize(self, request: Request, route: Route | None) -> Caller | None:
         """Return who asks; whoever may not ask is not told what there is."""
         if route is not None and route.needs is None:
             return None
-        caller = await self._callers.caller_of(request)
+        caller = await self._callers.authenticate(request)
         if route is not None:
-            self._callers.require_own_origin(request, route, caller)
+            self._callers.require_same_origin(request, route, caller)
             if route.needs is not None:
                 caller.require(route.needs)
         return caller
 
-    async def _asked(
-        self, request: Request, route: Route, found: Found, caller: Caller | None
-    ) -> Asked[Any, Any]:
-        query = decoded_query(request.query, route.query, tolerant=route.tolerant)
+    async def _build_request(
+        self, request: Request, route: Route, found: RouteMatch, caller: Caller | None
+    ) -> RouteRequest[Any, Any]:
+        query = decode_query(request.query, route.query, tolerant=route.tolerant)
         raw = await read_body(request) if route.changes else b""
         body = await _body(request, route, raw)
         if caller is not None:
-            require_nameable(caller, body)
-        return Asked(
-            house=self._house,
-            streams=self._rules.streams,
-            room=self._rules.room,
+            require_allowed_models(caller, body)
+        return RouteRequest(
+            holdfast=self._holdfast,
+            streams=self._context.streams,
+            room=self._context.room,
             caller=caller,
             route=route,
             path=found.values,
@@ -208,13 +221,13 @@ class Application:
             headers=request.headers,
         )
 
-    def _note(self, exchange: "_Exchange", request: Request, seconds: float) -> None:
+    def _log_access(self, exchange: "_Exchange", request: Request, seconds: float) -> None:
         """Write the access line: the path without its query, which may hold anything."""
         route = exchange.route
         self.metrics.count(route.name if route else "none", exchange.status, seconds)
-        if not log.isEnabledFor(logging.INFO):
+        if not access_log.isEnabledFor(logging.INFO):
             return
-        log.info(
+        access_log.info(
             "request",
             extra={
                 "fields": {
@@ -241,34 +254,34 @@ class _Exchange:
         self.held: Held | None = None
         self.status = 0
         self.size = 0
-        self._waiting: Rendered | None = None
+        self._waiting: RenderedResponse | None = None
         self._is_over = False
         self._send = send
-        self._means = request.means
+        self._extensions = request.extensions
 
-    def refused(self, error: HoldfastError, request: Request | None = None) -> Answer:
+    def refused(self, error: HoldfastError, request: Request | None = None) -> Response:
         """Return the answer for an error, in the words of the route once it is known who asks."""
-        if request is not None and is_for_eyes(request):
-            return refusal_page(error, request.path)
-        answer = error_answer(error, path=request.path if request else "")
+        if request is not None and prefers_html(request):
+            return error_page(error, request.path)
+        answer = error_response(error, path=request.path if request else "")
         if self.caller is None or self.route is None or self.route.refused is None:
             return answer
         return replace(answer, content=self.route.refused(error, answer.content))
 
-    async def finish(self, answer: Rendered | Stream, request: Request) -> None:
+    async def finish(self, answer: RenderedResponse | StreamResponse, request: Request) -> None:
         """Send the answer."""
         try:
-            if isinstance(answer, Stream):
+            if isinstance(answer, StreamResponse):
                 await self._stream(answer, request)
             else:
                 await self._finish(answer, request)
         finally:
             if self.held is not None:
                 self.held.release()
-            if isinstance(answer, Stream) and answer.close is not None:
+            if isinstance(answer, StreamResponse) and answer.close is not None:
                 await answer.close()
 
-    async def _finish(self, answer: Rendered, request: Request) -> None:
+    async def _finish(self, answer: RenderedResponse, request: Request) -> None:
         has_no_content = answer.status in (204, 304)
         if not has_no_content:
             answer.headers["content-length"] = str(len(answer.body))
@@ -282,7 +295,7 @@ class _Exchange:
 
     async def _send_slowly(self, body: bytes) -> None:
         """Write a large body as fast as it is read; a reader that stops is disconnected."""
-        self._use("last")
+        self._call_extension("last")
         try:
             for chunk in chunks_of(body):
                 async with asyncio.timeout(SEND_SECONDS):
@@ -294,18 +307,18 @@ class _Exchange:
             return
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def _stream(self, answer: Stream, request: Request) -> None:
+    async def _stream(self, answer: StreamResponse, request: Request) -> None:
         """Send chunks until there are no more, or nobody is left to read them."""
-        self._use("last")
+        self._call_extension("last")
         # Kept until the first chunk, which comes at once, so that both are one packet.
-        self._waiting = Rendered(
+        self._waiting = RenderedResponse(
             answer.status, {"content-type": answer.media_type, **answer.headers}, b""
         )
         if request.method != "HEAD":
             try:
-                await _while_heard(request, answer.play(self))
-            except Exception:  # noqa: BLE001 — a fault of ours, whatever it is
-                faults.exception("a stream broke")
+                await _run_until_disconnect(request, answer.run(self))
+            except Exception:
+                log.exception("a stream broke")
                 # Otherwise its reader would take what it has for all there is.
                 self.abort()
         if not self._is_over:
@@ -322,21 +335,21 @@ class _Exchange:
 
     def abort(self) -> None:
         """Drop the connection with all that waits to be sent."""
-        self._use("abort")
+        self._call_extension("abort")
 
     def close_after(self) -> None:
         """Close the connection behind the last chunk."""
-        self._use("close")
+        self._call_extension("close")
 
-    def _use(self, means: str) -> None:
-        if means in self._means:
-            self._means[means]()
+    def _call_extension(self, extensions: str) -> None:
+        if extensions in self._extensions:
+            self._extensions[extensions]()
 
-    async def _start(self, whole: Rendered) -> None:
+    async def _start(self, whole: RenderedResponse) -> None:
         self.status = whole.status
         own = [(n.encode(), v.encode("latin-1")) for n, v in whole.headers.items()]
-        is_usual = _USUAL.keys().isdisjoint(whole.headers)
-        usual = _USUAL_PAIRS if is_usual else _usual_without(whole.headers)
+        is_usual = _RAW_HEADERS.keys().isdisjoint(whole.headers)
+        usual = _RAW_HEADER_PAIRS if is_usual else _raw_headers_without(whole.headers)
         headers = [*usual, *own, (b"x-request-id", self.request_id.encode())]
         await self._send(
             {"type": "http.response.start", "status": whole.status, "headers": headers}
@@ -348,29 +361,29 @@ def _request_id(request: Request, ours: str) -> str:
     return chosen if chosen is not None and _REQUEST_ID.fullmatch(chosen) else ours
 
 
-def _usual_without(names: Iterable[str]) -> list[tuple[bytes, bytes]]:
-    return [pair for name, pair in _USUAL.items() if name not in names]
+def _raw_headers_without(names: Iterable[str]) -> list[tuple[bytes, bytes]]:
+    return [pair for name, pair in _RAW_HEADERS.items() if name not in names]
 
 
 async def _body(request: Request, route: Route, raw: bytes) -> Any:
     if route.body is None:
         return None
     if not raw and route.body_may_be_missing:
-        return route.body() if route.reads is None else route.reads(b"{}")
-    if route.reads is None:
-        return decoded_body(request, raw, route.body)
-    return await read_by(request, raw, route.reads)
+        return route.body() if route.parse_body is None else route.parse_body(b"{}")
+    if route.parse_body is None:
+        return decode_body(request, raw, route.body)
+    return await parse_body(request, raw, route.parse_body)
 
 
-async def _whole(answer: Answer, request: Request) -> Rendered:
-    return await rendered(answer, request.headers, is_read=request.method in _READS)
+async def _render_response(answer: Response, request: Request) -> RenderedResponse:
+    return await render(answer, request.headers, is_read=request.method in _SAFE_METHODS)
 
 
-async def _while_heard(request: Request, playing: Coroutine[Any, Any, None]) -> None:
+async def _run_until_disconnect(request: Request, stream: Coroutine[Any, Any, None]) -> None:
     """Play a stream; it is cut off when its reader leaves."""
     here = asyncio.current_task()
     assert here is not None  # noqa: S101 — for the type checker: this is a coroutine
-    leaving = asyncio.create_task(_disconnected(request))
+    leaving = asyncio.create_task(_wait_for_disconnect(request))
 
     def leave(_: object) -> None:
         here.cancel()
@@ -378,7 +391,7 @@ async def _while_heard(request: Request, playing: Coroutine[Any, Any, None]) -> 
     # At once, and not at the next event: a reader that left holds nothing of ours.
     leaving.add_done_callback(leave)
     try:
-        await playing
+        await stream
     except asyncio.CancelledError:
         if not leaving.done():
             raise
@@ -388,7 +401,7 @@ async def _while_heard(request: Request, playing: Coroutine[Any, Any, None]) -> 
         leaving.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -414,7 +427,7 @@ V1_ROUTES: Final[tuple[Route, ...]] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
+class AppOptions:
     """Where the server is reached: its port, further names it answers to, and its own name."""
 
     port: int
@@ -423,39 +436,46 @@ class Door:
     is_behind_proxy: bool = False
     version: str = "0"
     name: str = "request"
-    luck: Callable[[], float] = lambda: 0.5
+    jitter: Callable[[], float] = lambda: 0.5
     life: float = LIFE_SECONDS
     # Who answers at the path of another protocol; without, there is no such path.
-    guest: Guest | None = None
+    mcp_handler: McpHandler | None = None
 
 
-def application(house: House, probe: Probe, door: Door) -> Application:
+def create_app(holdfast: House, probe: Probe, options: AppOptions) -> Application:
     """Return the application; `probe` raises while the store cannot be written."""
     metrics = Metrics()
-    names = names_of(
-        door.port, door.names, has_tls=door.has_tls, is_behind_proxy=door.is_behind_proxy
+    names = server_names(
+        options.port,
+        options.names,
+        has_tls=options.has_tls,
+        is_behind_proxy=options.is_behind_proxy,
     )
-    table = table_of(probe, metrics, names, door.version, door.guest)
-    rules = Rules(
+    table = build_route_table(probe, metrics, names, options.version, options.mcp_handler)
+    context = AppContext(
         names=names,
-        name=door.name,
+        name=options.name,
         metrics=metrics,
-        streams=Streams(house, metrics, door.luck, life=door.life),
+        streams=OpenStreams(holdfast, metrics, options.jitter, life=options.life),
     )
-    return Application(house, table, Callers(house.tokens, names.origins), rules)
+    return Application(holdfast, table, Authenticator(holdfast.tokens, names.origins), context)
 
 
-def table_of(
-    probe: Probe, metrics: Metrics, names: Names, version: str, guest: Guest | None = None
-) -> Table:
+def build_route_table(
+    probe: Probe,
+    metrics: Metrics,
+    names: ServerNames,
+    version: str,
+    mcp_handler: McpHandler | None = None,
+) -> RouteTable:
     """Return the table of all routes; one of them describes it."""
 
     # Described when it is asked for: the table contains the route that describes it.
     @cache
     def description() -> bytes:
-        return described(table.routes, version)
+        return encode_document(table.routes, version)
 
-    guests = () if guest is None else (mcp_route(guest),)
-    own = own_routes(probe, metrics, description, names)
-    table = Table((*own, *V1_ROUTES, *API_ROUTES, *guests))
+    guests = () if mcp_handler is None else (mcp_route(mcp_handler),)
+    own = system_routes(probe, metrics, description, names)
+    table = RouteTable((*own, *V1_ROUTES, *API_ROUTES, *guests))
     return table

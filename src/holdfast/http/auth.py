@@ -17,15 +17,15 @@ from holdfast.services.tokens import Tokens
 
 COOKIE: Final = "holdfast"
 # What a browser says of requests that no foreign page has caused.
-_OWN_SITES: Final = frozenset({"none", "same-origin"})
+_SAME_SITE_VALUES: Final = frozenset({"none", "same-origin"})
 # Where bodies name models, and the provider whose models are files of this machine.
 MODEL_FIELDS: Final = ("default_model_id", "fallback_model_ids", "model_id")
-_FILES: Final = "scripted"
+_SCRIPTED_PROVIDER: Final = "scripted"
 # Nobody's secret: whoever sends none is refused in the same words as who sends a wrong one.
-_NOBODYS: Final = ""
+_NO_OWNER: Final = ""
 
 
-class Callers:
+class Authenticator:
     """Names the caller of a request, or refuses it."""
 
     def __init__(self, tokens: Tokens, origins: frozenset[str]) -> None:
@@ -33,30 +33,32 @@ class Callers:
         self._tokens = tokens
         self._origins = origins
 
-    async def caller_of(self, request: Request) -> Caller:
+    async def authenticate(self, request: Request) -> Caller:
         """Return who asks; a token in a header decides before any cookie."""
         if "authorization" in request.headers:
             return await self._tokens.resolve(_bearer(request.headers["authorization"]))
-        caller = await self._tokens.resolve(cookie_of(request.headers))
+        caller = await self._tokens.resolve(read_cookie(request.headers))
         # Another token in the cookie's place would escape what is asked of cookies.
-        return caller if caller.is_cookie else await self._tokens.resolve(_NOBODYS)
+        return caller if caller.is_cookie else await self._tokens.resolve(_NO_OWNER)
 
-    def require_own_origin(self, request: Request, route: Route, caller: Caller) -> None:
+    def require_same_origin(self, request: Request, route: Route, caller: Caller) -> None:
         """Refuse what a foreign page has made a browser send."""
-        require_no_foreign_page(request.headers, self._origins)
+        require_same_site(request.headers, self._origins)
         # A cookie comes along by itself, so its request must show that our page has sent it.
         is_delicate = caller.is_cookie and (route.changes or route.is_stream)
         is_shown = "origin" in request.headers or _site(request.headers) == "same-origin"
         if is_delicate and not is_shown:
-            raise _foreign()
+            raise _cross_site_error()
 
 
-def require_nameable(caller: Caller, body: Any) -> None:
+def require_allowed_models(caller: Caller, body: Any) -> None:
     """Refuse a body that names a file of this machine as its model, unless an admin sends it."""
     for field in _model_fields(body.__class__):
         given = getattr(body, field)
         refs = given if isinstance(given, tuple) else (given,)
-        if any(isinstance(ref, str) and ref.partition(":")[0] == _FILES for ref in refs):
+        if any(
+            isinstance(ref, str) and ref.partition(":")[0] == _SCRIPTED_PROVIDER for ref in refs
+        ):
             caller.require(Scope.ADMIN)
 
 
@@ -66,16 +68,16 @@ def _model_fields(kind: Any) -> tuple[str, ...]:
     return tuple(field for field in MODEL_FIELDS if hasattr(kind, field))
 
 
-def may_see(caller: Caller, model: Model) -> bool:
+def can_see_model(caller: Caller, model: Model) -> bool:
     """Tell whether a caller may know of a model: the names of files are for those who give them."""
-    return model.provider != _FILES or caller.scope.allows(Scope.ADMIN)
+    return model.provider != _SCRIPTED_PROVIDER or caller.scope.allows(Scope.ADMIN)
 
 
-def require_no_foreign_page(headers: Mapping[str, str], origins: frozenset[str]) -> None:
+def require_same_site(headers: Mapping[str, str], origins: frozenset[str]) -> None:
     """Refuse a request of which the browser says that another page than ours has made it."""
     origin = headers.get("origin")
-    if _site(headers) not in _OWN_SITES or (origin is not None and origin not in origins):
-        raise _foreign()
+    if _site(headers) not in _SAME_SITE_VALUES or (origin is not None and origin not in origins):
+        raise _cross_site_error()
 
 
 def _site(headers: Mapping[str, str]) -> str:
@@ -85,16 +87,16 @@ def _site(headers: Mapping[str, str]) -> str:
 
 def _bearer(header: str) -> str:
     scheme, _, secret = header.partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else _NOBODYS
+    return secret.strip() if scheme.lower() == "bearer" else _NO_OWNER
 
 
-def cookie_of(headers: Mapping[str, str]) -> str:
+def read_cookie(headers: Mapping[str, str]) -> str:
     """Return our cookie's value, whatever other servers of this machine have put beside it."""
     pairs = (each.partition("=") for each in headers.get("cookie", "").split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
     # Of two, one was put there by somebody else.
-    return found[0] if len(found) == 1 else _NOBODYS
+    return found[0] if len(found) == 1 else _NO_OWNER
 
 
-def _foreign() -> Denied:
+def _cross_site_error() -> Denied:
     return Denied(Code.FOREIGN_ORIGIN, "Requests that other web pages make are not answered.")

@@ -21,17 +21,17 @@ from msgspec.structs import replace
 
 from holdfast.http.limits import Held, Room
 from holdfast.http.responses import (
+    GZIP_HEADERS,
     GZIP_LEVEL,
-    PACKED,
-    Answer,
-    Stream,
-    Wire,
-    encoded,
-    is_matched,
-    packed_tag,
-    takes_gzip,
+    Response,
+    StreamResponse,
+    StreamWriter,
+    accepts_gzip,
+    encode_json,
+    gzip_etag,
+    matches_etag,
 )
-from holdfast.http.routing import Asked
+from holdfast.http.routing import RouteRequest
 
 # From here on a body is not completed in memory, but sent while it is made.
 WHOLE_LARGEST: Final = 512 << 10
@@ -45,12 +45,12 @@ STREAM_BYTES: Final = 4 << 20
 PAGE_BYTES: Final = 4 << 20
 
 Pieces = AsyncGenerator[bytes, None]
-JSON: Final = Answer()
+JSON: Final = Response()
 
 
 async def in_pieces(
-    asked: Asked[Any, Any], pieces: Pieces, like: Answer = JSON, *, tag: str | None = None
-) -> Answer | Stream:
+    asked: RouteRequest[Any, Any], pieces: Pieces, like: Response = JSON, *, tag: str | None = None
+) -> Response | StreamResponse:
     """Return an answer whose body is made piece by piece; a small one is an ordinary answer.
 
     Its status, media type and headers are those of `like`. With a `tag`, the answer has an ETag:
@@ -70,20 +70,20 @@ async def in_pieces(
     except BaseException:
         await pieces.aclose()
         raise
-    if tag is not None and is_matched(asked.headers.get("if-none-match", ""), tag):
+    if tag is not None and matches_etag(asked.headers.get("if-none-match", ""), tag):
         held.release()
         await pieces.aclose()
-        return Answer(status=304, headers={"etag": tag})
+        return Response(status=304, headers={"etag": tag})
     headers = dict(like.headers) | ({} if tag is None else {"etag": tag})
     # A range is one of the bytes as they are, and not of their packed form.
-    is_packed = like.status != 206 and takes_gzip(asked.headers)
+    is_packed = like.status != 206 and accepts_gzip(asked.headers)
     if is_packed:
-        headers |= PACKED
+        headers |= GZIP_HEADERS
         if "etag" in headers:
-            headers["etag"] = packed_tag(headers["etag"])
+            headers["etag"] = gzip_etag(headers["etag"])
     sending = _Sending(asked, first, pieces, held, is_packed=is_packed)
-    return Stream(
-        play=sending.play,
+    return StreamResponse(
+        run=sending.run,
         close=sending.close,
         status=like.status,
         headers=headers,
@@ -91,7 +91,7 @@ async def in_pieces(
     )
 
 
-async def joined(
+async def add(
     batches: AsyncIterator[bytes], *, start: bytes = b"[", end: Callable[[], bytes] = lambda: b"]"
 ) -> Pieces:
     """Yield a JSON array whose members come in batches, between a start and an end made last."""
@@ -107,7 +107,7 @@ async def joined(
 async def members(room: Room, forms: Iterable[Any]) -> bytes:
     """Return forms as members of a JSON array, made in a thread: one of them may be large."""
     async with room.encoding:
-        return await asyncio.to_thread(lambda: b",".join(map(encoded, forms)))
+        return await asyncio.to_thread(lambda: b",".join(map(encode_json, forms)))
 
 
 def chunks_of(body: bytes) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ class _Sending:
 
     def __init__(
         self,
-        asked: Asked[Any, Any],
+        asked: RouteRequest[Any, Any],
         first: list[bytes],
         pieces: Pieces,
         held: Held,
@@ -135,7 +135,7 @@ class _Sending:
         self._checked = time.monotonic()
         self._is_packed = is_packed
 
-    async def play(self, wire: Wire) -> None:
+    async def run(self, wire: StreamWriter) -> None:
         """Send the pieces; a reader that stops reading is disconnected, and so is a revoked one."""
         source = self._all()
         async with aclosing(_packed(source) if self._is_packed else source) as pieces:
@@ -168,12 +168,12 @@ class _Sending:
         async with self._asked.room.making:
             return await anext(self._pieces, None)
 
-    async def _is_sent(self, wire: Wire, chunk: bytes) -> bool:
+    async def _is_sent(self, wire: StreamWriter, chunk: bytes) -> bool:
         now = time.monotonic()
         caller = self._asked.caller
         if caller is not None and now - self._checked >= TOKEN_SECONDS:
             self._checked = now
-            if not await self._asked.house.tokens.still_valid(caller):
+            if not await self._asked.holdfast.tokens.still_valid(caller):
                 return False
         try:
             async with asyncio.timeout(SEND_SECONDS):

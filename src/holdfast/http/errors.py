@@ -11,11 +11,11 @@ from holdfast.domain.errors import (
     NotFound,
     Unavailable,
 )
-from holdfast.http.responses import Answer
+from holdfast.http.responses import Response
 from holdfast.wire.errors import STATUSES, STATUSES_OF_CODES
 
 # Where a surface has one word for what the house tells apart.
-WORDS: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}
+CODE_ALIASES: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}
 
 
 def status_of(error: HoldfastError) -> int:
@@ -23,18 +23,18 @@ def status_of(error: HoldfastError) -> int:
     return STATUSES_OF_CODES.get(error.code) or STATUSES[type(error)]
 
 
-def error_answer(
+def error_response(
     error: HoldfastError, headers: Mapping[str, str] | None = None, *, path: str = ""
-) -> Answer:
+) -> Response:
     """Return the answer for an error; what it tells has the spelling of the path's surface."""
-    told = dict(headers or {})
+    response_headers = dict(headers or {})
     if error.code is Code.UNAUTHENTICATED:
-        told["www-authenticate"] = "Bearer"
+        response_headers["www-authenticate"] = "Bearer"
     wait = error.details.get("retry_after")
     if isinstance(wait, int | float):
         # Whole seconds, and never too early.
-        told["retry-after"] = str(max(1, -int(-wait // 1)))
-    return Answer(status=status_of(error), content=_body(error, path), headers=told)
+        response_headers["retry-after"] = str(max(1, -int(-wait // 1)))
+    return Response(status=status_of(error), content=_body(error, path), headers=response_headers)
 
 
 def _body(error: HoldfastError, path: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def _body(error: HoldfastError, path: str) -> dict[str, Any]:
     if path.startswith("/api/"):
         details = {_camel(name): value for name, value in details.items()}
     return {
-        "error": str(WORDS.get(error.code, error.code)),
+        "error": str(CODE_ALIASES.get(error.code, error.code)),
         "message": error.message,
         "details": details,
     }
@@ -72,13 +72,13 @@ def path_not_found() -> NotFound:
     )
 
 
-def wrong_method(allowed: str) -> Answer:
+def method_not_allowed(allowed: str) -> Response:
     """Return the answer for a path that takes other methods."""
-    told = Invalid(Code.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", {"allowed": allowed})
-    return error_answer(told, {"allow": allowed})
+    error = Invalid(Code.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", {"allowed": allowed})
+    return error_response(error, {"allow": allowed})
 
 
-def stopping() -> Unavailable:
+def server_stopping() -> Unavailable:
     """Return the error for a request that the end of the server cuts off."""
     return Unavailable(
         Code.STORE_CLOSED,
@@ -87,6 +87,6 @@ def stopping() -> Unavailable:
     )
 
 
-def failed() -> Internal:
+def internal_error() -> Internal:
     """Return the error for a fault of ours; what happened stands in the log only."""
     return Internal(Code.INTERNAL, "Something went wrong inside Holdfast; its log says what.")

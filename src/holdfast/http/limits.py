@@ -13,14 +13,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from holdfast.domain.errors import Code, HoldfastError, Invalid, LimitReached, Unavailable
 from holdfast.domain.ids import TokenId
 from holdfast.domain.tokens import Caller
-from holdfast.http.errors import error_answer
-from holdfast.http.responses import encoded
-from holdfast.http.security import HEADERS
+from holdfast.http.errors import error_response
+from holdfast.http.responses import encode_json
+from holdfast.http.security import SECURITY_HEADERS
 
-MOST: Final = 4096
+CONNECTIONS_MOST: Final = 4096
 # For the store, programs and whoever else needs files.
-FILES_KEPT: Final = 256
-LEAST: Final = 64
+RESERVED_FILES: Final = 256
+CONNECTIONS_LEAST: Final = 64
 RETRY_SECONDS: Final = 5
 # From here on an answer counts against the budget, and is written in chunks.
 LARGE: Final = 64 << 10
@@ -33,18 +33,22 @@ WAITING_MOST: Final = 16
 
 
 @cache
-def connections_most() -> int:
+def connection_limit() -> int:
     """Return how many connections one process takes; fewer where it may open few files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(LEAST, soft - FILES_KEPT))
+    return (
+        CONNECTIONS_MOST
+        if soft == resource.RLIM_INFINITY
+        else min(CONNECTIONS_MOST, max(CONNECTIONS_LEAST, soft - RESERVED_FILES))
+    )
 
 
-def plain_answer(error: HoldfastError) -> bytes:
+def raw_response(error: HoldfastError) -> bytes:
     """Return the bytes of an answer to what was never read as a request; it is the last one."""
-    answer = error_answer(error)
-    body = encoded(answer.content)
+    answer = error_response(error)
+    body = encode_json(answer.content)
     headers = {
-        **HEADERS,
+        **SECURITY_HEADERS,
         **answer.headers,
         "content-type": answer.media_type,
         "content-length": str(len(body)),
@@ -54,14 +58,14 @@ def plain_answer(error: HoldfastError) -> bytes:
     return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body])
 
 
-UNCLEAR: Final = plain_answer(
+BAD_REQUEST: Final = raw_response(
     Invalid(
         Code.INVALID_REQUEST,
         "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too slow, "
         "or could be read in two ways.",
     )
 )
-CROWDED: Final = plain_answer(
+TOO_MANY_CONNECTIONS: Final = raw_response(
     Unavailable(
         Code.SYSTEM_LIMIT,
         "Too many connections are open; close some, or come back in a while.",

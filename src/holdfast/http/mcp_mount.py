@@ -8,8 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.openapi.schemas import ErrorForm
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, Route, RouteRequest
 
 PATH: Final = "/mcp"
 _INVALID_REQUEST: Final = -32600
@@ -22,7 +22,7 @@ _ABOUT: Final = (
 )
 
 
-class Reply(Protocol):
+class McpReply(Protocol):
     """What a guest answers."""
 
     @property
@@ -34,7 +34,7 @@ class Reply(Protocol):
 
 
 # Given who asks, the message, and the headers it came with.
-Guest = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[Reply]]
+McpHandler = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[McpReply]]
 
 Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
 
@@ -66,35 +66,35 @@ class RpcReply(Struct, frozen=True, kw_only=True):
     error: RpcError | UnsetType = UNSET
 
 
-def _rpc_refusal(error: HoldfastError, told: Any) -> RpcReply:
+def _rpc_error_reply(error: HoldfastError, details: Any) -> RpcReply:
     """Return why a request did not come to the guest, as its callers are used to be told."""
     code = _INVALID_REQUEST if isinstance(error, Invalid) else _INTERNAL_ERROR
     return RpcReply(
-        jsonrpc="2.0", error=RpcError(code=code, message=error.message, data=told), id=None
+        jsonrpc="2.0", error=RpcError(code=code, message=error.message, data=details), id=None
     )
 
 
-def mcp_route(guest: Guest) -> Route:
+def mcp_route(mcp_handler: McpHandler) -> Route:
     """Return the route at which a guest is heard."""
 
-    async def converse(asked: Asked[NoQuery, bytes]) -> Answer:
-        asked.room.require(asked.caller)
-        reply = await guest(asked.required_caller, asked.body, asked.headers)
-        return Answer(status=reply.status, content=reply.body or None)
+    async def converse(request: RouteRequest[NoQuery, bytes]) -> Response:
+        request.room.require(request.caller)
+        reply = await mcp_handler(request.required_caller, request.body, request.headers)
+        return Response(status=reply.status, content=reply.body or None)
 
     return Route(
         method="POST",
         path=PATH,
         name="mcp",
         summary="Send a message of the Model Context Protocol.",
-        act=converse,
+        handler=converse,
         needs=Scope.READ,
         body=RpcMessage,
         # What is a message and what is none, the guest says, in words that its callers understand.
-        reads=bytes,
-        refused=_rpc_refusal,
-        refuses=(Code.ANSWER_LIMIT,),
-        gives={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
+        parse_body=bytes,
+        refused=_rpc_error_reply,
+        error_codes=(Code.ANSWER_LIMIT,),
+        responses={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
         examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
         description=_ABOUT,
     )

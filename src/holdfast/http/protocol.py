@@ -20,9 +20,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from holdfast.http.app import Application
-from holdfast.http.limits import CROWDED, UNCLEAR, connections_most
+from holdfast.http.limits import BAD_REQUEST, TOO_MANY_CONNECTIONS, connection_limit
 from holdfast.http.metrics import Metrics
-from holdfast.http.requests import OURS
+from holdfast.http.requests import EXTENSION
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, HTTPScope
@@ -37,7 +37,7 @@ _END: Final = b"0\r\n\r\n"
 _UNWRITABLE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class Cycle(RequestResponseCycle):
+class ResponseCycle(RequestResponseCycle):
     """Writes the answers of our own application, which are started and ended in order."""
 
     def __init__(
@@ -139,7 +139,7 @@ WAITING_MOST: Final = 100
 TURNED_AWAY_MOST: Final = 100
 # The kernel would keep megabytes for one reader, and look for a vanished one for a quarter of an
 # hour. With these it is gone 15 s after a heartbeat that it did not take, or was asked in vain.
-LASTING_OPTIONS: Final = (
+STREAM_SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, "SO_SNDBUF", 128 << 10),
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 5),
@@ -150,11 +150,11 @@ LASTING_OPTIONS: Final = (
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
-class UnclearRequestError(Exception):
+class AmbiguousRequestError(Exception):
     """What was sent is no request, or could be taken for another one."""
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Refuses what is too large, too slow or unclear, and lets a stream drop its connection."""
 
     _deadline: asyncio.TimerHandle | None = None
@@ -180,8 +180,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the caller a while for the first request, if there is room."""
         super().connection_made(transport)
-        if self._metrics.open_connections >= connections_most():
-            self._turn_away()
+        if self._metrics.open_connections >= connection_limit():
+            self._reject_connection()
             return
         self._metrics.open_connections += 1
         self._is_counted = True
@@ -237,7 +237,7 @@ class Protocol(HttpToolsProtocol):
         if not self._is_head_open:
             return
         if len(self.headers) >= HEADERS_MOST:
-            raise UnclearRequestError
+            raise AmbiguousRequestError
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -248,10 +248,14 @@ class Protocol(HttpToolsProtocol):
         version, method = self.parser.get_http_version(), self.parser.get_method()
         # Only a path of ours: a whole address or an authority names another host than `Host`.
         is_path = self.url.startswith(b"/") and b"#" not in self.url and self.url.isascii()
-        if not is_path or method == b"CONNECT" or not _is_framed_plainly(version, self.headers):
-            raise UnclearRequestError
+        if (
+            not is_path
+            or method == b"CONNECT"
+            or not _has_unambiguous_framing(version, self.headers)
+        ):
+            raise AmbiguousRequestError
         if len(self.pipeline) >= WAITING_MOST:
-            raise UnclearRequestError
+            raise AmbiguousRequestError
         self._stop_waiting()
         self._is_head_open = False
         # Whoever asks for it may go on in another protocol, which would be read as a request.
@@ -260,13 +264,13 @@ class Protocol(HttpToolsProtocol):
         self._has_begun = self._is_body_open = True
         self.scope = self._scope_of(method.decode(), version)
         stays = version != "1.0" and self.parser.should_keep_alive() and not self._is_last
-        self.cycle = Cycle(self, keep_alive=stays, end=self._end)
+        self.cycle = ResponseCycle(self, keep_alive=stays, end=self._end)
         self.scope["extensions"] = {
-            OURS: {
+            EXTENSION: {
                 "abort": self.transport.abort,
                 "body": self.cycle.whole_body,
                 "close": self.cycle.close_after,
-                "last": self._prepare_to_last,
+                "last": self._tune_for_streaming,
             }
         }
         if is_first:
@@ -303,7 +307,7 @@ class Protocol(HttpToolsProtocol):
         self._has_spoken = True
         self._pieces += 1
         if self._pieces > PIECES_MOST:
-            raise UnclearRequestError
+            raise AmbiguousRequestError
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -318,15 +322,15 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, if this one is over."""
         if self._is_refused:
-            self._close_gently()
+            self._half_close()
         elif self._is_body_open and not self.pipeline:
             # Many callers look for an answer only when they have said everything.
             self.flow.resume_reading()
             self._within(REST_SECONDS, self._hang_up)
         else:
-            self._go_on()
+            self._next_request()
 
-    def _go_on(self) -> None:
+    def _next_request(self) -> None:
         """Answer the next request, or wait for it, but not for ever."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
@@ -338,7 +342,7 @@ class Protocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         # One that waits already looks again by itself: a clock for each answer would cost more.
         if self.timeout_keep_alive_task is None:
-            self._look_in(IDLE_SECONDS)
+            self._check_after(IDLE_SECONDS)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that was not used for a while."""
@@ -347,15 +351,15 @@ class Protocol(HttpToolsProtocol):
             return
         left = self._idle_since + IDLE_SECONDS - self.loop.time()
         if left > 0:
-            self._look_in(left)
+            self._check_after(left)
         elif not self.transport.is_closing():
             self.transport.close()
 
-    def _look_in(self, seconds: float) -> None:
+    def _check_after(self, seconds: float) -> None:
         look = self.timeout_keep_alive_handler
         self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
 
-    def _prepare_to_last(self) -> None:
+    def _tune_for_streaming(self) -> None:
         """Bound what the kernel keeps for a reader, and have it notice one that is gone."""
         if self._is_lasting or self.transport.is_closing():
             # It was made ready before, or its reader did not even wait for the beginning and there
@@ -365,7 +369,7 @@ class Protocol(HttpToolsProtocol):
         handle = self.transport.get_extra_info("socket").fileno()
         # What a transport gives for a socket may make a new one for each option.
         with socket.socket(fileno=os.dup(handle)) as connection:
-            for level, name, value in LASTING_OPTIONS:
+            for level, name, value in STREAM_SOCKET_OPTIONS:
                 # Not every system has all of them.
                 if (option := getattr(socket, name, None)) is not None:
                     connection.setsockopt(level, option, value)
@@ -374,7 +378,7 @@ class Protocol(HttpToolsProtocol):
         self._has_spoken = True
         self._head_size += size
         if self._head_size > HEADERS_LARGEST:
-            raise UnclearRequestError
+            raise AmbiguousRequestError
 
     def _refuse(self) -> None:
         """Answer that this is no request, and hear no more."""
@@ -385,7 +389,7 @@ class Protocol(HttpToolsProtocol):
         is_answered = not self._has_begun or self.cycle.response_complete
         if is_answered and self._is_body_open:
             # What broke off behind an answer gets no second one.
-            self._close_gently()
+            self._half_close()
         elif is_answered:
             self._answer_and_close()
         elif self._is_body_open and not is_behind_another and not self.cycle.response_started:
@@ -395,21 +399,21 @@ class Protocol(HttpToolsProtocol):
             self._answer_and_close()
         # Otherwise the one before it gets its own answer, whole, and the connection ends there.
 
-    def _turn_away(self) -> None:
+    def _reject_connection(self) -> None:
         """Answer that there is no room, whatever is asked."""
         self._is_refused = True
         self._metrics.refused_connections += 1
         log.info("refused", extra={"fields": {"status": 503, "route": None}})
-        self.transport.write(CROWDED)
+        self.transport.write(TOO_MANY_CONNECTIONS)
         if len(self.connections) - self._metrics.open_connections > TURNED_AWAY_MOST:
             self.transport.close()
         else:
-            self._close_gently()
+            self._half_close()
 
     def _answer_and_close(self) -> None:
         log.info("refused", extra={"fields": {"status": 400, "route": None}})
-        self.transport.write(UNCLEAR)
-        self._close_gently()
+        self.transport.write(BAD_REQUEST)
+        self._half_close()
 
     def _end(self) -> None:
         """Close behind the last answer, which may have come before the end of its request."""
@@ -421,9 +425,9 @@ class Protocol(HttpToolsProtocol):
     def _hang_up(self) -> None:
         """Hear no more, though the caller has not finished."""
         self._is_refused = True
-        self._close_gently()
+        self._half_close()
 
-    def _close_gently(self) -> None:
+    def _half_close(self) -> None:
         """Say no more, and let the caller finish what it is saying."""
         if not self.transport.can_write_eof():
             self.transport.close()
@@ -443,7 +447,7 @@ class Protocol(HttpToolsProtocol):
             self._deadline = None
 
 
-def _is_framed_plainly(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
+def _has_unambiguous_framing(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Tell whether every reader finds the same end of the body."""
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     # A reader of version 1.0 does not know chunks, and of other codings we know none.

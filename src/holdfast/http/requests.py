@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.strict_json import require_plain_json
-from holdfast.wire.errors import RULE_LONGEST, told
+from holdfast.wire.errors import RULE_LONGEST, describe_violation
 
 # The extension by which our own protocol offers more than the interface has: to `abort` a
 # connection, to make it ready for an answer that will `last`, and a `body` that is already here.
-OURS: Final = "holdfast"
+EXTENSION: Final = "holdfast"
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
 # From here on reading takes long enough for others to notice.
@@ -27,7 +27,7 @@ QUERY_LONGEST: Final = 16 << 10
 # How much of a rule is told: it may quote a name of any length.
 
 
-class CallerGoneError(Exception):
+class ClientDisconnectedError(Exception):
     """Whoever asked has hung up; there is nobody to answer."""
 
 
@@ -43,7 +43,7 @@ class Request(Struct, frozen=True):
     headers: Mapping[str, str]
     receive: Receive
     # What our own connection can do beyond the interface, by name.
-    means: Mapping[str, Callable[[], Any]] = {}
+    extensions: Mapping[str, Callable[[], Any]] = {}
 
 
 def request_of(scope: Scope, receive: Receive) -> Request:
@@ -54,30 +54,30 @@ def request_of(scope: Scope, receive: Receive) -> Request:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
     path, query = raw_path.decode("latin-1"), scope["query_string"].decode("latin-1")
-    means = scope.get("extensions", {}).get(OURS, {})
-    return Request(scope["method"], path, query, headers, receive, means)
+    extensions = scope.get("extensions", {}).get(EXTENSION, {})
+    return Request(scope["method"], path, query, headers, receive, extensions)
 
 
 async def read_body(request: Request) -> bytes:
     """Return the whole body, or refuse one that is too large or too slow."""
-    told = request.headers.get("content-length", "0")
-    if not (told.isascii() and told.isdigit()):
+    declared_length = request.headers.get("content-length", "0")
+    if not (declared_length.isascii() and declared_length.isdigit()):
         raise _invalid("", "its length is no number")
     # By its digits first: so many of them cannot be a number that is small enough.
-    if len(told) > 18 or int(told) > BODY_LARGEST:
+    if len(declared_length) > 18 or int(declared_length) > BODY_LARGEST:
         raise _too_large()
-    whole: bytes | None = request.means["body"]() if "body" in request.means else None
-    return await _gathered(request) if whole is None else whole
+    whole: bytes | None = request.extensions["body"]() if "body" in request.extensions else None
+    return await _read_chunks(request) if whole is None else whole
 
 
-async def _gathered(request: Request) -> bytes:
+async def _read_chunks(request: Request) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while True:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise CallerGoneError
+                    raise ClientDisconnectedError
                 body += message.get("body", b"")
                 if len(body) > BODY_LARGEST:
                     raise _too_large()
@@ -87,24 +87,24 @@ async def _gathered(request: Request) -> bytes:
         raise _invalid("", f"the body took longer than {BODY_SECONDS:.0f} s") from None
 
 
-def decoded_body(request: Request, body: bytes, kind: Any) -> Any:
+def decode_body(request: Request, body: bytes, kind: Any) -> Any:
     """Return the body as the route's type."""
     _require_json(request)
     require_plain_json(body)
     try:
         return _decoder_of(kind).decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(*told(error, kind)) from None
+        raise _invalid(*describe_violation(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise _invalid("", f"this is not JSON: {error}") from None
 
 
-async def read_by(request: Request, body: bytes, reads: Callable[[bytes], Any]) -> Any:
+async def parse_body(request: Request, body: bytes, parser: Callable[[bytes], Any]) -> Any:
     """Return what a route makes of its body; one that takes long is no burden for others."""
     _require_json(request)
     if len(body) <= BODY_INLINE:
-        return reads(body)
-    return await asyncio.to_thread(reads, body)
+        return parser(body)
+    return await asyncio.to_thread(parser, body)
 
 
 def _require_json(request: Request) -> None:
@@ -115,12 +115,12 @@ def _require_json(request: Request) -> None:
         raise _invalid("", "the content type must be application/json")
 
 
-def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
+def decode_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     """Return the query as the route's type; what may come several times is a tuple there."""
     if len(query) > QUERY_LONGEST or not query.isascii():
         raise _invalid_query("", "the query is too long, or not written in ASCII")
     if not query:
-        return _unasked(kind)
+        return _empty_query(kind)
     fields = _fields_of(kind)
     found: dict[str, Any] = {}
     try:
@@ -142,26 +142,26 @@ def decoded_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
             raise _invalid_query(name, "the parameter is given twice")
         elif field is not None:
             found[name] = value
-    return _converted(found, kind)
+    return _convert(found, kind)
 
 
-def _converted(found: dict[str, Any], kind: type[Struct]) -> Any:
+def _convert(found: dict[str, Any], kind: type[Struct]) -> Any:
     fields = _fields_of(kind)
     try:
         query = msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         for name, value in found.items():
             _require_value(name, value, fields[name].type)
-        raise _invalid_query(*told(error, kind)) from None
+        raise _invalid_query(*describe_violation(error, kind)) from None
     for name, value in found.items():
-        _require_meant(name, value, getattr(query, fields[name].name))
+        _require_unambiguous(name, value, getattr(query, fields[name].name))
     return query
 
 
 @cache
-def _unasked(kind: type[Struct]) -> Any:
+def _empty_query(kind: type[Struct]) -> Any:
     """Return the query of those who send none; it is the same for all of them."""
-    return _converted({}, kind)
+    return _convert({}, kind)
 
 
 def _require_value(name: str, value: Any, kind: Any) -> None:
@@ -169,11 +169,11 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
     try:
         taken = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid_query(name, told(error, kind)[1]) from None
-    _require_meant(name, value, taken)
+        raise _invalid_query(name, describe_violation(error, kind)[1]) from None
+    _require_unambiguous(name, value, taken)
 
 
-def _require_meant(name: str, value: Any, taken: Any) -> None:
+def _require_unambiguous(name: str, value: Any, taken: Any) -> None:
     """Refuse a parameter that can be taken for something else than was written."""
     # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
     if taken is None:
@@ -183,7 +183,7 @@ def _require_meant(name: str, value: Any, taken: Any) -> None:
             # A bare number would be taken as a time of some clock.
             msgspec.convert(value, datetime)
         except msgspec.ValidationError as error:
-            raise _invalid_query(name, told(error, datetime)[1]) from None
+            raise _invalid_query(name, describe_violation(error, datetime)[1]) from None
 
 
 @cache

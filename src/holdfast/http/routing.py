@@ -14,9 +14,9 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.limits import Room
-from holdfast.http.responses import Answer, Stream
+from holdfast.http.responses import Response, StreamResponse
 from holdfast.http.services import House
-from holdfast.http.sse import Streams
+from holdfast.http.sse import OpenStreams
 from holdfast.services.journal import session_not_found
 
 Q = TypeVar("Q")
@@ -27,11 +27,11 @@ class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a route that takes none."""
 
 
-class Asked(Struct, Generic[Q, B], frozen=True, kw_only=True):
+class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     """A request as a route sees it: judged, decoded, and with a name for who asks."""
 
-    house: House
-    streams: Streams
+    holdfast: House
+    streams: OpenStreams
     room: Room
     caller: Caller | None
     route: "Route"
@@ -53,7 +53,7 @@ class Asked(Struct, Generic[Q, B], frozen=True, kw_only=True):
         return self.caller
 
 
-Act = Callable[[Asked[Any, Any]], Awaitable[Answer | Stream]]
+RouteHandler = Callable[[RouteRequest[Any, Any]], Awaitable[Response | StreamResponse]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,20 +75,20 @@ class Route:
     path: str
     name: str
     summary: str
-    act: Act
+    handler: RouteHandler
     needs: Scope | None
-    gives: Mapping[int, Any]
+    responses: Mapping[int, Any]
     query: type[Struct] = NoQuery
     # A Struct, or a union of Structs that a tag tells apart.
     body: Any = None
     body_may_be_missing: bool = False
-    reads: Callable[[bytes], Any] | None = None
+    parse_body: Callable[[bytes], Any] | None = None
     refused: Callable[[HoldfastError, Any], Any] | None = None
-    refuses: tuple[Code, ...] = ()
+    error_codes: tuple[Code, ...] = ()
     tolerant: bool = False
-    tells: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    response_headers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     media_type: str = "application/json"
-    kinds: tuple[str, ...] = ()
+    other_media_types: tuple[str, ...] = ()
     is_stream: bool = False
     has_no_head: bool = False
     description: str = ""
@@ -100,7 +100,7 @@ class Route:
         return self.method not in {"GET", "HEAD"}
 
 
-class Found(Struct, frozen=True):
+class RouteMatch(Struct, frozen=True):
     """What stands at a path: its routes by method, and the values of its placeholders."""
 
     routes: Mapping[str, Route]
@@ -132,7 +132,7 @@ class _Node:
         self.routes: dict[str, Route] = {}
 
 
-class Table:
+class RouteTable:
     """All routes, found by path in as many steps as the path has segments."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
@@ -141,7 +141,7 @@ class Table:
         for route in routes:
             self._add(route)
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> RouteMatch | None:
         """Return what stands at a path as it was sent; names win over placeholders.
 
         Split before it is decoded: what is written `%2F` is a part of a value and no way further,
@@ -166,7 +166,7 @@ class Table:
         except UnicodeDecodeError:
             # What is no text names nothing.
             return None
-        return Found(node.routes, dict(zip(node.names, values, strict=True)))
+        return RouteMatch(node.routes, dict(zip(node.names, values, strict=True)))
 
     def _add(self, route: Route) -> None:
         node = self._root
@@ -184,33 +184,33 @@ class Table:
         node.routes[route.method] = route
 
 
-OF_AGENT: Final = "/v1/agents/{agent_id}/sessions/{session_id}"
-BY_ITSELF: Final = "/v1/sessions/{session_id}"
+AGENT_SESSION_PATH: Final = "/v1/agents/{agent_id}/sessions/{session_id}"
+SESSION_PATH: Final = "/v1/sessions/{session_id}"
 
 
-def of_session(route: Route) -> tuple[Route, Route]:
+def session_routes(route: Route) -> tuple[Route, Route]:
     """Return the route below both paths of a session; its own path is the rest of them."""
-    missing = {Code.AGENT_NOT_FOUND} - {*route.refuses}
+    missing = {Code.AGENT_NOT_FOUND} - {*route.error_codes}
     return (
         replace(
             route,
-            path=OF_AGENT + route.path,
+            path=AGENT_SESSION_PATH + route.path,
             name=f"agents.{route.name}",
-            refuses=(*route.refuses, *missing),
+            error_codes=(*route.error_codes, *missing),
         ),
-        replace(route, path=BY_ITSELF + route.path),
+        replace(route, path=SESSION_PATH + route.path),
     )
 
 
-async def session_of(asked: Asked[Any, Any]) -> SessionId:
+async def requested_session(request: RouteRequest[Any, Any]) -> SessionId:
     """Return the session of the path; under another agent than its own it is not there."""
-    session_id = asked.path["session_id"]
+    session_id = request.path["session_id"]
     if not is_uuid(session_id):
         raise session_not_found()
     found = SessionId(session_id)
-    if "agent_id" in asked.path:
-        session = await asked.house.sessions.get(asked.owner, found)
-        agent = await asked.house.agents.get(asked.owner, asked.path["agent_id"])
+    if "agent_id" in request.path:
+        session = await request.holdfast.sessions.get(request.owner, found)
+        agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
         if session.agent_id != AgentId(agent.id):
             raise session_not_found()
     return found

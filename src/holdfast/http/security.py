@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.domain.errors import Code, Invalid
 
 # A browser that is pointed here may keep, run, frame and guess nothing.
-HEADERS: Final = {
+SECURITY_HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
@@ -20,12 +20,12 @@ HEADERS: Final = {
     "x-frame-options": "DENY",
 }
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-_USUAL_PORTS: Final = {"http": 80, "https": 443}
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ServerNames:
     """Every spelling of `Host` that means this server, and the origins of its own pages."""
 
     hosts: frozenset[str]
@@ -36,9 +36,9 @@ class Names:
         return f"https://{host.lower()}" in self.origins
 
 
-def names_of(
+def server_names(
     port: int, more: Iterable[str] = (), *, has_tls: bool = False, is_behind_proxy: bool = False
-) -> Names:
+) -> ServerNames:
     """Return the names of a server: this machine's on its port, and those somebody gave it.
 
     One that was given without a port means ours and the usual one, at which a proxy may stand.
@@ -47,17 +47,17 @@ def names_of(
     given = "https" if has_tls or is_behind_proxy else "http"
     found = {(local, host) for name in LOOPBACK_NAMES for host in _spellings(name, port, local)}
     for name in more:
-        host = _checked(name)
+        host = _parse_host_name(name)
         has_port = host.rpartition("]")[2].count(":") == 1
         hosts = {host} if has_port else {host, f"{host}:{port}"}
         found |= {(given, each) for each in hosts}
-    return Names(
+    return ServerNames(
         hosts=frozenset(host for _, host in found),
         origins=frozenset(f"{scheme}://{host}" for scheme, host in found),
     )
 
 
-def is_asked_by_name(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
+def is_allowed_host(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
     """Tell whether the request names exactly one host, and that one is this server.
 
     A page elsewhere can make its own name point here; it cannot make ours.
@@ -68,10 +68,10 @@ def is_asked_by_name(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
 
 def _spellings(name: str, port: int, scheme: str) -> set[str]:
     """Return a host with its port; without it, too, where browsers leave it out."""
-    return {f"{name}:{port}", *((name,) if port == _USUAL_PORTS[scheme] else ())}
+    return {f"{name}:{port}", *((name,) if port == _DEFAULT_PORTS[scheme] else ())}
 
 
-def _checked(name: str) -> str:
+def _parse_host_name(name: str) -> str:
     host = name.strip().lower()
     if not _NAME.fullmatch(host):
         raise Invalid(

@@ -15,7 +15,7 @@ import uvicorn
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 from holdfast.http.app import Application
-from holdfast.http.protocol import Protocol
+from holdfast.http.protocol import HttpProtocol
 
 GRACE_SECONDS: Final = 5
 LAST_SECONDS: Final = 1
@@ -81,7 +81,7 @@ def listen(host: str, port: int, exposure: Exposure = LOCAL) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise _refusal(error, port) from error
+        raise _listen_error(error, port) from error
     return listener
 
 
@@ -120,7 +120,7 @@ async def serve(
     context = exposure.context()
     config = uvicorn.Config(
         app,
-        http=Protocol,
+        http=HttpProtocol,
         # Its own configuration would give it handlers that bypass ours.
         log_config=None,
         access_log=False,
@@ -192,7 +192,7 @@ def _address(host: str, exposure: Exposure) -> ipaddress.IPv4Address | ipaddress
     return address
 
 
-def _refusal(error: OSError, port: int) -> Conflict | Denied:
+def _listen_error(error: OSError, port: int) -> Conflict | Denied:
     if error.errno == errno.EADDRINUSE:
         return Conflict(
             Code.PORT_IN_USE,

@@ -18,12 +18,12 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.tokens import Caller
 from holdfast.http.metrics import Metrics
-from holdfast.http.responses import Wire
+from holdfast.http.responses import StreamWriter
 from holdfast.http.services import House
 from holdfast.services.background_tasks import Background
 from holdfast.services.event_stream import BufferedEvent, EventBatch, Item, StreamReader, end_of
 
-HEADERS: Final = {
+SSE_HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
@@ -53,7 +53,7 @@ def event_frames(sequence: int, words: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(frames)
 
 
-class Rendering:
+class FrameRenderer:
     """Items as frames, in the words that one reader wants.
 
     What is left out on the reader's wish is told as one gap, together with what comes after it.
@@ -70,7 +70,7 @@ class Rendering:
         frame = self.plain(item)
         if frame:
             before, self._hidden = self._hidden, None
-            return _filtered(before) + frame
+            return _hidden_comment(before) + frame
         first = self._hidden[0] if self._hidden else end_of(item)
         self._hidden = (first, end_of(item))
         return b""
@@ -80,15 +80,15 @@ class Rendering:
         """Tell whether something was left out that has not been told as a gap."""
         return self._hidden is not None
 
-    def hidden(self, told: int) -> tuple[bytes, int]:
+    def hidden(self, sent_through: int) -> tuple[bytes, int]:
         """Return the gap for what was left out since a number, and the last number it covers.
 
         There is none if something else, which was never sent, stands between them.
         """
         before, self._hidden = self._hidden, None
-        if before is None or before[0] != told + 1:
-            return b"", told
-        return _filtered(before), before[1]
+        if before is None or before[0] != sent_through + 1:
+            return b"", sent_through
+        return _hidden_comment(before), before[1]
 
     def plain(self, item: Item) -> bytes:
         """Return the frames of an item by itself."""
@@ -99,7 +99,7 @@ class Rendering:
         return self._made(item)
 
 
-def _filtered(numbers: tuple[int, int] | None) -> bytes:
+def _hidden_comment(numbers: tuple[int, int] | None) -> bytes:
     return gap_frame(*numbers, reason="filtered", resync=None) if numbers else b""
 
 
@@ -114,7 +114,7 @@ SHARED_MOST: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class StreamRequest:
     """What a reader asked for."""
 
     session_id: SessionId
@@ -123,48 +123,53 @@ class Wish:
     head: SessionState
     # The surface's own words: for an event, for where a session stands, for what was pruned.
     frame: Callable[[BufferedEvent], bytes]
-    standing: Callable[[SessionState], str]
+    status_word: Callable[[SessionState], str]
     resync: str
     until_settled: bool = False
 
 
-class Book(Protocol):
+class StreamRegistry(Protocol):
     """Where streams are written down while they are open."""
 
-    def joined(self, feed: "Feed") -> None:
+    def add(self, stream: "SseStream") -> None:
         """Note that a stream is open."""
 
-    def left(self, feed: "Feed", delivered: int) -> None:
+    def left(self, stream: "SseStream", delivered: int) -> None:
         """Note that a stream has ended."""
 
 
-class Feed:
+class SseStream:
     """A stream that is ready to be played."""
 
     def __init__(
-        self, house: House, book: Book, caller: Caller, wish: Wish, ends_at: float
+        self,
+        holdfast: House,
+        registry: StreamRegistry,
+        caller: Caller,
+        request: StreamRequest,
+        ends_at: float,
     ) -> None:
-        self._house = house
-        self._book = book
-        self._wish = wish
+        self._holdfast = holdfast
+        self._registry = registry
+        self._request = request
         self._ends_at = ends_at
-        self._rendering = Rendering(wish.frame, wish.resync)
+        self._renderer = FrameRenderer(request.frame, request.resync)
         self._reader: StreamReader | None = None
-        self._wire: Wire | None = None
+        self._wire: StreamWriter | None = None
         self._task: asyncio.Task[Any] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._ending: tuple[str, int] | None = None
         self._waiting = 0
-        self._beaten_at = time.monotonic()
-        self._told = wish.after
+        self._heartbeat_at = time.monotonic()
+        self._sent_through = request.after
         self._unsent = b""
         self._delivered = 0
         self.caller = caller
 
-    async def play(self, wire: Wire) -> None:
+    async def run(self, wire: StreamWriter) -> None:
         """Write the log onto the wire until somebody ends it."""
         self._task = asyncio.current_task()
-        self._book.joined(self)
+        self._registry.add(self)
         try:
             await self._read(wire)
         except HoldfastError as error:
@@ -175,10 +180,10 @@ class Feed:
                 raise
             self._task.uncancel()
         finally:
-            self._book.left(self, self._delivered)
+            self._registry.left(self, self._delivered)
             if self._beating is not None:
                 self._beating.cancel()
-        await self._say_goodbye(wire)
+        await self._send_close(wire)
 
     def end(self, reason: str, *, retry: int = RETRY) -> None:
         """End the stream; its reader is told why, and where to go on."""
@@ -186,36 +191,38 @@ class Feed:
             self._ending = (reason, retry)
             self._task.cancel()
 
-    def look(self, now: float) -> None:
+    def check_timeout(self, now: float) -> None:
         """End the stream if its time is over, or nobody reads what is sent."""
         if self._reader is not None and self._waiting and self._reader.is_too_slow:
             self.end("slow")
         elif now >= self._ends_at:
             self.end("cycle", retry=CYCLE_RETRY)
 
-    def beat(self, now: float) -> None:
+    def send_heartbeat(self, now: float) -> None:
         """Let the reader hear that we are alive, if it is time."""
         # Whoever does not take what was sent would not take this either: it goes with the next.
-        if self._wire is not None and not self._waiting and self._is_beat_due(now):
+        if self._wire is not None and not self._waiting and self._is_heartbeat_due(now):
             self._beating = asyncio.create_task(self._write(self._wire, b""))
 
-    def _is_beat_due(self, now: float) -> bool:
-        return self._ending is None and now - self._beaten_at >= HEARTBEAT_SECONDS
+    def _is_heartbeat_due(self, now: float) -> bool:
+        return self._ending is None and now - self._heartbeat_at >= HEARTBEAT_SECONDS
 
-    async def _read(self, wire: Wire) -> None:
-        wish = self._wish
-        events = self._house.events
-        owner, after = self.caller.owner, wish.after
-        async with events.reader(owner, wish.session_id, after=after, head=wish.head) as reader:
+    async def _read(self, wire: StreamWriter) -> None:
+        request = self._request
+        events = self._holdfast.events
+        owner, after = self.caller.owner, request.after
+        async with events.reader(
+            owner, request.session_id, after=after, head=request.head
+        ) as reader:
             self._reader = reader
-            self._beaten_at = time.monotonic()
-            self._unsent = self._connected()
+            self._heartbeat_at = time.monotonic()
+            self._unsent = self._connected_frame()
             # Where there is something to tell at once, both are one packet.
-            if after >= wish.head.events and not self._is_settled:
+            if after >= request.head.events and not self._is_settled:
                 await self._write(wire, b"")
             self._wire = wire
             while not self._is_settled:
-                await self._tell(wire, await reader.read())
+                await self._send_items(wire, await reader.read())
                 if reader.is_too_slow:
                     self._ending = ("slow", RETRY)
                     return
@@ -224,19 +231,19 @@ class Feed:
     @property
     def _is_settled(self) -> bool:
         """Tell whether all that the reader wanted to wait for was read."""
-        return self._wish.until_settled and self._reader is not None and self._reader.is_settled
+        return self._request.until_settled and self._reader is not None and self._reader.is_settled
 
-    def _connected(self) -> bytes:
-        head = self._house.sessions.seen(self._wish.head)
+    def _connected_frame(self) -> bytes:
+        head = self._holdfast.sessions.seen(self._request.head)
         data = {
             "session_id": head.session_id,
-            "after": self._wish.after,
+            "after": self._request.after,
             "head": head.events,
-            "status": self._wish.standing(head),
+            "status": self._request.status_word(head),
         }
         return control_frame("connected", data, retry=RETRY)
 
-    async def _tell(self, wire: Wire, items: list[Item]) -> None:
+    async def _send_items(self, wire: StreamWriter, items: list[Item]) -> None:
         """Send news piece by piece; what was sent is noted with each, because any may be the last.
 
         A piece is made when there is room for it: what a slow reader waits for is kept once.
@@ -248,11 +255,11 @@ class Feed:
                 self._unsent += chunk
             else:
                 await self._write(wire, chunk)
-            self._told = end_of(items[-1])
+            self._sent_through = end_of(items[-1])
             return
-        for chunk, last in _chunks(self._framed(items)):
+        for chunk, last in _chunks(self._frame_items(items)):
             await self._write(wire, chunk)
-            self._told = last
+            self._sent_through = last
             if items:
                 # A long page takes a while, and others want to be answered meanwhile.
                 await asyncio.sleep(0)
@@ -262,35 +269,35 @@ class Feed:
 
         Nothing where a piece is not whole in itself: too large, or with something left out.
         """
-        reader, words = self._reader, self._wish.frame
+        reader, words = self._reader, self._request.frame
         first = items[0]
         # A gap may have been cut off for one reader only.
-        if reader is None or self._rendering.is_hiding or isinstance(first, Gap):
+        if reader is None or self._renderer.is_hiding or isinstance(first, Gap):
             return None
         if (made := reader.batch(words, items)) is not None:
             return made
         if not reader.is_live or len(items) > SHARED_MOST:
             return None
-        frames = [self._rendering.plain(item) for item in items]
+        frames = [self._renderer.plain(item) for item in items]
         chunk = b"".join(frames)
         if not all(frames) or len(chunk) > CHUNK_LARGEST:
             return None
         reader.share(words, EventBatch(items[-1], len(items), chunk))
         return chunk
 
-    def _framed(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
+    def _frame_items(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
         items.reverse()
         while items:
             # Taken out, so that a page of the log is held no longer than it has to be.
             item = items.pop()
             # What is left out is told with what comes after it.
-            if frames := self._rendering.frames(item):
+            if frames := self._renderer.frames(item):
                 yield frames, end_of(item)
 
-    async def _write(self, wire: Wire, chunk: bytes, *, is_last: bool = False) -> None:
+    async def _write(self, wire: StreamWriter, chunk: bytes, *, is_last: bool = False) -> None:
         now = time.monotonic()
-        if self._is_beat_due(now):
-            self._beaten_at = now
+        if self._is_heartbeat_due(now):
+            self._heartbeat_at = now
             chunk = HEARTBEAT + chunk
         if self._unsent:
             chunk, self._unsent = self._unsent + chunk, b""
@@ -301,7 +308,7 @@ class Feed:
         finally:
             self._waiting -= 1
 
-    async def _say_goodbye(self, wire: Wire) -> None:
+    async def _send_close(self, wire: StreamWriter) -> None:
         reason, retry = self._ending or ("cycle", CYCLE_RETRY)
         if reason == "slow":
             # It would wait behind all that was not read.
@@ -309,8 +316,8 @@ class Feed:
             return
         if reason in _FINAL:
             wire.close_after()
-        hidden, self._told = self._rendering.hidden(self._told)
-        data = {"reason": reason, "after": self._told, "retry_ms": retry}
+        hidden, self._sent_through = self._renderer.hidden(self._sent_through)
+        data = {"reason": reason, "after": self._sent_through, "retry_ms": retry}
         goodbye = hidden + control_frame("closing", data, retry=retry)
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
@@ -349,55 +356,57 @@ RETURN_SPREAD: Final = 2000
 # More readers than this are asked to wait until there is a server again: who finds none comes back
 # with the others.
 CROWD: Final = 30
-CROWD_RETRY: Final = 2000
+BUSY_RETRY: Final = 2000
 
 
-class Streams(Background):
+class OpenStreams(Background):
     """All open streams of one process. Use as a context manager: it runs the clock."""
 
     def __init__(
         self,
-        house: House,
+        holdfast: House,
         metrics: Metrics,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
         *,
         life: float = LIFE_SECONDS,
     ) -> None:
         """`luck` gives numbers from 0 to 1, which spread the ends and returns of connections."""
         super().__init__()
-        self._house = house
+        self._holdfast = holdfast
         self._metrics = metrics
-        self._luck = luck
+        self._jitter = jitter
         self._life = life
-        self._feeds: set[Feed] = set()
+        self._streams: set[SseStream] = set()
 
-    async def __aenter__(self) -> "Streams":
+    async def __aenter__(self) -> "OpenStreams":
         await super().__aenter__()
         self.start(self._watch())
         return self
 
-    def feed(self, caller: Caller, wish: Wish) -> Feed:
+    def stream(self, caller: Caller, request: StreamRequest) -> SseStream:
         """Return a stream that is ready to be played."""
-        spread = 1 + LIFE_SPREAD * (2 * self._luck() - 1)
-        return Feed(self._house, self, caller, wish, time.monotonic() + self._life * spread)
+        spread = 1 + LIFE_SPREAD * (2 * self._jitter() - 1)
+        return SseStream(
+            self._holdfast, self, caller, request, time.monotonic() + self._life * spread
+        )
 
     def close(self) -> None:
         """End every stream, because the server stops; the returns of their readers are spread."""
-        count = len(self._feeds)
-        first = CROWD_RETRY if count > CROWD else CYCLE_RETRY
-        for number, feed in enumerate(sorted(self._feeds, key=lambda _: self._luck())):
+        count = len(self._streams)
+        first = BUSY_RETRY if count > CROWD else CYCLE_RETRY
+        for number, stream in enumerate(sorted(self._streams, key=lambda _: self._jitter())):
             # Few are not spread as widely as many.
-            feed.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
+            stream.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
 
-    def joined(self, feed: Feed) -> None:
+    def add(self, stream: SseStream) -> None:
         """Note that a stream is open."""
-        self._feeds.add(feed)
-        self._metrics.open_streams = len(self._feeds)
+        self._streams.add(stream)
+        self._metrics.open_streams = len(self._streams)
 
-    def left(self, feed: Feed, delivered: int) -> None:
+    def left(self, stream: SseStream, delivered: int) -> None:
         """Note that a stream has ended."""
-        self._feeds.discard(feed)
-        self._metrics.open_streams = len(self._feeds)
+        self._streams.discard(stream)
+        self._metrics.open_streams = len(self._streams)
         self._metrics.delivered_events += delivered
 
     async def _watch(self) -> None:
@@ -405,18 +414,18 @@ class Streams(Background):
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            for feed in tuple(self._feeds):
-                feed.beat(now)
-                feed.look(now)
+            for stream in tuple(self._streams):
+                stream.send_heartbeat(now)
+                stream.check_timeout(now)
             if now - checked >= TOKEN_SECONDS:
                 checked = now
                 await self._check_tokens()
 
     async def _check_tokens(self) -> None:
-        for caller in {feed.caller.token_id: feed.caller for feed in self._feeds}.values():
+        for caller in {stream.caller.token_id: stream.caller for stream in self._streams}.values():
             # A store that cannot be asked just now says nothing about a token.
             with contextlib.suppress(HoldfastError):
-                if not await self._house.tokens.still_valid(caller):
-                    for feed in tuple(self._feeds):
-                        if feed.caller.token_id == caller.token_id:
-                            feed.end("revoked")
+                if not await self._holdfast.tokens.still_valid(caller):
+                    for stream in tuple(self._streams):
+                        if stream.caller.token_id == caller.token_id:
+                            stream.end("revoked")

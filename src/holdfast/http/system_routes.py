@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Denied, HoldfastError
 from holdfast.domain.tokens import Scope
-from holdfast.http.auth import COOKIE, require_no_foreign_page
+from holdfast.http.auth import COOKIE, require_same_site
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, Route
-from holdfast.http.security import Names
+from holdfast.http.responses import Response
+from holdfast.http.routing import Route, RouteRequest
+from holdfast.http.security import ServerNames
 from holdfast.http.web_ui import FOLDER, is_signed_in, page_routes
 
 HEALTH_SECONDS: Final = 2.0
@@ -33,25 +33,25 @@ class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
     code: str
 
 
-def own_routes(
-    probe: Probe, metrics: Metrics, description: Callable[[], bytes], names: Names
+def system_routes(
+    probe: Probe, metrics: Metrics, description: Callable[[], bytes], names: ServerNames
 ) -> tuple[Route, ...]:
     """Return the routes; `probe` raises while the store cannot be written."""
 
-    async def health(_: Asked[Any, None]) -> Answer:
+    async def health(_: RouteRequest[Any, None]) -> Response:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 await probe()
         except (HoldfastError, TimeoutError):
             # Nothing about the reason: anybody on this machine may ask.
-            return Answer(status=503, content=Health("unavailable"))
-        return Answer(content=Health("ok"))
+            return Response(status=503, content=Health("unavailable"))
+        return Response(content=Health("ok"))
 
-    async def counted(_: Asked[Any, None]) -> Answer:
-        return Answer(content=metrics.text().encode(), media_type=MEDIA_TYPE)
+    async def counted(_: RouteRequest[Any, None]) -> Response:
+        return Response(content=metrics.text().encode(), media_type=MEDIA_TYPE)
 
-    async def described(_: Asked[Any, None]) -> Answer:
-        return Answer(content=description(), has_etag=True)
+    async def described(_: RouteRequest[Any, None]) -> Response:
+        return Response(content=description(), has_etag=True)
 
     return (
         Route(
@@ -59,18 +59,18 @@ def own_routes(
             path="/healthz",
             name="health",
             summary="Tell whether the server can do its work.",
-            act=health,
+            handler=health,
             needs=None,
-            gives={200: Health, 503: Health},
+            responses={200: Health, 503: Health},
         ),
         Route(
             method="GET",
             path="/metrics",
             name="metrics",
             summary="Return what the server has counted, as Prometheus text.",
-            act=counted,
+            handler=counted,
             needs=Scope.READ,
-            gives={200: str},
+            responses={200: str},
             media_type=MEDIA_TYPE,
         ),
         Route(
@@ -78,50 +78,52 @@ def own_routes(
             path="/openapi.json",
             name="openapi",
             summary="Describe every route.",
-            act=described,
+            handler=described,
             needs=Scope.READ,
-            gives={200: dict[str, Any], 304: None},
-            tells={200: ("etag",), 304: ("etag",)},
+            responses={200: dict[str, Any], 304: None},
+            response_headers={200: ("etag",), 304: ("etag",)},
         ),
         _sign_in_route(names),
         *page_routes(FOLDER),
     )
 
 
-def _sign_in_route(names: Names) -> Route:
-    async def sign_in(asked: Asked[SignIn, None]) -> Answer:
-        return await signed_in(asked, names)
+def _sign_in_route(names: ServerNames) -> Route:
+    async def sign_in(request: RouteRequest[SignIn, None]) -> Response:
+        return await exchange_sign_in_code(request, names)
 
     return Route(
         method="GET",
         path="/sign-in",
         name="sign_in",
         summary="Exchange a one-time code for the page's cookie.",
-        act=sign_in,
+        handler=sign_in,
         needs=None,
         query=SignIn,
-        gives={303: None},
+        responses={303: None},
         has_no_head=True,
-        tells={303: ("location", "set-cookie")},
-        refuses=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
+        response_headers={303: ("location", "set-cookie")},
+        error_codes=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
     )
 
 
-async def signed_in(asked: Asked[SignIn, None], names: Names) -> Answer:
+async def exchange_sign_in_code(
+    request: RouteRequest[SignIn, None], names: ServerNames
+) -> Response:
     """Spend the code of a link; the cookie stands for the local token."""
     # Before a code is tried: a foreign page must not use up the tries of its reader.
-    require_no_foreign_page(asked.headers, names.origins)
-    if "prefetch" in asked.headers.get("sec-purpose", ""):
+    require_same_site(request.headers, names.origins)
+    if "prefetch" in request.headers.get("sec-purpose", ""):
         # A browser that guesses where its reader goes next would spend the code.
         raise Denied(Code.FOREIGN_ORIGIN, "Open the sign-in link yourself; it works once.")
     try:
-        _, secret = await asked.house.tokens.exchange(asked.query.code)
+        _, secret = await request.holdfast.tokens.exchange(request.query.code)
     except Denied:
         # A link that was opened again; who came in by it is not sent away.
-        if await is_signed_in(asked):
-            return Answer(status=303, headers={"location": "/"})
+        if await is_signed_in(request):
+            return Response(status=303, headers={"location": "/"})
         raise
     cookie = f"{COOKIE}={secret}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict"
-    if names.is_secure(asked.headers["host"]):
+    if names.is_secure(request.headers["host"]):
         cookie += "; Secure"
-    return Answer(status=303, headers={"location": "/", "set-cookie": cookie})
+    return Response(status=303, headers={"location": "/", "set-cookie": cookie})

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Denied, HoldfastError
-from holdfast.http.auth import cookie_of
-from holdfast.http.errors import error_answer, path_not_found
+from holdfast.http.auth import read_cookie
+from holdfast.http.errors import error_response, path_not_found
 from holdfast.http.requests import Request
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Act, Asked, Route
+from holdfast.http.responses import Response
+from holdfast.http.routing import Route, RouteHandler, RouteRequest
 
 # Where the build of `ui/` lies, in a checkout and in a wheel alike.
 FOLDER: Final = Path(__file__).parent / "page"
@@ -40,7 +40,7 @@ class Asset:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class BuiltPage:
     """The document that every address of the page begins with, and what it loads."""
 
     document: bytes
@@ -48,7 +48,7 @@ class Page:
 
 
 @cache
-def built_page(folder: Path) -> Page | None:
+def load_page(folder: Path) -> BuiltPage | None:
     """Return what was built into a folder; nothing where nobody has built the page."""
     try:
         document = (folder / _INDEX).read_bytes()
@@ -56,7 +56,7 @@ def built_page(folder: Path) -> Page | None:
         return None
     found = (path for path in (folder / _ASSETS).iterdir() if path.suffix in KINDS)
     assets = {path.name: Asset(path.read_bytes(), KINDS[path.suffix]) for path in found}
-    return Page(document, assets)
+    return BuiltPage(document, assets)
 
 
 MEDIA_TYPE: Final = "text/html; charset=utf-8"
@@ -102,11 +102,11 @@ _PAGE: Final = """<!doctype html>
 
 def plain_page(
     title: str, *paragraphs: str, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Answer:
+) -> Response:
     """Return a page; title and paragraphs are markup, so what others wrote is escaped before."""
     body = "\n".join(f"<p>{each}</p>" for each in paragraphs)
     page = _PAGE.format(title=title, style=_STYLE, body=body)
-    return Answer(
+    return Response(
         status=status,
         content=page.encode(),
         media_type=MEDIA_TYPE,
@@ -130,16 +130,16 @@ _HOW: Final = (
 )
 
 
-async def front(asked: Asked[Any, None]) -> Answer:
+async def missing_build_page(request: RouteRequest[Any, None]) -> Response:
     """Tell everybody the same, but for whether they are signed in."""
-    standing = _SIGNED_IN if await is_signed_in(asked) else _NOT_SIGNED_IN
+    standing = _SIGNED_IN if await is_signed_in(request) else _NOT_SIGNED_IN
     return plain_page("The server runs", standing, *_HOW)
 
 
-async def is_signed_in(asked: Asked[Any, None]) -> bool:
+async def is_signed_in(request: RouteRequest[Any, None]) -> bool:
     """Tell whether a browser has a cookie of ours that holds."""
     try:
-        caller = await asked.house.tokens.resolve(cookie_of(asked.headers))
+        caller = await request.holdfast.tokens.resolve(read_cookie(request.headers))
     except Denied:
         return False
     return caller.is_cookie
@@ -147,41 +147,43 @@ async def is_signed_in(asked: Asked[Any, None]) -> bool:
 
 SIGN_IN: Final = "/sign-in"
 # What stands below these is for programs, whoever looks at it.
-_FOR_PROGRAMS: Final = ("/v1/", "/api/")
-_READS: Final = frozenset({"GET", "HEAD"})
+_API_PREFIXES: Final = ("/v1/", "/api/")
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 NEW_LINK: Final = (
     "Where the server runs, <code>holdfast token link</code> prints a link; open it here. "
     "It works once, within ten minutes, and signs this browser in."
 )
-_ONWARDS: Final = '<a href="/">Go to the sessions</a>'
+_SESSIONS_LINK: Final = '<a href="/">Go to the sessions</a>'
 
 
-def is_for_eyes(request: Request) -> bool:
+def prefers_html(request: Request) -> bool:
     """Tell whether somebody looks: who asks prefers a page, at an address for people."""
-    if request.method not in _READS or request.path.startswith(_FOR_PROGRAMS):
+    if request.method not in _SAFE_METHODS or request.path.startswith(_API_PREFIXES):
         return False
     weights = _weights(request.headers.get("accept", ""))
     anything = weights.get("application/*", weights.get("*/*", 0.0))
     return weights.get("text/html", 0.0) > weights.get("application/json", anything)
 
 
-def refusal_page(error: HoldfastError, path: str) -> Answer:
+def error_page(error: HoldfastError, path: str) -> Response:
     """Return the page for an error, with the status and the headers that a program would get."""
-    told = error_answer(error)
+    json_response = error_response(error)
     title, *paragraphs = _words(error, path)
-    return plain_page(title, *paragraphs, status=told.status, headers=told.headers)
+    return plain_page(
+        title, *paragraphs, status=json_response.status, headers=json_response.headers
+    )
 
 
 def _words(error: HoldfastError, path: str) -> tuple[str, ...]:
     is_unknown = error.code in (Code.UNAUTHENTICATED, Code.INVALID_QUERY)
     if path == SIGN_IN and is_unknown:
         spent = "It was used before, is older than ten minutes, or was not copied whole."
-        return "This link signs nobody in", spent, NEW_LINK, _ONWARDS
+        return "This link signs nobody in", spent, NEW_LINK, _SESSIONS_LINK
     if error.code is Code.UNAUTHENTICATED:
         return "This browser is not signed in", NEW_LINK
     if error.code is Code.PATH_NOT_FOUND:
-        return "There is nothing here", "No page has this address.", _ONWARDS
-    return "That did not work", html.escape(error.message), _ONWARDS
+        return "There is nothing here", "No page has this address.", _SESSIONS_LINK
+    return "That did not work", html.escape(error.message), _SESSIONS_LINK
 
 
 def _weights(accept: str) -> dict[str, float]:
@@ -232,23 +234,23 @@ ADDRESSES: Final[Mapping[str, str]] = {
 def page_routes(folder: Path) -> tuple[Route, ...]:
     """Return the routes of the page that was built into a folder, or of the one that says how."""
 
-    async def show(asked: Asked[Any, None]) -> Answer:
-        page = built_page(folder)
+    async def show(request: RouteRequest[Any, None]) -> Response:
+        page = load_page(folder)
         if page is None:
-            return await front(asked)
-        return Answer(
+            return await missing_build_page(request)
+        return Response(
             content=page.document,
             media_type=MEDIA_TYPE,
             headers=DOCUMENT_HEADERS,
             has_etag=True,
         )
 
-    async def load(asked: Asked[Any, None]) -> Answer:
-        page = built_page(folder)
-        asset = page.assets.get(asked.path["name"]) if page else None
+    async def load(request: RouteRequest[Any, None]) -> Response:
+        page = load_page(folder)
+        asset = page.assets.get(request.path["name"]) if page else None
         if asset is None:
             raise path_not_found()
-        return Answer(
+        return Response(
             content=asset.content,
             media_type=asset.media_type,
             headers=ASSET_HEADERS,
@@ -258,33 +260,33 @@ def page_routes(folder: Path) -> tuple[Route, ...]:
     return (*(_address(name, path, show) for name, path in ADDRESSES.items()), _asset(load))
 
 
-def _address(name: str, path: str, show: Act) -> Route:
+def _address(name: str, path: str, show: RouteHandler) -> Route:
     return Route(
         method="GET",
         path=path,
         name=name,
         summary="Show the page to a browser, or how to get it.",
-        act=show,
+        handler=show,
         needs=None,
-        gives={200: str, 304: None},
+        responses={200: str, 304: None},
         media_type=MEDIA_TYPE,
         # What stands behind the question mark is the page's own business.
         tolerant=True,
     )
 
 
-def _asset(load: Act) -> Route:
+def _asset(load: RouteHandler) -> Route:
     return Route(
         method="GET",
         path="/assets/{name}",
         name="page.asset",
         summary="Return a file of the page.",
-        act=load,
+        handler=load,
         needs=None,
-        gives={200: bytes, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
+        responses={200: bytes, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
         media_type="application/octet-stream",
-        kinds=tuple(KINDS.values()),
-        refuses=(Code.PATH_NOT_FOUND,),
+        other_media_types=tuple(KINDS.values()),
+        error_codes=(Code.PATH_NOT_FOUND,),
         tolerant=True,
     )

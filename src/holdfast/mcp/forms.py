@@ -27,7 +27,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.text import is_encodable, storable
 from holdfast.domain.tools import Effect
-from holdfast.services.history_forms import NextCursor
+from holdfast.wire.observations import NextCursor
 
 SessionIdForm = Annotated[str, Meta(description="The session's id.")]
 
@@ -74,10 +74,10 @@ def _plain_text(value: object) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def plain(form: Struct) -> dict[str, Any]:
+def to_plain(form: Struct) -> dict[str, Any]:
     """Return a form as plain values."""
     value: dict[str, Any] = msgspec.to_builtins(form)
-    return value if is_encodable(text_of(value)) else _mended(value)
+    return value if is_encodable(text_of(value)) else _replace_surrogates(value)
 
 
 def text_of(value: Any) -> str:
@@ -86,13 +86,17 @@ def text_of(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _mended(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """Return values without halves of characters, which cannot be sent, whoever stored them."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
-        return {_mended(name): _mended(each) for name, each in value.items()}
-    return [_mended(each) for each in value] if isinstance(value, list | tuple) else value
+        return {
+            _replace_surrogates(name): _replace_surrogates(each) for name, each in value.items()
+        }
+    return (
+        [_replace_surrogates(each) for each in value] if isinstance(value, list | tuple) else value
+    )
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):
@@ -306,13 +310,13 @@ def _content(message: Message) -> dict[str, Any]:
         case (ToolCall() as call,):
             return {"id": call.id, "name": call.name, "arguments": call.arguments}
         case (ToolResult() as result,):
-            told = result.error.message if result.error else None
-            return {"result": result.result, "error": told}
+            reason = result.error.message if result.error else None
+            return {"result": result.result, "error": reason}
         case parts:
-            return {"text": "".join(map(_words, parts))}
+            return {"text": "".join(map(_text_of_part, parts))}
 
 
-def _words(part: Part) -> str:
+def _text_of_part(part: Part) -> str:
     """Return what a part says to people; what a model thought is not what it said."""
     match part:
         case Text(text=text) | Notice(text=text) | Compaction(summary=text):

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.tokens import Scope
-from holdfast.mcp.tool_types import Argument, Asked, Told, Tool, Whole
+from holdfast.mcp.tool_types import Argument, IntegerType, Tool, ToolAnswer, ToolRequest
 from holdfast.observations.claims import CORRECTABLE, REASON_LONGEST
 from holdfast.observations.model import (
     ANYTHING,
@@ -36,7 +36,7 @@ from holdfast.observations.queries import (
     TimelineQuery,
 )
 from holdfast.observations.timeline import EventType
-from holdfast.services.history_forms import (
+from holdfast.wire.observations import (
     EntityForm,
     EntityList,
     HistoryForm,
@@ -76,7 +76,9 @@ KEY: Final = Argument(
     TextShape(shortest=1, longest=200),
     "Send the same key again to say the same thing once.",
 )
-LIMIT: Final = Argument("limit", Whole(least=1, most=PAGE_MOST, usual=PAGE), "How many, at most.")
+LIMIT: Final = Argument(
+    "limit", IntegerType(least=1, most=PAGE_MOST, usual=PAGE), "How many, at most."
+)
 CURSOR: Final = Argument("cursor", TEXT, "The next_cursor of the page before.")
 ORDER: Final = Argument("order", ChoiceShape(tuple(Direction)), "asc or desc, which is usual.")
 ORDER_BY: Final = Argument("order_by", ChoiceShape(tuple(EntityOrder)), "By which field.")
@@ -91,109 +93,109 @@ _SESSION: Final = Argument(
 _REASON: Final = Argument("reason", TextShape(longest=REASON_LONGEST), "Why; for people.")
 
 
-async def submit_agent_session(asked: Asked) -> Told:
+async def submit_agent_session(request: ToolRequest) -> ToolAnswer:
     """Take a claim about a session."""
-    payload = {name: value for name, value in asked.arguments.items() if name != KEY.name}
-    submitted = await asked.house.observations.submit(
-        asked.owner, payload, idempotency_key=asked.get(KEY.name), source=asked.source
+    payload = {name: value for name, value in request.arguments.items() if name != KEY.name}
+    submitted = await request.holdfast.observations.submit(
+        request.owner, payload, idempotency_key=request.get(KEY.name), source=request.source
     )
-    return Told(submitted)
+    return ToolAnswer(submitted)
 
 
-async def query_agent_history(asked: Asked) -> Told:
+async def query_agent_history(request: ToolRequest) -> ToolAnswer:
     """Return one session with its history, or a page of them."""
-    observations, owner = asked.house.observations, asked.owner
-    at, ingested = asked.get("at"), asked.get("at_ingested")
-    if (named := asked.get("session_id")) is not None:
-        return Told(
+    observations, owner = request.holdfast.observations, request.owner
+    at, ingested = request.get("at"), request.get("at_ingested")
+    if (named := request.get("session_id")) is not None:
+        return ToolAnswer(
             history_form(await observations.show(owner, named, at=at, at_ingested=ingested))
         )
     query = HistoryQuery(
-        limit=asked.get("limit", PAGE),
-        offset=asked.get("offset", 0),
-        order_by=EntityOrder(asked.get("order_by", EntityOrder.STARTED_AT)),
-        order=Direction(asked.get("order", Direction.DESC)),
+        limit=request.get("limit", PAGE),
+        offset=request.get("offset", 0),
+        order_by=EntityOrder(request.get("order_by", EntityOrder.STARTED_AT)),
+        order=Direction(request.get("order", Direction.DESC)),
         at=at,
         at_ingested=ingested,
     )
-    form = sessions_form(await observations.query(owner, query, cursor=asked.get("cursor")))
+    form = sessions_form(await observations.query(owner, query, cursor=request.get("cursor")))
     # In words it is the list itself, as clients of the seed read it.
-    return Told(form, words="sessions")
+    return ToolAnswer(form, words="sessions")
 
 
-async def query_entity_timeline(asked: Asked) -> Told:
+async def query_entity_timeline(request: ToolRequest) -> ToolAnswer:
     """Return what happened to an entity."""
     query = TimelineQuery(
-        start_date=asked.get("start_date"),
-        end_date=asked.get("end_date"),
-        event_types=tuple(map(EventType, asked.get("event_types", ()))),
-        limit=asked.get("limit", PAGE),
+        start_date=request.get("start_date"),
+        end_date=request.get("end_date"),
+        event_types=tuple(map(EventType, request.get("event_types", ()))),
+        limit=request.get("limit", PAGE),
     )
-    page = await asked.house.observations.timeline(
-        asked.owner, asked.get("entity_id"), query, cursor=asked.get("cursor")
+    page = await request.holdfast.observations.timeline(
+        request.owner, request.get("entity_id"), query, cursor=request.get("cursor")
     )
-    return Told(timeline_form(page))
+    return ToolAnswer(timeline_form(page))
 
 
-async def restore_checkpoint(asked: Asked) -> Told:
+async def restore_checkpoint(request: ToolRequest) -> ToolAnswer:
     """Return what was kept at a checkpoint."""
-    found = await asked.house.observations.checkpoint(
-        asked.owner,
-        asked.get("session_id"),
-        asked.get("name"),
-        timestamp=asked.get("timestamp"),
-        at=asked.get("at"),
+    found = await request.holdfast.observations.checkpoint(
+        request.owner,
+        request.get("session_id"),
+        request.get("name"),
+        timestamp=request.get("timestamp"),
+        at=request.get("at"),
     )
-    return Told(found)
+    return ToolAnswer(found)
 
 
-async def correct(asked: Asked) -> Told:
+async def correct(request: ToolRequest) -> ToolAnswer:
     """Put one field of a session's history right."""
     correction = Correction(
-        session_id=asked.get("session_id"),
-        field=asked.get("field"),
-        value=asked.get("value"),
-        reason=asked.get("reason"),
+        session_id=request.get("session_id"),
+        field=request.get("field"),
+        value=request.get("value"),
+        reason=request.get("reason"),
     )
-    submitted = await asked.house.observations.correct(
-        asked.owner, correction, idempotency_key=asked.get(KEY.name), source=asked.source
+    submitted = await request.holdfast.observations.correct(
+        request.owner, correction, idempotency_key=request.get(KEY.name), source=request.source
     )
-    return Told(submitted)
+    return ToolAnswer(submitted)
 
 
-async def delete_agent_session(asked: Asked) -> Told:
+async def delete_agent_session(request: ToolRequest) -> ToolAnswer:
     """Delete a session's history; it can be restored."""
-    removal = await asked.house.observations.delete(
-        asked.owner,
-        asked.get("session_id"),
-        reason=asked.get("reason"),
-        idempotency_key=asked.get(KEY.name),
-        source=asked.source,
+    removal = await request.holdfast.observations.delete(
+        request.owner,
+        request.get("session_id"),
+        reason=request.get("reason"),
+        idempotency_key=request.get(KEY.name),
+        source=request.source,
     )
-    return Told(removal_form(removal))
+    return ToolAnswer(removal_form(removal))
 
 
-async def restore_agent_session(asked: Asked) -> Told:
+async def restore_agent_session(request: ToolRequest) -> ToolAnswer:
     """Restore a session's deleted history."""
-    removal = await asked.house.observations.restore(
-        asked.owner,
-        asked.get("session_id"),
-        reason=asked.get("reason"),
-        idempotency_key=asked.get(KEY.name),
-        source=asked.source,
+    removal = await request.holdfast.observations.restore(
+        request.owner,
+        request.get("session_id"),
+        reason=request.get("reason"),
+        idempotency_key=request.get(KEY.name),
+        source=request.source,
     )
-    return Told(removal_form(removal))
+    return ToolAnswer(removal_form(removal))
 
 
-async def list_observations(asked: Asked) -> Told:
+async def list_observations(request: ToolRequest) -> ToolAnswer:
     """Return the claims about a session."""
-    page = await asked.house.observations.list_observations(
-        asked.owner,
-        asked.get("session_id"),
-        limit=asked.get("limit", PAGE),
-        cursor=asked.get("cursor"),
+    page = await request.holdfast.observations.list_observations(
+        request.owner,
+        request.get("session_id"),
+        limit=request.get("limit", PAGE),
+        cursor=request.get("cursor"),
     )
-    return Told(observation_list(page))
+    return ToolAnswer(observation_list(page))
 
 
 HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
@@ -225,7 +227,7 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
             LIMIT,
             Argument(
                 "offset",
-                Whole(most=OFFSET_MOST, usual=0),
+                IntegerType(most=OFFSET_MOST, usual=0),
                 "How many to pass over; a cursor leads further.",
             ),
             CURSOR,
@@ -332,29 +334,31 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
 )
 
 
-async def submit_entity(asked: Asked) -> Told:
+async def submit_entity(request: ToolRequest) -> ToolAnswer:
     """Take a claim about an entity that is no session."""
-    submitted = await asked.house.observations.submit_entity(
-        asked.owner,
-        asked.get("entity_type"),
-        asked.get("fields"),
-        idempotency_key=asked.get(KEY.name),
-        source=asked.source,
+    submitted = await request.holdfast.observations.submit_entity(
+        request.owner,
+        request.get("entity_type"),
+        request.get("fields"),
+        idempotency_key=request.get(KEY.name),
+        source=request.source,
     )
-    return Told(submitted)
+    return ToolAnswer(submitted)
 
 
-async def query_entities(asked: Asked) -> Told:
+async def query_entities(request: ToolRequest) -> ToolAnswer:
     """Return a page of entities of a type."""
     query = EntityQuery(
-        entity_type=EntityType(asked.get("entity_type")),
-        filters=asked.get("filters"),
-        order_by=EntityOrder(asked.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
-        order=Direction(asked.get("order", Direction.DESC)),
-        limit=asked.get("limit", PAGE),
+        entity_type=EntityType(request.get("entity_type")),
+        filters=request.get("filters"),
+        order_by=EntityOrder(request.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
+        order=Direction(request.get("order", Direction.DESC)),
+        limit=request.get("limit", PAGE),
     )
-    page = await asked.house.observations.entities(asked.owner, query, cursor=asked.get("cursor"))
-    return Told(entity_list(page))
+    page = await request.holdfast.observations.entities(
+        request.owner, query, cursor=request.get("cursor")
+    )
+    return ToolAnswer(entity_list(page))
 
 
 ENTITY_TOOLS: Final[tuple[Tool, ...]] = (

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 BODY_LARGEST: Final = 8 << 20
 # So many bytes are judged within a moment.
-_LIGHT: Final = 16 << 10
+_SMALL_MESSAGE: Final = 16 << 10
 # What the protocol reads beside the message.
 _HEADERS: Final = ("mcp-", "user-agent")
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """An answer: its status, its headers and its bytes."""
 
     status: int
@@ -31,14 +31,14 @@ class Reply(Struct, frozen=True):
     body: bytes
 
 
-class Endpoint:
+class McpEndpoint:
     """Answers messages for whoever sends them, as long as it is entered."""
 
-    def __init__(self, house: House, version: str) -> None:
-        self._house = house
+    def __init__(self, holdfast: House, version: str) -> None:
+        self._holdfast = holdfast
         self._version = version
         self._opening = asyncio.Lock()
-        self._talks: StreamableHTTPSessionManager | None = None
+        self._manager: StreamableHTTPSessionManager | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -55,61 +55,63 @@ class Endpoint:
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    async def __call__(self, caller: Caller, message: bytes, headers: Mapping[str, str]) -> Reply:
+    async def __call__(
+        self, caller: Caller, message: bytes, headers: Mapping[str, str]
+    ) -> HttpReply:
         """Answer one message of a caller."""
-        talks = await self._ready()
-        refused = await _refused(message)
+        manager = await self._ready()
+        refused = await _error_reply(message)
         if refused is not None:
-            return Reply(400, {}, refused)
+            return HttpReply(400, {}, refused)
         exchange = _Exchange(message)
-        await talks.handle_request(_scope(caller, headers), exchange.receive, exchange.send)
+        await manager.handle_request(_scope(caller, headers), exchange.receive, exchange.send)
         return exchange.reply()
 
     async def _ready(self) -> "StreamableHTTPSessionManager":
         """Return what runs the protocol, loaded when the first message comes."""
         async with self._opening:
-            if self._talks is None:
+            if self._manager is None:
                 # Beside the loop: the package takes a second or two.
-                talks = await asyncio.to_thread(_talks, self._house, self._version)
+                manager = await asyncio.to_thread(_session_manager, self._holdfast, self._version)
                 entered = asyncio.Event()
-                self._task = asyncio.create_task(self._run(talks, entered))
+                self._task = asyncio.create_task(self._run(manager, entered))
                 await entered.wait()
-                self._talks = talks
-            return self._talks
+                self._manager = manager
+            return self._manager
 
-    async def _run(self, talks: "StreamableHTTPSessionManager", entered: asyncio.Event) -> None:
+    async def _run(self, manager: "StreamableHTTPSessionManager", entered: asyncio.Event) -> None:
         # The package wants to be left by the task that entered it, so it gets one to itself.
-        async with talks.run():
+        async with manager.run():
             entered.set()
             await self._stop.wait()
 
 
-async def _refused(message: bytes) -> bytes | None:
+async def _error_reply(message: bytes) -> bytes | None:
     """Return the answer to what is no message for us; nothing where it is one."""
     from mcp import types
 
-    from holdfast.mcp.messages import NO_MESSAGE, Refusal, taken
+    from holdfast.mcp.messages import NOT_A_MESSAGE, MessageError, parse_message
 
     # Beside the loop where it takes long.
-    if len(message) <= _LIGHT:
-        found = taken(message)
+    if len(message) <= _SMALL_MESSAGE:
+        found = parse_message(message)
     else:
-        found = await asyncio.to_thread(taken, message)
-    if not isinstance(found, Refusal | types.JSONRPCRequest | types.JSONRPCNotification):
+        found = await asyncio.to_thread(parse_message, message)
+    if not isinstance(found, MessageError | types.JSONRPCRequest | types.JSONRPCNotification):
         # Nobody was asked anything, so nobody waits for an answer of the client.
-        found = Refusal(types.INVALID_REQUEST, NO_MESSAGE, found.id)
-    if not isinstance(found, Refusal):
+        found = MessageError(types.INVALID_REQUEST, NOT_A_MESSAGE, found.id)
+    if not isinstance(found, MessageError):
         return None
     return found.message().model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _talks(house: House, version: str) -> "StreamableHTTPSessionManager":
+def _session_manager(holdfast: House, version: str) -> "StreamableHTTPSessionManager":
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from holdfast.mcp.server import server_of
+    from holdfast.mcp.server import build_server
 
     return StreamableHTTPSessionManager(
-        server_of(house, version),
+        build_server(holdfast, version),
         json_response=True,
         stateless=True,
         max_request_body_size=BODY_LARGEST,
@@ -158,7 +160,7 @@ class _Exchange:
         else:
             self._body += event.get("body", b"")
 
-    def reply(self) -> Reply:
+    def reply(self) -> HttpReply:
         """Return the whole answer."""
         kept = {name: value for name, value in self._headers.items() if name != "content-length"}
-        return Reply(self._status, kept, self._body)
+        return HttpReply(self._status, kept, self._body)

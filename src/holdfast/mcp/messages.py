@@ -15,9 +15,9 @@ from msgspec import Struct
 DEPTH_MOST: Final = 100
 # As many as the largest claim can hold, and some.
 VALUES_MOST: Final = 600_000
-NO_JSON: Final = "This is no JSON in UTF-8."
-NO_MESSAGE: Final = "This is no JSON-RPC message, or one that cannot be answered."
-UNTAKABLE: Final = (
+NOT_JSON: Final = "This is no JSON in UTF-8."
+NOT_A_MESSAGE: Final = "This is no JSON-RPC message, or one that cannot be answered."
+INVALID_REQUEST: Final = (
     "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
     "too deep or has too many values."
 )
@@ -27,35 +27,35 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
 _ID: Final = re.compile(rb'\s*:\s*(?:(-?[0-9]{1,15})|"([^"\\\x00-\x1f\x7f-\xff]{0,200})")\s*[,}]')
 
 
-class Refusal(Struct, frozen=True):
+class MessageError(Struct, frozen=True):
     """Why something is not taken as a message, and by whose id that is told, if it has one."""
 
     code: int
-    told: str
-    asked: int | str | None = None
+    text: str
+    request_id: int | str | None = None
 
     def message(self) -> types.JSONRPCError:
         """Return it as it is sent."""
-        error = types.ErrorData(code=self.code, message=self.told)
-        return types.JSONRPCError(jsonrpc="2.0", id=self.asked, error=error)
+        error = types.ErrorData(code=self.code, message=self.text)
+        return types.JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error)
 
 
-def taken(raw: bytes) -> types.JSONRPCMessage | Refusal:
+def parse_message(raw: bytes) -> types.JSONRPCMessage | MessageError:
     """Return the message that the bytes are, or why they are none."""
     try:
-        return jsonrpc_message_adapter.validate_python(_message_of(raw), by_name=False)
+        return jsonrpc_message_adapter.validate_python(_decode_message(raw), by_name=False)
     except (ValueError, RecursionError):
-        asked = _id_of(raw)
-        if asked is not None:
-            return Refusal(types.INVALID_REQUEST, UNTAKABLE, asked)
+        request_id = _id_of(raw)
+        if request_id is not None:
+            return MessageError(types.INVALID_REQUEST, INVALID_REQUEST, request_id)
         if _is_json(raw):
-            return Refusal(types.INVALID_REQUEST, NO_MESSAGE)
-        return Refusal(types.PARSE_ERROR, NO_JSON)
+            return MessageError(types.INVALID_REQUEST, NOT_A_MESSAGE)
+        return MessageError(types.PARSE_ERROR, NOT_JSON)
 
 
-def _message_of(line: bytes) -> dict[str, Any]:
+def _decode_message(line: bytes) -> dict[str, Any]:
     """Return the message on a line; what readers could take for different ones is refused."""
-    require_moderate(line)
+    require_bounded(line)
     found = _decoder.decode(line.decode())
     if not isinstance(found, dict):
         raise ValueError("no object")
@@ -85,7 +85,7 @@ def _id_of(line: bytes) -> int | str | None:
     return None
 
 
-def require_moderate(line: bytes) -> None:
+def require_bounded(line: bytes) -> None:
     """Refuse what would be too much to read, without reading it: values cost more than bytes."""
     openings = line.count(b"[") + line.count(b"{")
     if openings <= DEPTH_MOST and openings + line.count(b",") <= VALUES_MOST:
@@ -101,7 +101,7 @@ def require_moderate(line: bytes) -> None:
 
 def _is_json(line: bytes) -> bool:
     try:
-        require_moderate(line)
+        require_bounded(line)
         json.loads(line)
     except (ValueError, RecursionError):
         return False

@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
-from holdfast.mcp.forms import plain, text_of
-from holdfast.mcp.resources import JSON, Content, history_uri
+from holdfast.mcp.forms import text_of, to_plain
+from holdfast.mcp.resources import JSON, ResourceContent, history_uri
 from holdfast.mcp.tool_types import House
 from holdfast.observations.queries import HistoryQuery
-from holdfast.services.history_forms import history_form
+from holdfast.wire.observations import history_form
 
 CONTINUE: Final = "continue_session"
 SETTLE: Final = "settle_unknown_calls"
 SESSION_ID: Final = "session_id"
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class McpPrompt(Struct, frozen=True, kw_only=True):
     """What can be asked for, with the names of what may be said with it; nothing has to be."""
 
     name: str
@@ -27,22 +27,22 @@ class Prompt(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, str]
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class PromptText(Struct, frozen=True, kw_only=True):
     """The words to begin with, and what they are about."""
 
     words: str
     uri: str = ""
-    about: Content | None = None
+    about: ResourceContent | None = None
 
 
-PROMPTS: Final[tuple[Prompt, ...]] = (
-    Prompt(
+PROMPTS: Final[tuple[McpPrompt, ...]] = (
+    McpPrompt(
         name=CONTINUE,
         title="Continue from the last session",
         description="Take up the work where an agent session left it: the last one, or one by id.",
         arguments={SESSION_ID: "Which session; without it, the one that began last."},
     ),
-    Prompt(
+    McpPrompt(
         name=SETTLE,
         title="Settle calls with an unknown outcome",
         description="Find out what became of tool calls that were cut off, and put them right.",
@@ -69,9 +69,9 @@ _SETTLE: Final = (
 )
 
 
-async def opened(
-    house: House, owner: Owner, name: str, arguments: Mapping[str, str] | None
-) -> Opening:
+async def render_prompt(
+    holdfast: House, owner: Owner, name: str, arguments: Mapping[str, str] | None
+) -> PromptText:
     """Return the words of a prompt."""
     given = arguments or {}
     prompt = next((each for each in PROMPTS if each.name == name), None)
@@ -80,17 +80,17 @@ async def opened(
     if unknown := sorted(set(given) - set(prompt.arguments)):
         raise Invalid(Code.INVALID_INPUT, f"The prompt {name} takes no {unknown[0]!r}.")
     if name == SETTLE:
-        return Opening(words=_SETTLE)
-    named = given.get(SESSION_ID) or await _last(house, owner)
+        return PromptText(words=_SETTLE)
+    named = given.get(SESSION_ID) or await _latest_session(holdfast, owner)
     if named is None:
-        return Opening(words=_NOTHING)
-    history = await house.observations.show(owner, named)
-    text = text_of(plain(history_form(history)))
-    return Opening(
-        words=_CONTINUE, uri=history_uri(named), about=Content(mime_type=JSON, text=text)
+        return PromptText(words=_NOTHING)
+    history = await holdfast.observations.show(owner, named)
+    text = text_of(to_plain(history_form(history)))
+    return PromptText(
+        words=_CONTINUE, uri=history_uri(named), about=ResourceContent(mime_type=JSON, text=text)
     )
 
 
-async def _last(house: House, owner: Owner) -> str | None:
-    page = await house.observations.query(owner, HistoryQuery(limit=1))
+async def _latest_session(holdfast: House, owner: Owner) -> str | None:
+    page = await holdfast.observations.query(owner, HistoryQuery(limit=1))
     return page.items[0].key if page.items else None

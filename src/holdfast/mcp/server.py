@@ -19,10 +19,10 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.tokens import Caller
 from holdfast.mcp import prompts, resources
-from holdfast.mcp.forms import error_form, plain, text_of
+from holdfast.mcp.forms import error_form, text_of, to_plain
 from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
 from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
-from holdfast.mcp.tool_types import Asked, House, Tool
+from holdfast.mcp.tool_types import House, Tool, ToolRequest
 from holdfast.observations.claims import SOURCE_LONGEST
 
 TOOLS: Final[Mapping[str, Tool]] = {
@@ -38,14 +38,14 @@ INSTRUCTIONS: Final = (
 # Where a request over HTTP says who asks.
 CALLER: Final = "holdfast.caller"
 # What the protocol called a missing resource before it had one word for all that is wrong.
-_MISSING: Final = -32002
-_UNTIL_THEN: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
+_RESOURCE_NOT_FOUND: Final = -32002
+_OLD_PROTOCOL_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
 Context = ServerRequestContext[Any, Any]
 
 
-def server_of(house: House, version: str, caller: Caller | None = None) -> Server[Any]:
+def build_server(holdfast: House, version: str, caller: Caller | None = None) -> Server[Any]:
     """Return the server of a house; without a caller, each request brings its own."""
-    surface = _Surface(house, caller)
+    surface = _Surface(holdfast, caller)
     return Server(
         NAME,
         version=version,
@@ -67,15 +67,15 @@ def server_of(house: House, version: str, caller: Caller | None = None) -> Serve
 class _Surface:
     """What the server answers, for whoever asks."""
 
-    def __init__(self, house: House, caller: Caller | None) -> None:
-        self._house = house
+    def __init__(self, holdfast: House, caller: Caller | None) -> None:
+        self._holdfast = holdfast
         self._caller = caller
 
     async def list_tools(
         self, _: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         _require_first_page(params)
-        return types.ListToolsResult(tools=list(_LISTED))
+        return types.ListToolsResult(tools=list(_TOOL_DESCRIPTIONS))
 
     async def call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
@@ -83,24 +83,24 @@ class _Surface:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-        asked = Asked(
-            house=self._house,
+        request = ToolRequest(
+            holdfast=self._holdfast,
             caller=self._caller_of(ctx),
             source=_source(ctx),
             arguments=params.arguments or {},
         )
         try:
-            told = await tool.called(asked)
+            answer = await tool.call(request)
         except HoldfastError as error:
-            return _refused(error)
+            return _error_result(error)
         except MemoryError:
-            return _refused(out_of_memory())
+            return _error_result(out_of_memory())
         # Whatever it is: a fault of ours is told as one, and its text stays in the log.
         except Exception:
             log.exception("a tool failed")
-            return _refused(_fault())
-        form = plain(told.form)
-        words = form if told.words is None else form[told.words]
+            return _error_result(_internal_error())
+        form = to_plain(answer.form)
+        words = form if answer.words is None else form[answer.words]
         return types.CallToolResult(content=[_text(words)], structured_content=form)
 
     async def list_resources(
@@ -108,7 +108,9 @@ class _Surface:
     ) -> types.ListResourcesResult:
         cursor = params.cursor if params else None
         owner = self._caller_of(ctx).owner
-        found, following = await _told(ctx, lambda: resources.listed(self._house, owner, cursor))
+        found, following = await _run(
+            ctx, lambda: resources.list_resources(self._holdfast, owner, cursor)
+        )
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -133,7 +135,9 @@ class _Surface:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         owner, uri = self._caller_of(ctx).owner, str(params.uri)
-        found = await _told(ctx, lambda: resources.read(self._house, owner, uri), uri=uri)
+        found = await _run(
+            ctx, lambda: resources.read_resource(self._holdfast, owner, uri), uri=uri
+        )
         return types.ReadResourceResult(contents=[_contents(uri, found)])
 
     async def list_prompts(
@@ -146,8 +150,8 @@ class _Surface:
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         owner = self._caller_of(ctx).owner
-        opening = await _told(
-            ctx, lambda: prompts.opened(self._house, owner, params.name, params.arguments)
+        opening = await _run(
+            ctx, lambda: prompts.render_prompt(self._holdfast, owner, params.name, params.arguments)
         )
         said: list[types.ContentBlock] = [types.TextContent(type="text", text=opening.words)]
         if opening.about is not None:
@@ -163,7 +167,9 @@ class _Surface:
         found: tuple[str, ...] = ()
         if params.argument.name == prompts.SESSION_ID:
             owner, begun = self._caller_of(ctx).owner, params.argument.value
-            found = await _told(ctx, lambda: resources.matching(self._house, owner, begun))
+            found = await _run(
+                ctx, lambda: resources.complete_session_id(self._holdfast, owner, begun)
+            )
         return types.CompleteResult(completion=types.Completion(values=list(found)))
 
     def _caller_of(self, ctx: Context) -> Caller:
@@ -174,7 +180,7 @@ class _Surface:
         return caller
 
 
-async def _told(ctx: Context, work: Callable[[], Awaitable[Any]], *, uri: str = "") -> Any:
+async def _run(ctx: Context, work: Callable[[], Awaitable[Any]], *, uri: str = "") -> Any:
     """Return what the work does; what goes wrong is told in the protocol's numbers."""
     try:
         return await work()
@@ -185,13 +191,13 @@ async def _told(ctx: Context, work: Callable[[], Awaitable[Any]], *, uri: str = 
     # Otherwise the package would send its text to the client.
     except Exception:
         log.exception("a request failed")
-        raise _rpc_error(ctx, _fault(), uri) from None
+        raise _rpc_error(ctx, _internal_error(), uri) from None
 
 
 def _rpc_error(ctx: Context, error: HoldfastError, uri: str) -> MCPError:
-    body = plain(error_form(error)) | ({"uri": uri} if uri else {})
-    if isinstance(error, NotFound) and uri and ctx.protocol_version in _UNTIL_THEN:
-        code = _MISSING
+    body = to_plain(error_form(error)) | ({"uri": uri} if uri else {})
+    if isinstance(error, NotFound) and uri and ctx.protocol_version in _OLD_PROTOCOL_VERSIONS:
+        code = _RESOURCE_NOT_FOUND
     elif isinstance(error, Invalid | NotFound):
         code = types.INVALID_PARAMS
     else:
@@ -207,20 +213,20 @@ def _require_first_page(params: types.PaginatedRequestParams | None) -> None:
 
 def _source(ctx: Context) -> str:
     """Return the client's name, as far as it tells one, in letters that can be written down."""
-    told = ctx.session.client_params
-    name = told.client_info.name if told is not None else ""
+    client = ctx.session.client_params
+    name = client.client_info.name if client is not None else ""
     if not name and ctx.request is not None:
         name = ctx.request.headers.get("user-agent", "")
     letters = "".join(each if each.isprintable() else " " for each in name)
     return letters.encode("utf-8", "ignore").decode().strip()[:SOURCE_LONGEST] or "mcp"
 
 
-def _refused(error: HoldfastError) -> types.CallToolResult:
-    body = plain(error_form(error))
+def _error_result(error: HoldfastError) -> types.CallToolResult:
+    body = to_plain(error_form(error))
     return types.CallToolResult(content=[_text(body)], structured_content=body, is_error=True)
 
 
-def _fault() -> Internal:
+def _internal_error() -> Internal:
     return Internal(Code.INTERNAL, "Something went wrong inside Holdfast; its log says what.")
 
 
@@ -228,11 +234,11 @@ def _text(value: Any) -> types.TextContent:
     return types.TextContent(type="text", text=text_of(value))
 
 
-def _contents(uri: str, content: resources.Content) -> types.TextResourceContents:
+def _contents(uri: str, content: resources.ResourceContent) -> types.TextResourceContents:
     return types.TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
@@ -249,19 +255,19 @@ def _listed(tool: Tool) -> types.Tool:
     )
 
 
-def _prompt(prompt: prompts.Prompt) -> types.Prompt:
+def _prompt(prompt: prompts.McpPrompt) -> types.Prompt:
     return types.Prompt(
         name=prompt.name,
         title=prompt.title,
         description=prompt.description,
         arguments=[
-            types.PromptArgument(name=name, description=told, required=False)
-            for name, told in prompt.arguments.items()
+            types.PromptArgument(name=name, description=description, required=False)
+            for name, description in prompt.arguments.items()
         ],
     )
 
 
-def _template(each: resources.Resource) -> types.ResourceTemplate:
+def _template(each: resources.McpResource) -> types.ResourceTemplate:
     return types.ResourceTemplate(
         uri_template=each.uri,
         name=each.name,
@@ -271,7 +277,7 @@ def _template(each: resources.Resource) -> types.ResourceTemplate:
     )
 
 
-_LISTED: Final = tuple(map(_listed, TOOLS.values()))
+_TOOL_DESCRIPTIONS: Final = tuple(map(_describe_tool, TOOLS.values()))
 _PROMPTS: Final = tuple(map(_prompt, prompts.PROMPTS))
 _TEMPLATES: Final = tuple(map(_template, resources.TEMPLATES))
 _SCHEMAS: Final = {name: tool.input_schema() for name, tool in TOOLS.items()}

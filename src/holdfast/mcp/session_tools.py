@@ -25,36 +25,45 @@ from holdfast.mcp.forms import (
     message_form,
     session_form,
 )
-from holdfast.mcp.tool_types import Argument, Asked, Flag, Told, Tool, Whole
+from holdfast.mcp.tool_types import (
+    Argument,
+    BooleanType,
+    IntegerType,
+    Tool,
+    ToolAnswer,
+    ToolRequest,
+)
 from holdfast.observations.model import ANYTHING, INSTANT, NAME, TEXT, ChoiceShape, TextShape
 from holdfast.search.query import Hit, SearchQuery
 from holdfast.services.batches import Scan
 from holdfast.services.calls import NOTE_LONGEST, SettlementAction, SettlementRequest
-from holdfast.services.history_forms import NextCursor
+from holdfast.wire.observations import NextCursor
 
 PAGE: Final = 100
 PAGE_MOST: Final = 500
 # So many bytes of messages go into one answer, unless a single one has more.
 ANSWER_LARGEST: Final = 2 << 20
-BY: Final = "mcp"
-OPEN: Final = (CallState.INTENDED, CallState.STARTED, CallState.UNKNOWN)
-LIMIT: Final = Argument("limit", Whole(least=1, most=PAGE_MOST, usual=PAGE), "How many, at most.")
+ANSWERED_BY: Final = "mcp"
+OPEN_STATES: Final = (CallState.INTENDED, CallState.STARTED, CallState.UNKNOWN)
+LIMIT: Final = Argument(
+    "limit", IntegerType(least=1, most=PAGE_MOST, usual=PAGE), "How many, at most."
+)
 CURSOR: Final = Argument("cursor", TEXT, "The next_cursor of the page before.")
 _SESSION: Final = Argument("session_id", NAME, "The session's id.", is_required=True)
 
 
-async def get_session(asked: Asked) -> Told:
+async def get_session(request: ToolRequest) -> ToolAnswer:
     """Return a session and a stretch of its messages."""
-    id_ = SessionId(asked.get("session_id").strip().lower())
-    overview = await asked.house.session_views.get(asked.owner, id_)
-    query = MessageQuery(after=asked.get("after", 0), limit=_limit(asked))
-    scan = await asked.house.messages.scan(asked.owner, id_, query)
-    shown, has_more = await _fitting(scan, id_, is_raw=asked.get("include_raw", False))
+    id_ = SessionId(request.get("session_id").strip().lower())
+    overview = await request.holdfast.session_views.get(request.owner, id_)
+    query = MessageQuery(after=request.get("after", 0), limit=_limit(request))
+    scan = await request.holdfast.messages.scan(request.owner, id_, query)
+    shown, has_more = await _fit_messages(scan, id_, is_raw=request.get("include_raw", False))
     calls: list[Call] = []
-    for state in OPEN:
-        found = await asked.house.calls.list(asked.owner, id_, state=state, limit=PAGE_MOST)
+    for state in OPEN_STATES:
+        found = await request.holdfast.calls.list(request.owner, id_, state=state, limit=PAGE_MOST)
         calls += found.items
-    return Told(
+    return ToolAnswer(
         TranscriptForm(
             session=session_form(overview.session),
             messages=shown,
@@ -65,47 +74,49 @@ async def get_session(asked: Asked) -> Told:
     )
 
 
-async def list_unknown_calls(asked: Asked) -> Told:
+async def list_unknown_calls(request: ToolRequest) -> ToolAnswer:
     """Return calls that nobody knows the outcome of."""
-    named = asked.get("session_id")
-    page = await asked.house.calls.list(
-        asked.owner,
+    named = request.get("session_id")
+    page = await request.holdfast.calls.list(
+        request.owner,
         None if named is None else SessionId(named.strip().lower()),
         state=CallState.UNKNOWN,
-        cursor=asked.get("cursor"),
-        limit=_limit(asked),
+        cursor=request.get("cursor"),
+        limit=_limit(request),
     )
     calls = tuple(map(call_form, page.items))
-    return Told(CallsForm(calls=calls, next_cursor=page.next_cursor))
+    return ToolAnswer(CallsForm(calls=calls, next_cursor=page.next_cursor))
 
 
-async def settle_call(asked: Asked) -> Told:
+async def settle_call(request: ToolRequest) -> ToolAnswer:
     """Put right what nobody knows the outcome of."""
-    wish = SettlementRequest(
-        how=SettlementAction(asked.get("how")),
-        by=BY,
-        result=asked.get("result"),
-        note=asked.get("note"),
+    settlement = SettlementRequest(
+        how=SettlementAction(request.get("how")),
+        by=ANSWERED_BY,
+        result=request.get("result"),
+        note=request.get("note"),
     )
-    call = await _named_call(asked)
-    settled = await asked.house.calls.settle(asked.owner, call.session_id, call.id, wish)
-    return Told(
+    call = await _find_call(request)
+    settled = await request.holdfast.calls.settle(
+        request.owner, call.session_id, call.id, settlement
+    )
+    return ToolAnswer(
         SettledForm(
             call_id=settled.id,
             state=settled.state,
             settled=settled.settlement,
-            by=BY,
+            by=ANSWERED_BY,
             session_id=settled.session_id,
         )
     )
 
 
-async def _named_call(asked: Asked) -> Call:
+async def _find_call(request: ToolRequest) -> Call:
     """Return the call that is meant; of several with its id, the one whose outcome is unknown."""
-    calls, id_, named = asked.house.calls, asked.get("call_id"), asked.get("session_id")
+    calls, id_, named = request.holdfast.calls, request.get("call_id"), request.get("session_id")
     if named is not None:
-        return await calls.get(asked.owner, SessionId(named.strip().lower()), id_)
-    found = await calls.named(asked.owner, id_)
+        return await calls.get(request.owner, SessionId(named.strip().lower()), id_)
+    found = await calls.named(request.owner, id_)
     unknown = [each for each in found if each.state is CallState.UNKNOWN]
     if not found:
         raise NotFound(Code.CALL_NOT_FOUND, "There is no such call.")
@@ -120,7 +131,7 @@ async def _named_call(asked: Asked) -> Call:
     return (unknown or found)[0]
 
 
-async def _fitting(
+async def _fit_messages(
     scan: Scan, session_id: SessionId, *, is_raw: bool
 ) -> tuple[tuple[MessageForm, ...], bool]:
     """Return as many messages as one answer has room for, and whether there are more."""
@@ -137,8 +148,8 @@ async def _fitting(
     return tuple(shown), scan.next_cursor is not None
 
 
-def _limit(asked: Asked) -> int:
-    limit: int = asked.get("limit", PAGE)
+def _limit(request: ToolRequest) -> int:
+    limit: int = request.get("limit", PAGE)
     if not 1 <= limit <= PAGE_MOST:
         raise Invalid(
             Code.INVALID_LIMIT, f"limit must be 1 to {PAGE_MOST}, not {limit}.", {"field": "limit"}
@@ -161,9 +172,11 @@ SESSION_TOOLS: Final[tuple[Tool, ...]] = (
         ),
         takes=(
             _SESSION,
-            Argument("after", Whole(), "Begin behind this message; 0 is the beginning."),
+            Argument("after", IntegerType(), "Begin behind this message; 0 is the beginning."),
             LIMIT,
-            Argument("include_raw", Flag(), "Show all stored parts of each message as well."),
+            Argument(
+                "include_raw", BooleanType(), "Show all stored parts of each message as well."
+            ),
         ),
         gives=(TranscriptForm,),
         act=get_session,
@@ -238,24 +251,26 @@ class HitsForm(Struct, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-async def search_sessions(asked: Asked) -> Told:
+async def search_sessions(request: ToolRequest) -> ToolAnswer:
     """Return where words were found."""
-    role = asked.get("role")
+    role = request.get("role")
     query = SearchQuery(
-        text=asked.get("query"),
-        agent=asked.get("agent"),
-        repo_id=asked.get("repo_id"),
+        text=request.get("query"),
+        agent=request.get("agent"),
+        repo_id=request.get("repo_id"),
         role=None if role is None else Role(role),
-        tool=asked.get("tool"),
-        since=_moment(asked.get("since")),
-        until=_moment(asked.get("until")),
-        limit=asked.get("limit", HITS),
+        tool=request.get("tool"),
+        since=_parse_time(request.get("since")),
+        until=_parse_time(request.get("until")),
+        limit=request.get("limit", HITS),
     )
-    page = await asked.house.search.find(asked.owner, query, cursor=asked.get("cursor"))
-    return Told(HitsForm(hits=tuple(map(_hit_form, page.items)), next_cursor=page.next_cursor))
+    page = await request.holdfast.search.find(request.owner, query, cursor=request.get("cursor"))
+    return ToolAnswer(
+        HitsForm(hits=tuple(map(_hit_form, page.items)), next_cursor=page.next_cursor)
+    )
 
 
-def _moment(text: Any) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     return None if text is None else moment(instant_of(text))
 
 
@@ -290,7 +305,9 @@ SEARCH_TOOLS: Final[tuple[Tool, ...]] = (
             Argument("tool", NAME, "Only calls and results of this tool."),
             Argument("since", INSTANT, "Written down then or later."),
             Argument("until", INSTANT, "Written down before then."),
-            Argument("limit", Whole(least=1, most=HITS_MOST, usual=HITS), "How many, at most."),
+            Argument(
+                "limit", IntegerType(least=1, most=HITS_MOST, usual=HITS), "How many, at most."
+            ),
             Argument("cursor", TEXT, "The next_cursor of the page before."),
         ),
         gives=(HitsForm,),

@@ -10,15 +10,15 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 
-from holdfast.mcp.messages import Refusal, taken
+from holdfast.mcp.messages import MessageError, parse_message
 from holdfast.mcp.server import TOOLS
 
 
-class Overlong:
+class OverlongLine:
     """A line that was longer than it may be; nothing of it is kept."""
 
 
-class Lines:
+class LineBuffer:
     """Makes lines of bytes; one above the limit is dropped to its end while reading goes on."""
 
     def __init__(self, limit: int) -> None:
@@ -26,22 +26,22 @@ class Lines:
         self._begun = bytearray()
         self._is_overlong = False
 
-    def feed(self, chunk: bytes) -> list[bytes | Overlong]:
+    def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
         """Take what came next, and return the lines that it completes; blank ones are left out."""
         *ended, begun = chunk.split(b"\n")
-        lines: list[bytes | Overlong] = []
+        lines: list[bytes | OverlongLine] = []
         for piece in ended:
             self._add(piece)
             lines += self.rest()
         self._add(begun)
         return lines
 
-    def rest(self) -> list[bytes | Overlong]:
+    def rest(self) -> list[bytes | OverlongLine]:
         """Return the line that was begun, as if it ended here."""
         begun, self._begun = bytes(self._begun), bytearray()
         was_overlong, self._is_overlong = self._is_overlong, False
         if was_overlong:
-            return [Overlong()]
+            return [OverlongLine()]
         return [begun] if begun.strip() else []
 
     def _add(self, piece: bytes) -> None:
@@ -55,21 +55,21 @@ class Lines:
 log = logging.getLogger(__name__)
 LINE_LARGEST: Final = 8 << 20
 # Requests that are being answered; whoever sends more waits until one is.
-AT_ONCE: Final = 32
+CONCURRENT_MOST: Final = 32
 # Seconds for what was asked before the end.
-PARTING: Final = 10.0
+SHUTDOWN_SECONDS: Final = 10.0
 _CHUNK: Final = 1 << 16
-_OVERLONG: Final = Refusal(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
+_OVERLONG: Final = MessageError(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
 
 
-class Reader(Protocol):
+class InputStream(Protocol):
     """Where the client's words come from."""
 
     async def read(self, count: int = -1, /) -> bytes:
         """Return what comes next; nothing at the end."""
 
 
-class Writer(Protocol):
+class OutputStream(Protocol):
     """Where our words go."""
 
     def write(self, content: bytes, /) -> None:
@@ -80,11 +80,11 @@ class Writer(Protocol):
 
 
 async def serve(
-    server: Server[Any], reader: Reader, writer: Writer, *, stop: asyncio.Event
+    server: Server[Any], reader: InputStream, writer: OutputStream, *, stop: asyncio.Event
 ) -> None:
     """Answer a client until it leaves, or until we are told to stop."""
-    async with create_client_server_memory_streams() as (outside, inside):
-        desk = _Desk(outside, writer)
+    async with create_client_server_memory_streams() as (server_side, inside):
+        desk = _LineConnection(server_side, writer)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(_run(server, inside))
             writing = tasks.create_task(desk.write_all())
@@ -108,20 +108,20 @@ async def _wait(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-class _Desk:
+class _LineConnection:
     """Passes lines to the server and its answers back, and knows what is still owed."""
 
-    def __init__(self, outside: MessageStream, writer: Writer) -> None:
-        self._answers, self._requests = outside
+    def __init__(self, server_side: MessageStream, writer: OutputStream) -> None:
+        self._answers, self._requests = server_side
         self._writer = writer
         self._owed: set[types.RequestId] = set()
         # Of those, what changes something: whatever comes behind it is to see the change.
         self._changing: set[types.RequestId] = set()
         self._free = asyncio.Condition()
 
-    async def read_all(self, reader: Reader) -> None:
+    async def read_all(self, reader: InputStream) -> None:
         """Pass on every line until there are no more."""
-        lines = Lines(LINE_LARGEST)
+        lines = LineBuffer(LINE_LARGEST)
         while chunk := await reader.read(_CHUNK):
             for line in lines.feed(chunk):
                 await self._take(line)
@@ -135,23 +135,25 @@ class _Desk:
                 if isinstance(each, Exception):
                     continue
                 await self._write(each.message)
-                await self._paid(each.message)
+                await self._mark_answered(each.message)
 
     async def part(self, others: set[asyncio.Task[None]]) -> None:
         """Wait for what is still owed, as long as somebody works on it."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(PARTING), self._free:
+            async with asyncio.timeout(SHUTDOWN_SECONDS), self._free:
                 while self._owed and not any(task.done() for task in others):
                     await self._free.wait()
 
-    async def _take(self, line: bytes | Overlong) -> None:
-        message = _OVERLONG if isinstance(line, Overlong) else taken(line)
-        if isinstance(message, Refusal):
+    async def _take(self, line: bytes | OverlongLine) -> None:
+        message = _OVERLONG if isinstance(line, OverlongLine) else parse_message(line)
+        if isinstance(message, MessageError):
             await self._write(message.message())
             return
         if isinstance(message, types.JSONRPCRequest):
             async with self._free:
-                await self._free.wait_for(lambda: len(self._owed) < AT_ONCE and not self._changing)
+                await self._free.wait_for(
+                    lambda: len(self._owed) < CONCURRENT_MOST and not self._changing
+                )
                 self._owed.add(message.id)
                 self._changing |= {message.id} if _changes(message) else set()
         elif isinstance(message, types.JSONRPCNotification):
@@ -163,7 +165,7 @@ class _Desk:
         if message.method == "notifications/cancelled":
             await self._settle((message.params or {}).get("requestId"))
 
-    async def _paid(self, message: Any) -> None:
+    async def _mark_answered(self, message: Any) -> None:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             await self._settle(message.id)
 

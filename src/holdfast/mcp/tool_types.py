@@ -47,7 +47,7 @@ class House(Protocol):
     def sessions(self) -> "Sessions": ...
 
 
-class Whole(Struct, frozen=True, kw_only=True):
+class IntegerType(Struct, frozen=True, kw_only=True):
     """A whole number; how large it may be is said here and judged by whoever counts with it."""
 
     least: int = 0
@@ -55,7 +55,7 @@ class Whole(Struct, frozen=True, kw_only=True):
     usual: int | None = None
 
 
-class Flag(Struct, frozen=True):
+class BooleanType(Struct, frozen=True):
     """Yes or no."""
 
 
@@ -63,15 +63,15 @@ class Argument(Struct, frozen=True):
     """One argument of a tool; null in an optional one means that it was not sent."""
 
     name: str
-    kind: Kind | Whole | Flag
+    kind: Kind | IntegerType | BooleanType
     description: str
     is_required: bool = False
 
 
-def judged(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+def validate_arguments(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that were sent, or refuse them with every rule they violate."""
     known = {each.name for each in taken}
-    issues = [issue for each in taken for issue in _faults(each, given)]
+    issues = [issue for each in taken for issue in _violations(each, given)]
     issues += [_unknown(name, known) for name in given if name not in known]
     if issues:
         raise rejection(issues)
@@ -82,7 +82,7 @@ def judged(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _faults(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
+def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
     name, value = argument.name, given.get(argument.name)
     if value is None:
         # Where anything may stand, null is something that was sent.
@@ -90,14 +90,14 @@ def _faults(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
         is_missing = argument.is_required and not is_sent
         return [_issue(name, None, "required", "is required")] if is_missing else []
     match argument.kind:
-        case Whole():
+        case IntegerType():
             # True is a number to Python and none to anybody else.
             is_number = not isinstance(value, bool) and isinstance(value, int | float)
             is_whole = is_number and value == value // 1
             return (
                 [] if is_whole else [_issue(name, value, "type: number", "must be a whole number")]
             )
-        case Flag():
+        case BooleanType():
             is_flag = isinstance(value, bool)
             return [] if is_flag else [_issue(name, value, "one of: true, false", "is yes or no")]
         case kind:
@@ -105,12 +105,12 @@ def _faults(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
 
 
 def _plain(argument: Argument, value: Any) -> Any:
-    return int(value) if isinstance(argument.kind, Whole) else value
+    return int(value) if isinstance(argument.kind, IntegerType) else value
 
 
 def _unknown(name: str, known: set[str]) -> Issue:
-    told = ", ".join(sorted(known))
-    return _issue(name, None, f"one of: {told}", "is no argument of this tool")
+    known_names = ", ".join(sorted(known))
+    return _issue(name, None, f"one of: {known_names}", "is no argument of this tool")
 
 
 def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
@@ -119,7 +119,7 @@ def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
 
 Schema = dict[str, Any]
 _PLAIN: Final[Mapping[type, Schema]] = {
-    Flag: {"type": "boolean"},
+    BooleanType: {"type": "boolean"},
     observation_model.NumberShape: {"type": "number", "exclusiveMinimum": 0},
     observation_model.ObjectShape: {"type": "object"},
     observation_model.AnyShape: {},
@@ -128,7 +128,7 @@ _PLAIN: Final[Mapping[type, Schema]] = {
 
 def input_schema(taken: Sequence[Argument | FieldShape], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one takes others beside them."""
-    return _object(taken, is_open=is_open)
+    return _object_schema(taken, is_open=is_open)
 
 
 def output_schema(given: Sequence[type[Struct]]) -> Schema:
@@ -142,41 +142,41 @@ def output_schema(given: Sequence[type[Struct]]) -> Schema:
     return {"type": "object", "anyOf": list(found), "$defs": definitions}
 
 
-def _object(members: Sequence[Argument | FieldShape], *, is_open: bool) -> Schema:
+def _object_schema(members: Sequence[Argument | FieldShape], *, is_open: bool) -> Schema:
     schema: Schema = {
         "type": "object",
-        "properties": {each.name: _described(each) for each in members},
+        "properties": {each.name: _member_schema(each) for each in members},
         "required": [each.name for each in members if each.is_required],
         "additionalProperties": is_open,
     }
     return schema if schema["required"] else {k: v for k, v in schema.items() if k != "required"}
 
 
-def _described(member: Argument | FieldShape) -> Schema:
+def _member_schema(member: Argument | FieldShape) -> Schema:
     # Without null, though it is taken: some clients can offer no tool whose field has two types.
-    return {"description": member.description, **_kind(member.kind)}
+    return {"description": member.description, **_type_schema(member.kind)}
 
 
-def _kind(kind: Kind | Whole | Flag) -> Schema:
+def _type_schema(kind: Kind | IntegerType | BooleanType) -> Schema:
     match kind:
-        case Whole():
-            return _whole(kind)
+        case IntegerType():
+            return _integer_schema(kind)
         case observation_model.ListShape():
-            return _listing(kind)
+            return _list_schema(kind)
         case Shape():
-            return _object(kind.members, is_open=True)
+            return _object_schema(kind.members, is_open=True)
         case (
             observation_model.TextShape()
             | observation_model.PatternShape()
             | observation_model.ChoiceShape()
             | observation_model.InstantShape()
         ):
-            return _text(kind)
+            return _text_schema(kind)
         case _:
             return dict(_PLAIN[type(kind)])
 
 
-def _text(
+def _text_schema(
     kind: observation_model.TextShape
     | observation_model.PatternShape
     | observation_model.ChoiceShape
@@ -197,14 +197,14 @@ def _text(
             assert_never(never)
 
 
-def _whole(kind: Whole) -> Schema:
+def _integer_schema(kind: IntegerType) -> Schema:
     most = {} if kind.most is None else {"maximum": kind.most}
     usual = {} if kind.usual is None else {"default": kind.usual}
     return {"type": "integer", "minimum": kind.least, **most, **usual}
 
 
-def _listing(kind: observation_model.ListShape) -> Schema:
-    schema: Schema = {"type": "array", "items": _kind(kind.item)}
+def _list_schema(kind: observation_model.ListShape) -> Schema:
+    schema: Schema = {"type": "array", "items": _type_schema(kind.item)}
     if kind.shortest:
         schema["minItems"] = kind.shortest
     if kind.longest is not None:
@@ -212,10 +212,10 @@ def _listing(kind: observation_model.ListShape) -> Schema:
     return {**schema, "uniqueItems": True} if kind.is_distinct else schema
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ToolRequest(Struct, frozen=True, kw_only=True):
     """A call as a tool sees it: for whom, through which client, with which arguments."""
 
-    house: House
+    holdfast: House
     caller: Caller
     source: str
     arguments: Mapping[str, Any]
@@ -230,7 +230,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return self.arguments.get(name, otherwise)
 
 
-class Told(Struct, frozen=True):
+class ToolAnswer(Struct, frozen=True):
     """An answer; in words it may be one member only, because a form has to be an object."""
 
     form: Struct
@@ -249,7 +249,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     description: str
     takes: tuple[Argument | FieldShape, ...]
     gives: tuple[type[Struct], ...]
-    act: Callable[[Asked], Awaitable[Told]]
+    act: Callable[[ToolRequest], Awaitable[ToolAnswer]]
     is_open: bool = False
     needs: Scope = Scope.READ
     is_idempotent: bool = True
@@ -268,17 +268,17 @@ class Tool(Struct, frozen=True, kw_only=True):
         """Return the schema of its answers."""
         return output_schema(self.gives)
 
-    async def called(self, asked: Asked) -> Told:
+    async def call(self, request: ToolRequest) -> ToolAnswer:
         """Judge who calls and with what, then answer."""
-        asked.caller.require(self.needs)
+        request.caller.require(self.needs)
         if self.is_open:
-            return await self.act(asked)
+            return await self.act(request)
         taken = tuple(each for each in self.takes if isinstance(each, Argument))
         return await self.act(
-            Asked(
-                house=asked.house,
-                caller=asked.caller,
-                source=asked.source,
-                arguments=judged(taken, asked.arguments),
+            ToolRequest(
+                holdfast=request.holdfast,
+                caller=request.caller,
+                source=request.source,
+                arguments=validate_arguments(taken, request.arguments),
             )
         )

@@ -20,8 +20,17 @@ from holdfast.domain.agents import (
     Runtime,
 )
 from holdfast.domain.tools import FsTier, Grant, ToolSpec, tool_fields
-from holdfast.wire.errors import invalid_body, place_and_rule
-from holdfast.wire.scalars import Cursor, Instant, Limit, ModelRef, Uuid, Words, is_given, stamp
+from holdfast.wire.errors import invalid_body, split_violation
+from holdfast.wire.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    ModelRef,
+    Uuid,
+    Words,
+    format_time,
+    is_given,
+)
 
 Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -191,8 +200,8 @@ def agent_form(agent: Agent) -> AgentForm:
         grant=grant_form(agent.grant),
         recovery=agent.recovery,
         status=agent.status,
-        created_at=stamp(agent.created_at),
-        updated_at=stamp(agent.updated_at),
+        created_at=format_time(agent.created_at),
+        updated_at=format_time(agent.updated_at),
         max_attempts=_attempts(llm),
         mcp_servers=agent.mcp_servers or UNSET,
         extra=agent.extra or UNSET,
@@ -200,8 +209,8 @@ def agent_form(agent: Agent) -> AgentForm:
 
 
 def _attempts(runtime: LlmRuntime) -> tuple[int | None, ...] | UnsetType:
-    told = tuple(choice.max_attempts for choice in runtime.models)
-    return told if any(told) else UNSET
+    attempts = tuple(choice.max_attempts for choice in runtime.models)
+    return attempts if any(attempts) else UNSET
 
 
 def grant_form(grant: Grant | None) -> GrantForm | None:
@@ -214,7 +223,7 @@ def grant_of(form: GrantForm | None) -> Grant | None:
     return None if form is None else Grant(**msgspec.structs.asdict(form))
 
 
-def fields_of(body: AgentPost) -> dict[str, Any]:
+def agent_fields(body: AgentPost) -> dict[str, Any]:
     """Return the fields of a new agent."""
     if isinstance(body.runtime, LlmRuntimeForm) and isinstance(body.system_prompt, UnsetType):
         raise invalid_body("system_prompt", "a language model needs one, if only an empty one")
@@ -291,7 +300,7 @@ def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
         if isinstance(given, dict):
             msgspec.convert(given, ToolShape)
     except msgspec.ValidationError as error:
-        place, rule = place_and_rule(error)
+        place, rule = split_violation(error)
         raise invalid_body(f"tools[{number}]{place and '.'}{place}", rule) from None
     return ToolSpec(**tool_fields(given))
 

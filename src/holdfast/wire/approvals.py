@@ -14,7 +14,14 @@ from holdfast.domain.approvals import (
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.tools import ToolClass
 from holdfast.wire.events import options
-from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, stamp, stamp_or_none
+from holdfast.wire.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    Uuid,
+    format_time,
+    format_time_or_none,
+)
 
 
 class OptionForm(Struct, frozen=True):
@@ -80,28 +87,28 @@ class ApprovalsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def approval_form(approval: Approval) -> ApprovalForm:
     """Return a question as it is shown."""
-    asked = approval.question
+    question = approval.question
     is_answered = approval.state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
     return ApprovalForm(
         id=approval.id,
         session_id=approval.session_id,
-        tool_call_id=asked.call_id,
-        question=asked.question,
-        tool=asked.tool,
-        arguments=asked.arguments,
-        digest=asked.digest,
+        tool_call_id=question.call_id,
+        question=question.question,
+        tool=question.tool,
+        arguments=question.arguments,
+        digest=question.digest,
         options=options_of(approval),
         state=approval.state,
         scope=approval.scope if is_answered else None,
         answered_by=approval.answered_by,
         note=approval.note,
-        created_at=stamp(approval.asked_at),
-        expires_at=stamp_or_none(approval.expires_at),
-        answered_at=stamp_or_none(approval.answered_at),
-        tool_class=asked.tool_class,
-        covers=asked.memory,
-        preview=asked.preview,
-        amount=asked.amount,
+        created_at=format_time(approval.asked_at),
+        expires_at=format_time_or_none(approval.expires_at),
+        answered_at=format_time_or_none(approval.answered_at),
+        tool_class=question.tool_class,
+        covers=question.memory,
+        preview=question.preview,
+        amount=question.amount,
     )
 
 
@@ -119,7 +126,7 @@ def options_of(approval: Approval) -> tuple[OptionForm, ...]:
 def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
     """Return the answer that a body gives; an option must be offered, and say the same."""
     if approval.question.choices:
-        return _chosen(body, approval, by=by)
+        return _answer_with_option(body, approval, by=by)
     allows = body.decision == "allow"
     lasting = body.scope is ApprovalScope.SESSION
     meant = "deny" if not allows else "allow_session" if lasting else "allow_once"
@@ -139,7 +146,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
     )
 
 
-def _chosen(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
+def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
     """Return the answer to somebody else's agent, which has options of its own."""
     kinds = {each.id: each.kind for each in approval.question.choices}
     kind = kinds.get(body.option_id or "")

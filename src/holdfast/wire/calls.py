@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.tools import Effect
 from holdfast.services.calls import SettlementAction, SettlementRequest
-from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, stamp_or_none
+from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, format_time_or_none
 
 StateWord = Literal["intended", "started", "finished", "unknown"]
 
@@ -62,17 +62,17 @@ def call_form(call: Call) -> CallForm:
         name=call.name,
         arguments=call.arguments,
         effect=call.effect,
-        state=_word(call.state),
+        state=_state_word(call.state),
         settled=call.settlement,
         idempotency_key=call.idempotency_key,
-        started_at=stamp_or_none(call.started_at),
-        ended_at=stamp_or_none(call.ended_at),
+        started_at=format_time_or_none(call.started_at),
+        ended_at=format_time_or_none(call.ended_at),
         message_sequence=call.sequence,
         result_sequence=call.result_sequence,
     )
 
 
-def _word(state: CallState) -> StateWord:
+def _state_word(state: CallState) -> StateWord:
     match state:
         case CallState.INTENDED:
             return "intended"
@@ -85,6 +85,6 @@ def _word(state: CallState) -> StateWord:
             return "unknown"
 
 
-def wish_of(body: SettlePost, *, by: str) -> SettlementRequest:
+def settlement_of(body: SettlePost, *, by: str) -> SettlementRequest:
     """Return how a call is to be put right."""
     return SettlementRequest(how=body.how, by=by, result=body.result, note=body.note)

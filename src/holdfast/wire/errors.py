@@ -25,7 +25,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 
-_OF_QUERIES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.INVALID_LIMIT})
+_QUERY_CODES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.INVALID_LIMIT})
 
 
 def invalid_body(path: str, rule: str) -> Invalid:
@@ -47,12 +47,12 @@ def invalid_query(parameter: str, rule: str) -> Invalid:
 
 
 @contextmanager
-def query_judged() -> Iterator[None]:
+def as_query_errors() -> Iterator[None]:
     """Tell what a service refuses of a listing as a fault of the query."""
     try:
         yield
     except Invalid as error:
-        if error.code not in _OF_QUERIES:
+        if error.code not in _QUERY_CODES:
             raise
         named = {"parameter": "cursor"} if error.code is Code.INVALID_CURSOR else {}
         raise Invalid(Code.INVALID_QUERY, error.message, named | error.details) from None
@@ -78,7 +78,7 @@ _PATTERN: Final = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'",
 _STEP: Final = re.compile(r"\[(?P<item>[^\]]*)\]|(?P<name>[^.\[\]]+)")
 # Several of a few words, with commas between them.
 _LIST: Final = re.compile(r"\^\((?:\?:)?(?P<words>[a-z_|]+)\)\(,")
-_WORDS: Final = {
+_PATTERN_DESCRIPTIONS: Final = {
     r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$": "Expected a UUID",
     r"^[A-Za-z0-9_-]{1,255}$": "Expected 1 to 255 characters out of A-Z, a-z, 0-9, _ and -",
     "^[0-9a-fA-F-]{8,36}$": "Expected 8 characters or more of an id",
@@ -86,9 +86,9 @@ _WORDS: Final = {
 }
 
 
-def told(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
+def describe_violation(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
     """Return where a value is not what its type says, and what may stand there."""
-    path, rule = place_and_rule(error)
+    path, rule = split_violation(error)
     if rule.startswith(("Invalid enum value", "Invalid value")):
         words = dict.fromkeys(_choices(_info(kind), path))
         rule = f"{rule}; it is one of {', '.join(words)}" if words else rule
@@ -98,7 +98,7 @@ def told(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
         several = _LIST.match(pattern)
         if several is not None:
             rule = f"Expected, with commas between them, {several['words'].replace('|', ', ')}"
-        rule = _WORDS.get(pattern, rule)
+        rule = _PATTERN_DESCRIPTIONS.get(pattern, rule)
     return path, rule[:RULE_LONGEST]
 
 
@@ -136,11 +136,11 @@ def _choices(info: inspect.Type, path: str) -> Iterator[str]:
             pass
 
 
-def place_and_rule(error: msgspec.ValidationError) -> tuple[str, str]:
+def split_violation(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return where a value is not what its type says, and what it should be."""
-    told = str(error)
-    at = _AT.search(told)
-    return (at[1], told[: at.start()][:RULE_LONGEST]) if at else ("", told[:RULE_LONGEST])
+    text = str(error)
+    at = _AT.search(text)
+    return (at[1], text[: at.start()][:RULE_LONGEST]) if at else ("", text[:RULE_LONGEST])
 
 
 RULE_LONGEST: Final = 500

@@ -36,7 +36,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.wire.costs import cost_form, usage_form
-from holdfast.wire.scalars import stamp
+from holdfast.wire.scalars import format_time
 
 RESULT_LARGEST: Final = 64 << 10
 Data = dict[str, Any]
@@ -73,7 +73,7 @@ def event_forms(event: Event, deltas: Deltas = Deltas.BOTH) -> tuple[EventForm, 
             sequence=event.sequence,
             event_type=name,
             data=data,
-            created_at=stamp(event.at),
+            created_at=format_time(event.at),
         )
         for name, data in words
         if name not in _UNWANTED[deltas]
@@ -105,8 +105,8 @@ def _step_started(payload: StepStarted, event: Event) -> tuple[Word, ...]:
 
 def _delta(payload: StepDelta, event: Event) -> tuple[Word, ...]:
     piece = {"message_id": payload.message_id, "offset": payload.offset, "delta": payload.text}
-    told = {"turn": event.turn, "step": payload.step, "channel": payload.channel.value, **piece}
-    generating = ("step.generating", told)
+    fields = {"turn": event.turn, "step": payload.step, "channel": payload.channel.value, **piece}
+    generating = ("step.generating", fields)
     if payload.channel is Channel.TEXT:
         return (generating, ("message.delta", piece))
     return (generating,)

@@ -24,7 +24,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import OnBusy
 from holdfast.domain.tools import ResultCode
 from holdfast.wire.errors import invalid_body
-from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, stamp
+from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, format_time
 
 UNKNOWN = "outcome unknown"
 _ROLES = "(user|assistant|tool_call|tool_result|system)"
@@ -188,7 +188,7 @@ class MessagesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parts: Parts | None = None
 
 
-class MessageWish(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MessagePartsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How much of a message."""
 
     parts: Parts | None = None
@@ -207,7 +207,7 @@ def message_form(
         role=message.role,
         content=_content(message),
         tool_call_id=result.call_id if isinstance(result, ToolResult) else None,
-        created_at=stamp(message.created_at),
+        created_at=format_time(message.created_at),
         turn=message.turn,
         model_id=message.model_id,
         parts=UNSET if is_plain else message.parts,
@@ -222,9 +222,9 @@ def export_line(session_id: SessionId) -> Callable[[Message, bool], MessageForm]
     return lambda row, is_cut: message_form(row, session_id, is_interrupted=is_cut)
 
 
-def with_parts(form: MessageForm, message: Message, wish: str | None) -> MessageForm:
+def with_parts(form: MessageForm, message: Message, parts_wanted: str | None) -> MessageForm:
     """Return the form with all parts of the message, where that is wanted."""
-    return form if wish is None else replace(form, parts=message.parts)
+    return form if parts_wanted is None else replace(form, parts=message.parts)
 
 
 # The content of these says all that their one part does.
@@ -238,17 +238,17 @@ def _content(message: Message) -> dict[str, Any]:
         case (ToolResult() as result,):
             return {"result": result.result, "error": _error(result)}
         case parts:
-            return {"text": "".join(map(_words, parts))}
+            return {"text": "".join(map(_text_of, parts))}
 
 
 def _error(result: ToolResult) -> str | None:
-    told = result.error.message if result.error else None
-    if result.status is ResultStatus.UNKNOWN and not (told or "").startswith(UNKNOWN):
-        return f"{UNKNOWN}: {told}" if told else UNKNOWN
-    return told
+    reason = result.error.message if result.error else None
+    if result.status is ResultStatus.UNKNOWN and not (reason or "").startswith(UNKNOWN):
+        return f"{UNKNOWN}: {reason}" if reason else UNKNOWN
+    return reason
 
 
-def _words(part: Part) -> str:
+def _text_of(part: Part) -> str:
     """Return what a part says to people; what a model thought is not what it said."""
     match part:
         case Text(text=text) | Notice(text=text) | Compaction(summary=text):
@@ -270,11 +270,11 @@ def draft_of(
     body: AssistantPost | SystemPost | CallPost | ResultPost, id_: str | None
 ) -> MessageDraft:
     """Return the row that a body brings along."""
-    role, part = _recorded(body)
+    role, part = _parse_recorded(body)
     return MessageDraft(role=role, parts=(part,), id=None if id_ is None else MessageId(id_))
 
 
-def _recorded(
+def _parse_recorded(
     body: AssistantPost | SystemPost | CallPost | ResultPost,
 ) -> tuple[Role, Part]:
     match body:

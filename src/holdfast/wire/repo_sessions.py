@@ -25,8 +25,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.services.messages import UnfinishedAnswer
-from holdfast.wire.scalars import Instant, Uuid, stamp
-from holdfast.wire.sessions import told_metadata
+from holdfast.wire.scalars import Instant, Uuid, format_time
+from holdfast.wire.sessions import session_metadata
 
 StatusWord = Literal["active", "completed", "cancelled", "error"]
 STATUS_WORDS: Final[Mapping[Status, StatusWord]] = {
@@ -186,7 +186,9 @@ def whole_form(
 
 def repo_form(repo: Repo) -> RepoForm:
     """Return a repository as `/api` shows it."""
-    return RepoForm(id=repo.id, name=repo.name, path=repo.path, created_at=stamp(repo.created_at))
+    return RepoForm(
+        id=repo.id, name=repo.name, path=repo.path, created_at=format_time(repo.created_at)
+    )
 
 
 def _process_form(session: Session) -> ProcessForm:
@@ -204,10 +206,10 @@ def _fields(session: Session) -> dict[str, Any]:
         "id": session.id,
         "repo_id": session.repo_id,
         "status": STATUS_WORDS[session.status],
-        "created_at": stamp(session.created_at),
-        "updated_at": stamp(session.updated_at),
+        "created_at": format_time(session.created_at),
+        "updated_at": format_time(session.updated_at),
         "title": session.title,
-        "metadata": {**told_metadata(session), **reason},
+        "metadata": {**session_metadata(session), **reason},
         "process": _process_form(session),
         "turn": session.turn,
         "settled": session.settled,
@@ -239,9 +241,9 @@ def rows_of(
                 begun = open_calls.pop(result.call_id, None)
                 if begun is not None:
                     del rows[begun.id]
-                    rows[begun.id] = _completed(session_id, begun, message, result)
+                    rows[begun.id] = _complete_call_row(session_id, begun, message, result)
             case _:
-                rows |= {row.id: row for row in _told(session_id, message)}
+                rows |= {row.id: row for row in _rows_of_message(session_id, message)}
     return list(rows.values())
 
 
@@ -252,13 +254,13 @@ def partial_row(session_id: SessionId, unfinished: UnfinishedAnswer) -> AgentMes
         session_id=session_id,
         role="agent",
         content={"type": "text", "text": unfinished.text, "partial": True},
-        timestamp=stamp(unfinished.at),
+        timestamp=format_time(unfinished.at),
         sequence=None,
         turn=unfinished.turn,
     )
 
 
-def _told(session_id: SessionId, message: Message) -> list[AgentMessage]:
+def _rows_of_message(session_id: SessionId, message: Message) -> list[AgentMessage]:
     media = [part.ref for part in message.parts if isinstance(part, Media)]
     attached: Content = {"media": media} if media else {}
     match message.role:
@@ -278,11 +280,11 @@ def _told(session_id: SessionId, message: Message) -> list[AgentMessage]:
 def _system_content(message: Message) -> Content:
     match message.parts:
         case (Plan(steps=steps),):
-            told = [
+            plan_steps = [
                 {"content": step.text, "priority": step.priority, "status": step.status}
                 for step in steps
             ]
-            return {"type": "plan", "steps": told}
+            return {"type": "plan", "steps": plan_steps}
         case (Notice(code=NoticeCode.ERROR, text=text),):
             return {"type": "text", "text": f"Turn failed: {text}", "code": NoticeCode.ERROR}
         case (Notice(code=code, text=text),):
@@ -297,7 +299,7 @@ def _call_content(call: ToolCall) -> Content:
     return {"type": "tool", "tool": call.name, "args": call.arguments, "result": None}
 
 
-def _completed(
+def _complete_call_row(
     session_id: SessionId, begun: AgentMessage, message: Message, result: ToolResult
 ) -> AgentMessage:
     came = {
@@ -310,7 +312,7 @@ def _completed(
         session_id=session_id,
         role="system",
         content={**begun.content, "result": came},
-        timestamp=stamp(message.created_at),
+        timestamp=format_time(message.created_at),
         sequence=message.sequence,
         turn=message.turn,
     )
@@ -322,7 +324,7 @@ def _row(session_id: SessionId, message: Message, role: Any, content: Content) -
         session_id=session_id,
         role=role,
         content=content,
-        timestamp=stamp(message.created_at),
+        timestamp=format_time(message.created_at),
         sequence=message.sequence,
         turn=message.turn,
     )

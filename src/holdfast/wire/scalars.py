@@ -35,28 +35,28 @@ def is_given(value: object) -> bool:
     return not isinstance(value, UnsetType)
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return the instant as `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
-    told = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return f"{told.isoformat(timespec='microseconds')[:-6]}Z"
+    utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return f"{utc.isoformat(timespec='microseconds')[:-6]}Z"
 
 
-def stamp_or_none(at: datetime | None) -> str | None:
+def format_time_or_none(at: datetime | None) -> str | None:
     """Return the instant, if there is one."""
-    return None if at is None else stamp(at)
+    return None if at is None else format_time(at)
 
 
-def after_of(cursor: str | None, *filters: object) -> int:
+def decode_cursor(cursor: str | None, *filters: object) -> int:
     """Return the number that a cursor stands behind; without one, that is none."""
     found = decode_count(cursor, filters)
     return found[0] if found else 0
 
 
-def cursor_after(number: str | None, *filters: object) -> str | None:
+def encode_cursor(number: str | None, *filters: object) -> str | None:
     """Return the cursor behind a number, as the service gave it."""
     return None if number is None else encode_count((int(number), ""), filters)
 
 
-def comma_list(text: str | None) -> tuple[str, ...]:
+def split_commas(text: str | None) -> tuple[str, ...]:
     """Return the entries of a comma list, each once."""
     return tuple(dict.fromkeys(text.split(","))) if text else ()

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from holdfast.domain.ids import RepoId, SessionId, is_uuid
 from holdfast.domain.messages import Role
 from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, TEXT_LONGEST, Hit, SearchQuery
-from holdfast.wire.scalars import Cursor, Instant, Uuid, stamp
+from holdfast.wire.scalars import Cursor, Instant, Uuid, format_time
 
 At = Annotated[datetime, Meta(tz=True)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -60,9 +60,9 @@ def query_of(form: SearchForm) -> SearchQuery:
     session = form.session_id
     return SearchQuery(
         text=form.q,
-        agent=None if form.agent_id is None else _named(form.agent_id),
+        agent=None if form.agent_id is None else _normalize_name(form.agent_id),
         repo_id=None if form.repo_id is None else RepoId(form.repo_id.lower()),
-        session_id=None if session is None else SessionId(_named(session)),
+        session_id=None if session is None else SessionId(_normalize_name(session)),
         role=form.role,
         tool=form.tool,
         since=form.since,
@@ -71,7 +71,7 @@ def query_of(form: SearchForm) -> SearchQuery:
     )
 
 
-def _named(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a name as it is stored; an id may be spelled in capitals."""
     return name.lower() if is_uuid(name.lower()) else name
 
@@ -102,6 +102,6 @@ def hit_form(hit: Hit) -> HitForm:
         role=hit.role,
         snippet=hit.snippet,
         score=hit.score,
-        created_at=stamp(hit.created_at),
+        created_at=format_time(hit.created_at),
         observation_id=hit.observation_id,
     )

@@ -38,10 +38,10 @@ from holdfast.wire.scalars import (
     Number,
     Uuid,
     Words,
-    comma_list,
+    format_time,
+    format_time_or_none,
     is_given,
-    stamp,
-    stamp_or_none,
+    split_commas,
 )
 from holdfast.workflows.session_export import ExportFormat
 
@@ -114,7 +114,7 @@ StateWords = Annotated[
     ),
 ]
 # Which sessions each word stands for; a turn that failed leaves its session open.
-WISHES: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
+STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
     "pending": (StatusFilter(status=Status.PENDING),),
     "running": (StatusFilter(status=Status.RUNNING),),
     "completed": (
@@ -259,10 +259,10 @@ def session_form(overview: SessionOverview) -> SessionForm:
         tags=session.tags,
         model_id=session.model_id,
         status=status_word(session),
-        created_at=stamp(session.created_at),
-        started_at=stamp_or_none(session.started_at),
+        created_at=format_time(session.created_at),
+        started_at=format_time_or_none(session.started_at),
         finished_at=_finished_at(session),
-        updated_at=stamp(session.updated_at),
+        updated_at=format_time(session.updated_at),
         state=session.status,
         turn=session.turn,
         settled=session.settled,
@@ -278,13 +278,13 @@ def session_form(overview: SessionOverview) -> SessionForm:
         cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
         message_count=session.message_count,
         last_event=session.last_event,
-        metadata=told_metadata(session),
+        metadata=session_metadata(session),
         agent=_agent_form(session.agent),
         process=_process_form(session),
     )
 
 
-def told_metadata(session: Session) -> dict[str, Any]:
+def session_metadata(session: Session) -> dict[str, Any]:
     """Return a session's metadata, and beside it what its agent's program has told of itself."""
     program = session.program
     if program is None or not (program.told or program.agent_session):
@@ -304,7 +304,7 @@ def _process_form(session: Session) -> ProgramForm | UnsetType:
     )
 
 
-def request_of(body: SessionPost) -> SessionRequest:
+def session_request(body: SessionPost) -> SessionRequest:
     """Return the wishes of who opens a session."""
     return SessionRequest(
         title=body.title,
@@ -337,12 +337,14 @@ def changes_of(body: SessionPatch) -> dict[str, Any]:
 
 def states_of(words: str | None) -> tuple[Status, ...]:
     """Return the house's words of a list."""
-    return tuple(map(Status, comma_list(words)))
+    return tuple(map(Status, split_commas(words)))
 
 
-def wishes_of(words: str | None) -> tuple[StatusFilter, ...]:
+def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
     """Return which sessions a list of status words stands for."""
-    return tuple(wish for word in comma_list(words) for wish in WISHES[word])
+    return tuple(
+        status_filter for word in split_commas(words) for status_filter in STATUS_FILTERS[word]
+    )
 
 
 def _agent_form(agent: Agent) -> SessionAgentForm:
@@ -359,7 +361,7 @@ def _finished_at(session: Session) -> str | None:
     # What was finished before is not what is going on now.
     if session.status in (Status.PENDING, Status.RUNNING):
         return None
-    return stamp_or_none(session.finished_at)
+    return format_time_or_none(session.finished_at)
 
 
 def _fork_form(session: Session) -> ForkPointForm | None:
@@ -464,7 +466,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-def fork_of(body: ForkPost) -> ForkRequest:
+def fork_request(body: ForkPost) -> ForkRequest:
     """Return the wishes of who forks a session."""
     return ForkRequest(
         at=body.at,

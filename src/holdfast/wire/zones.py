@@ -110,7 +110,7 @@ class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     page: Count = PAGE
 
 
-def desk_form(desk: ActiveZone) -> DeskForm:
+def zone_form(desk: ActiveZone) -> DeskForm:
     """Return a desk as it is shown."""
     return DeskForm(zone=desk.zone, session_id=desk.session_id, files=files_form(desk.files))
 

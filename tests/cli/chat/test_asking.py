@@ -9,12 +9,12 @@ import pytest
 
 from holdfast import SessionContext, SessionRequest
 from holdfast.app import Holdfast
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.approvals import Asking, Questions
-from holdfast.cli.chat.conversation import Conversation, Signals
-from holdfast.cli.chat.prompt import LeftError, PressedError
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.approvals import ApprovalPrompt, InteractiveApprovals
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
+from holdfast.cli.chat.prompt import EndPressedError, InterruptPressedError
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, Event
@@ -71,16 +71,16 @@ def desk(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def asking(
     holdfast: Holdfast, desk: Path, prompt: StandInPrompt
-) -> AsyncIterator[Conversation]:
+) -> AsyncIterator[ChatConversation]:
     """Open a session at a folder, with a person who is asked."""
     wishes = SessionRequest(context=SessionContext(working_dir=str(desk)))
     session = await holdfast.open("holdfast", wishes)
-    printer = Printer(Settings())
-    screen = TextScreen(printer, holdfast, Manner(asks=True))
-    asker = Asking(holdfast, screen, Questions(printer, prompt))  # type: ignore[arg-type]
-    with Signals() as signals:
+    printer = Printer(GlobalOptions())
+    screen = TextScreen(printer, holdfast, AttendancePolicy(asks=True))
+    asker = InteractiveApprovals(holdfast, screen, ApprovalPrompt(printer, prompt))  # type: ignore[arg-type]
+    with SignalHandler() as signals:
         async with asyncio.timeout(PATIENCE):
-            yield Conversation(holdfast, session, screen, signals, asker)
+            yield ChatConversation(holdfast, session, screen, signals, asker)
 
 
 async def waiting(holdfast: Holdfast) -> tuple[Approval, ...]:
@@ -177,7 +177,9 @@ async def test_a_question_goes_with_its_turn(
 
 
 async def test_ctrl_c_at_a_question_interrupts(holdfast: Holdfast, desk: Path) -> None:
-    async with asking(holdfast, desk, StandInPrompt(presses(PressedError))) as conversation:
+    async with asking(
+        holdfast, desk, StandInPrompt(presses(InterruptPressedError))
+    ) as conversation:
         await conversation.say("write a.txt: hi")
         session = await conversation.session()
 
@@ -188,7 +190,7 @@ async def test_ctrl_c_at_a_question_interrupts(holdfast: Holdfast, desk: Path) -
 async def test_ctrl_d_at_a_question_leaves_it_and_whoever_comes_next_is_asked(
     holdfast: Holdfast, desk: Path
 ) -> None:
-    prompt = StandInPrompt(presses(LeftError), types("n"))
+    prompt = StandInPrompt(presses(EndPressedError), types("n"))
     async with asking(holdfast, desk, prompt) as conversation:
         await conversation.say("write a.txt: hi")
         left, open_questions = conversation.has_finished(), await waiting(holdfast)

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.approvals import Answering, allow_by_flag
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.approvals import AutomaticApprovals, allow_by_flag
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.approvals import Approval
 from tests.cli.commands.test_approvals import ask
 
-NOBODY = Manner(is_attended=False)
+NOBODY = AttendancePolicy(is_attended=False)
 
 
 @pytest.fixture
@@ -23,12 +23,16 @@ def asked(home: Path, tmp_path: Path) -> Approval:
     return ask(home, tmp_path / "desk")
 
 
-def answered(home: Path, asked: Approval, manner: Manner, *, own: bool, times: int = 1) -> Approval:
+def answered(
+    home: Path, asked: Approval, manner: AttendancePolicy, *, own: bool, times: int = 1
+) -> Approval:
     """Show a question to somebody who answers for nobody, and return what became of it."""
 
     async def work() -> Approval:
         async with open_holdfast(home, scope=RunScope.NONE) as house:
-            answering = Answering(house, TextScreen(Printer(Settings()), house, manner), manner)
+            answering = AutomaticApprovals(
+                house, TextScreen(Printer(GlobalOptions()), house, manner), manner
+            )
             async with asyncio.TaskGroup() as tasks:
                 for each in await answering.waiting(asked.session_id) * times:
                     answering.begin(tasks, each, own=own)
@@ -49,7 +53,7 @@ def test_nobody_says_no_to_our_own_turn(
 
 
 def test_a_flag_says_yes_to_our_own_turn(home: Path, asked: Approval) -> None:
-    manner = Manner(is_attended=False, yes_to=frozenset({"write_file"}))
+    manner = AttendancePolicy(is_attended=False, yes_to=frozenset({"write_file"}))
 
     found = answered(home, asked, manner, own=True)
 
@@ -58,10 +62,18 @@ def test_a_flag_says_yes_to_our_own_turn(home: Path, asked: Approval) -> None:
 
 @pytest.mark.parametrize(
     ("manner", "own"),
-    [(NOBODY, False), (Manner(yes_to=frozenset({"write_file"})), False), (Manner(), True)],
+    [
+        (NOBODY, False),
+        (AttendancePolicy(yes_to=frozenset({"write_file"})), False),
+        (AttendancePolicy(), True),
+    ],
 )
 def test_what_is_anothers_or_somebody_may_come_for_is_told_once_and_left(
-    home: Path, asked: Approval, manner: Manner, own: bool, capsys: pytest.CaptureFixture[str]
+    home: Path,
+    asked: Approval,
+    manner: AttendancePolicy,
+    own: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = answered(home, asked, manner, own=own, times=2)
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import SessionRequest, open_holdfast
 from holdfast.app import Holdfast
-from holdfast.cli.chat.conversation import Conversation, Signals
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import Gap
@@ -25,15 +25,17 @@ pytestmark = pytest.mark.anyio
 SLOW = "[{text: never, delay_ms: 60000}]"
 
 
-async def begun(holdfast: Holdfast, signals: Signals, model: str | None = None) -> Conversation:
+async def begun(
+    holdfast: Holdfast, signals: SignalHandler, model: str | None = None
+) -> ChatConversation:
     """Open a session and return a conversation in it."""
     session = await holdfast.open("holdfast", SessionRequest(model=model))
-    screen = TextScreen(Printer(Settings()), holdfast)
-    return Conversation(holdfast, session, screen, signals)
+    screen = TextScreen(Printer(GlobalOptions()), holdfast)
+    return ChatConversation(holdfast, session, screen, signals)
 
 
 async def test_a_turn_is_followed_to_its_end(holdfast: Holdfast) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         conversation = await begun(holdfast, signals)
         await conversation.say("What is 1+1?")
 
@@ -46,7 +48,7 @@ async def test_a_turn_is_followed_to_its_end(holdfast: Holdfast) -> None:
 async def test_the_end_of_a_turn_among_pruned_numbers_is_found(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         conversation = await begun(holdfast, signals)
         await conversation.say("What is 1+1?")
         last = (await conversation.session()).last_event
@@ -66,7 +68,7 @@ async def test_the_end_of_a_turn_among_pruned_numbers_is_found(
 async def test_a_session_that_is_closed_while_it_is_waited_for_is_over(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         conversation = await begun(quiet, signals)
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(conversation.say("anybody?"))
@@ -80,7 +82,7 @@ async def test_a_session_that_is_closed_while_it_is_waited_for_is_over(
 async def test_a_session_that_is_deleted_while_it_is_waited_for_is_not_found(
     quiet: Holdfast,
 ) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         conversation = await begun(quiet, signals)
         waiting = asyncio.ensure_future(conversation.say("anybody?"))
         await sent(quiet, conversation)
@@ -104,7 +106,7 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
             os.kill(os.getpid(), signal.SIGINT)
 
     async def leave() -> bool:
-        with Signals() as signals:
+        with SignalHandler() as signals:
             conversation.signals = signals
             try:
                 await conversation.say("anybody?")
@@ -112,8 +114,8 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
                 return signals.is_leaving
         return False
 
-    conversation = await begun(quiet, Signals())
-    conversation.screen = Pressing(Printer(Settings()), quiet)
+    conversation = await begun(quiet, SignalHandler())
+    conversation.screen = Pressing(Printer(GlobalOptions()), quiet)
 
     assert await asyncio.wait_for(asyncio.ensure_future(leave()), PATIENCE)
     assert remarks == ["The turn has not begun yet; Ctrl-C again leaves it waiting."]
@@ -123,7 +125,7 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
 async def test_sigterm_in_a_turn_stops_it_and_leaves(
     holdfast: Holdfast, script: Callable[[str], str]
 ) -> None:
-    with Signals() as signals:
+    with SignalHandler() as signals:
         conversation = await begun(holdfast, signals, script(SLOW))
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             tasks.create_task(press_when_running(holdfast, conversation.session_id, signal.SIGTERM))
@@ -142,10 +144,10 @@ async def test_a_signal_leaves_a_turn_that_is_only_read_along_and_the_turn_goes_
     await holdfast.send(session.id, "slow")
 
     async def read_along() -> bool:
-        with Signals() as signals:
-            screen = TextScreen(Printer(Settings()), holdfast)
+        with SignalHandler() as signals:
+            screen = TextScreen(Printer(GlobalOptions()), holdfast)
             try:
-                await Conversation(holdfast, session, screen, signals).settle(1)
+                await ChatConversation(holdfast, session, screen, signals).settle(1)
             except asyncio.CancelledError:
                 return signals.is_leaving
         return False
@@ -165,10 +167,10 @@ async def test_a_person_at_the_prompt_can_stop_a_turn_of_somebody_else(
 ) -> None:
     session = await holdfast.open("holdfast", SessionRequest(model=script(SLOW)))
     await holdfast.send(session.id, "slow")
-    with Signals() as signals:
+    with SignalHandler() as signals:
         signals.has_prompt = True
-        screen = TextScreen(Printer(Settings()), holdfast)
-        conversation = Conversation(holdfast, session, screen, signals)
+        screen = TextScreen(Printer(GlobalOptions()), holdfast)
+        conversation = ChatConversation(holdfast, session, screen, signals)
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             tasks.create_task(press_when_running(holdfast, session.id))
             await conversation.settle(1)
@@ -189,10 +191,10 @@ async def test_sigterm_leaves_our_turn_waiting_behind_one_of_somebody_else(
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def say() -> bool:
-        with Signals() as signals:
-            screen = Killing(Printer(Settings()), holdfast)
+        with SignalHandler() as signals:
+            screen = Killing(Printer(GlobalOptions()), holdfast)
             try:
-                await Conversation(holdfast, session, screen, signals).say("ours")
+                await ChatConversation(holdfast, session, screen, signals).say("ours")
             except asyncio.CancelledError:
                 return signals.is_leaving
         return False
@@ -205,7 +207,7 @@ async def test_sigterm_leaves_our_turn_waiting_behind_one_of_somebody_else(
 async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
     quiet: Holdfast, home: Path
 ) -> None:
-    conversation = await begun(quiet, Signals())
+    conversation = await begun(quiet, SignalHandler())
     await conversation.put("first")
 
     waiting = asyncio.ensure_future(conversation.until_begun(1))
@@ -223,7 +225,7 @@ async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
     async def wait() -> bool:
-        with Signals() as signals:
+        with SignalHandler() as signals:
             os.kill(os.getpid(), number)
             try:
                 await asyncio.Event().wait()
@@ -237,7 +239,7 @@ async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
 async def test_a_closed_terminal_can_be_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Signals() as signals:
+        with SignalHandler() as signals:
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -249,7 +251,7 @@ async def test_a_closed_terminal_can_be_ignored() -> None:
 async def test_at_a_prompt_a_late_ctrl_c_is_not_taken_for_leaving() -> None:
     seen = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, seen.set)
-    with Signals() as signals:
+    with SignalHandler() as signals:
         signals.has_prompt = True
         os.kill(os.getpid(), signal.SIGINT)
         # Signals are taken in their order: when the second was seen, the first was too.
@@ -262,13 +264,13 @@ async def test_at_a_prompt_a_late_ctrl_c_is_not_taken_for_leaving() -> None:
 
 async def test_the_handler_of_before_is_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Signals():
+    with SignalHandler():
         assert signal.getsignal(signal.SIGINT) is not before
 
     assert signal.getsignal(signal.SIGINT) is before
 
 
-async def sent(holdfast: Holdfast, conversation: Conversation) -> None:
+async def sent(holdfast: Holdfast, conversation: ChatConversation) -> None:
     """Return when the message of the conversation is on disk."""
     async for item in holdfast.follow(conversation.session_id):
         if "MessageAppended" in type(getattr(item, "payload", None)).__name__:

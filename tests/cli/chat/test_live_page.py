@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.cli.chat.live_page import LivePage
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Role
@@ -37,7 +37,7 @@ class Paper:
 def a_page(*, quiet: bool = False, colored: bool = False) -> tuple[LivePage, Paper]:
     """Return a page and what it is drawn on."""
     paper = Paper()
-    printer = Printer(Settings(quiet=quiet))
+    printer = Printer(GlobalOptions(quiet=quiet))
     return LivePage(printer, paper, is_colored=colored, hears_users=True), paper
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli.chat.live_page import BareRegion, PromptRegion
+from holdfast.cli.chat.live_page import PlainRegion, PromptRegion
 
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 
@@ -10,7 +10,7 @@ BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 def test_live_lines_are_erased_and_drawn_again_below_what_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    region = BareRegion()
+    region = PlainRegion()
 
     region.live(["a", "b"])
     region.live(["a", "b"])

@@ -12,12 +12,12 @@ from prompt_toolkit.output import DummyOutput
 
 from holdfast import SessionContext, SessionRequest
 from holdfast.app import Holdfast
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.conversation import Conversation, Signals
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.live_page import LivePage, PromptRegion
-from holdfast.cli.chat.repl import talk
+from holdfast.cli.chat.repl import run_repl
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.events import Event, MessageAppended, Payload, StepStarted, TurnEnded
 from holdfast.domain.sessions import Status
@@ -56,7 +56,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 class Seat:
     """A person at a terminal: the keys, what was written, and the session they talk in."""
 
-    def __init__(self, conversation: Conversation, keys: PipeInput, paper: Paper) -> None:
+    def __init__(self, conversation: ChatConversation, keys: PipeInput, paper: Paper) -> None:
         self.conversation = conversation
         self.press = keys.send_text
         self._paper = paper
@@ -97,17 +97,19 @@ async def seated(
     """Converse; the chat is over when the block is left."""
     context = SessionContext(working_dir=str(desk)) if desk else None
     session = await holdfast.open("holdfast", SessionRequest(model=model, context=context))
-    printer, paper = Printer(Settings()), Paper()
+    printer, paper = Printer(GlobalOptions()), Paper()
     with (
         create_pipe_input() as keys,
         create_app_session(keys, DummyOutput()),
-        Signals() as signals,
+        SignalHandler() as signals,
     ):
         page = LivePage(printer, paper, is_colored=False, hears_users=True)
-        screen = TextScreen(printer, holdfast, Manner(asks=True), page)
-        conversation = Conversation(holdfast, session, screen, signals)
+        screen = TextScreen(printer, holdfast, AttendancePolicy(asks=True), page)
+        conversation = ChatConversation(holdfast, session, screen, signals)
         async with asyncio.timeout(PATIENCE):
-            talking = asyncio.create_task(talk(printer, conversation, resumed=None, whole=False))
+            talking = asyncio.create_task(
+                run_repl(printer, conversation, resumed=None, whole=False)
+            )
             yield Seat(conversation, keys, paper), talking
             await talking
 

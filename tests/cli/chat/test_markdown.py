@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.cli.chat.markdown import painted, wrapped
+from holdfast.cli.chat.markdown import render_markdown, wrap_text
 
 CODES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -20,7 +20,7 @@ def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plain(markdown: str, width: int = 40) -> list[str]:
     """Return the lines that a person reads."""
-    return CODES.sub("", painted(markdown, width)).rstrip("\n").split("\n")
+    return CODES.sub("", render_markdown(markdown, width)).rstrip("\n").split("\n")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,11 @@ def test_lines_fit_into_the_terminal(width: int) -> None:
 
 
 def test_plain_text_is_folded_and_each_line_has_its_style() -> None:
-    assert wrapped("one two\tthree", 10, "dim") == ["\x1b[2mone two\x1b[0m", "\x1b[2mthree\x1b[0m"]
-    assert wrapped("", 10) == [""]
+    assert wrap_text("one two\tthree", 10, "dim") == [
+        "\x1b[2mone two\x1b[0m",
+        "\x1b[2mthree\x1b[0m",
+    ]
+    assert wrap_text("", 10) == [""]
 
 
 WORDS = st.text("abcdefghij", min_size=1, max_size=30)

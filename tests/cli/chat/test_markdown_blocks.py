@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.chat.markdown import Block, Blocks
+from holdfast.cli.chat.markdown import Block, BlockSplitter
 
 
 def cut(text: str, size: int = 1) -> list[Block]:
     """Return the blocks of a text that comes in pieces of a size."""
-    blocks = Blocks()
+    blocks = BlockSplitter()
     found = []
     for start in range(0, len(text), size):
         found += blocks.add(text[start : start + size])
@@ -47,7 +47,7 @@ def test_a_text_is_cut_where_markdown_ends_something(
 
 
 def test_a_paragraph_is_whole_with_its_blank_line_and_the_tail_is_the_rest() -> None:
-    blocks = Blocks()
+    blocks = BlockSplitter()
 
     assert blocks.add("one\n") == []
     assert blocks.ending(9, 99) == "one\n"
@@ -58,7 +58,7 @@ def test_a_paragraph_is_whole_with_its_blank_line_and_the_tail_is_the_rest() -> 
 
 
 def test_of_a_long_tail_the_end_is_told_and_code_keeps_its_fence() -> None:
-    blocks = Blocks()
+    blocks = BlockSplitter()
 
     blocks.add("```py\na\nb\nc")
     assert blocks.ending(1, 99) == "```py\nb\nc"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.chat.stdin import Saying, read_saying
+from holdfast.cli.chat.stdin import InputMessage, parse_input_message
 from holdfast.domain.errors import Invalid
 from holdfast.domain.sessions import OnBusy
 from tests.cli.conftest import Cli
@@ -94,11 +94,11 @@ def test_what_is_said_in_a_turn_is_refused_or_stops_it_as_it_says_itself(
 
 
 def test_lines_are_told_apart_by_their_number() -> None:
-    said = read_saying('{"text": "hi", "on_busy": "interrupt"}', 1)
+    said = parse_input_message('{"text": "hi", "on_busy": "interrupt"}', 1)
 
-    assert said == Saying(text="hi", on_busy=OnBusy.INTERRUPT)
+    assert said == InputMessage(text="hi", on_busy=OnBusy.INTERRUPT)
     with pytest.raises(Invalid, match="Line 7 of stdin"):
-        read_saying("hi", 7)
+        parse_input_message("hi", 7)
 
 
 def say(process: subprocess.Popen[str], **said: str) -> None:

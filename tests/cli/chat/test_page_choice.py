@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.live_page import BareRegion, LivePage, PromptRegion, fitting_page
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.live_page import LivePage, PlainRegion, PromptRegion, choose_page
 from holdfast.cli.chat.screen import PlainPage
-from holdfast.cli.options import Color, Settings
+from holdfast.cli.options import Color, GlobalOptions
 from holdfast.cli.output import Printer
 from tests.cli.test_terminal import StandInTerminal
 
-TYPED = Manner(asks=True, converses=True)
-NEVER = Settings(color=Color.NEVER)
+TYPED = AttendancePolicy(asks=True, converses=True)
+NEVER = GlobalOptions(color=Color.NEVER)
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
@@ -25,17 +25,20 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "manner", "region"),
     [
-        (Settings(), TYPED, PromptRegion),
+        (GlobalOptions(), TYPED, PromptRegion),
         (NEVER, TYPED, PromptRegion),
-        (Settings(), Manner(), BareRegion),
+        (GlobalOptions(), AttendancePolicy(), PlainRegion),
     ],
 )
 def test_where_it_can_be_redrawn_it_is(
-    settings: Settings, manner: Manner, region: type[object], monkeypatch: pytest.MonkeyPatch
+    settings: GlobalOptions,
+    manner: AttendancePolicy,
+    region: type[object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at_terminal(monkeypatch, "xterm")
 
-    page = fitting_page(Printer(settings), manner)
+    page = choose_page(Printer(settings), manner)
 
     assert isinstance(page, LivePage)
     assert isinstance(page.region, region)
@@ -46,15 +49,15 @@ def test_where_it_can_be_redrawn_it_is(
 @pytest.mark.parametrize(
     ("settings", "manner", "term"),
     [
-        (NEVER, Manner(), "xterm"),
-        (Settings(json=True), Manner(), "xterm"),
-        (Settings(), TYPED, "dumb"),
-        (Settings(), TYPED, ""),
+        (NEVER, AttendancePolicy(), "xterm"),
+        (GlobalOptions(json=True), AttendancePolicy(), "xterm"),
+        (GlobalOptions(), TYPED, "dumb"),
+        (GlobalOptions(), TYPED, ""),
     ],
 )
 def test_elsewhere_it_is_written_once(
-    settings: Settings, manner: Manner, term: str, monkeypatch: pytest.MonkeyPatch
+    settings: GlobalOptions, manner: AttendancePolicy, term: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_terminal(monkeypatch, term)
 
-    assert isinstance(fitting_page(Printer(settings), manner), PlainPage)
+    assert isinstance(choose_page(Printer(settings), manner), PlainPage)

@@ -7,7 +7,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from holdfast.cli.chat.prompt import AnswerPrompt, LeftError, PressedError
+from holdfast.cli.chat.prompt import AnswerPrompt, EndPressedError, InterruptPressedError
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def answered(pressed: str) -> str:
 
 @pytest.mark.parametrize(
     ("pressed", "error"),
-    [(ESCAPE, PressedError), (CTRL_C, PressedError), (CTRL_D, LeftError)],
+    [(ESCAPE, InterruptPressedError), (CTRL_C, InterruptPressedError), (CTRL_D, EndPressedError)],
 )
 async def test_a_key_leaves_the_question(pressed: str, error: type[Exception]) -> None:
     with pytest.raises(error):

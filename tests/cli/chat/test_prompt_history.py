@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.cli.chat.repl import PastWords
+from holdfast.cli.chat.repl import PromptHistory
 from holdfast.domain.errors import Code, Unavailable
 from tests.stand_ins import SettableClock
 
@@ -18,7 +18,7 @@ async def test_the_newest_words_of_the_last_sessions_come_first(
         session = await quiet.open()
         for text in texts:
             await quiet.send(session.id, text)
-    past = PastWords(quiet)
+    past = PromptHistory(quiet)
     past.append_string("just now")
 
     lines = [line async for line in past.load()]
@@ -36,4 +36,4 @@ async def test_who_cannot_be_reached_is_no_reason_to_fail(
 
     monkeypatch.setattr(type(quiet.sessions), "list", fail)
 
-    assert [line async for line in PastWords(quiet).load()] == []
+    assert [line async for line in PromptHistory(quiet).load()] == []

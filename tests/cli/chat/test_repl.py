@@ -14,10 +14,10 @@ from prompt_toolkit.output import DummyOutput
 
 from holdfast import RunScope, SessionRequest, __version__, open_holdfast
 from holdfast.app import Holdfast
-from holdfast.cli.chat.conversation import Conversation, Signals
-from holdfast.cli.chat.repl import talk
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
+from holdfast.cli.chat.repl import run_repl
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Status
@@ -32,22 +32,22 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 @asynccontextmanager
 async def conversing(
     holdfast: Holdfast, model: str | None = None
-) -> AsyncIterator[tuple[Conversation, PipeInput]]:
+) -> AsyncIterator[tuple[ChatConversation, PipeInput]]:
     """Open a session at a keyboard of the test's."""
     session = await holdfast.open("holdfast", SessionRequest(model=model))
-    printer = Printer(Settings())
+    printer = Printer(GlobalOptions())
     with (
         create_pipe_input() as keys,
         create_app_session(keys, DummyOutput()),
-        Signals() as signals,
+        SignalHandler() as signals,
     ):
-        yield Conversation(holdfast, session, TextScreen(printer, holdfast), signals), keys
+        yield ChatConversation(holdfast, session, TextScreen(printer, holdfast), signals), keys
 
 
-async def talked(conversation: Conversation, *, resumed: str | None = None) -> int:
+async def talked(conversation: ChatConversation, *, resumed: str | None = None) -> int:
     """Converse until the keys that were pressed lead out."""
     async with asyncio.timeout(PATIENCE):
-        return await talk(Printer(Settings()), conversation, resumed=resumed, whole=False)
+        return await run_repl(Printer(GlobalOptions()), conversation, resumed=resumed, whole=False)
 
 
 async def said(holdfast: Holdfast, session_id: SessionId) -> list[str]:

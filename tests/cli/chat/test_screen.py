@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import SessionRequest
 from holdfast.app import Holdfast
-from holdfast.cli.approval_policy import Manner
+from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.screen import JsonScreen, TextScreen
 from holdfast.cli.json_stream import EventLines
-from holdfast.cli.options import Settings
+from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.calls import Settlement
 from holdfast.domain.events import (
@@ -62,7 +62,7 @@ async def shown(screen: TextScreen, *payloads: Payload | Gap) -> None:
 async def test_text_is_printed_as_it_arrives_and_the_line_is_ended(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = TextScreen(Printer(Settings()), quiet)
+    screen = TextScreen(Printer(GlobalOptions()), quiet)
 
     await shown(screen, TurnStarted(), STARTED, delta("Good \x1b[31m"))
     first = capsys.readouterr().out
@@ -74,16 +74,16 @@ async def test_text_is_printed_as_it_arrives_and_the_line_is_ended(
 async def test_thoughts_are_for_terminals_only(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = TextScreen(Printer(Settings()), quiet)
+    screen = TextScreen(Printer(GlobalOptions()), quiet)
 
     await shown(screen, STARTED, delta("hm", channel=Channel.REASONING), delta("yes"), STOPPED)
 
     assert capsys.readouterr().out == "yes\n"
 
 
-@pytest.mark.parametrize("settings", [Settings(quiet=True), Settings()])
+@pytest.mark.parametrize("settings", [GlobalOptions(quiet=True), GlobalOptions()])
 async def test_no_wheel_turns_in_a_pipe_or_when_silence_is_wanted(
-    quiet: Holdfast, settings: Settings, capsys: pytest.CaptureFixture[str]
+    quiet: Holdfast, settings: GlobalOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     TextScreen(Printer(settings), quiet).waiting()
 
@@ -93,7 +93,7 @@ async def test_no_wheel_turns_in_a_pipe_or_when_silence_is_wanted(
 async def test_a_step_that_was_in_vain_is_told_of_when_the_next_begins(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = TextScreen(Printer(Settings()), quiet)
+    screen = TextScreen(Printer(GlobalOptions()), quiet)
 
     await shown(screen, STARTED, delta("Goo"), StepFailed(step=1, failure=CUT_OFF))
     before = capsys.readouterr()
@@ -110,7 +110,7 @@ async def test_what_is_tried_again_by_itself_asks_nobody_to_try_again(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str], advice: str
 ) -> None:
     failure = Failure(code=FailureCode.PROVIDER_UNAVAILABLE, message=f"It is away. {advice}")
-    screen = TextScreen(Printer(Settings()), quiet)
+    screen = TextScreen(Printer(GlobalOptions()), quiet)
 
     await shown(screen, STARTED, StepFailed(step=1, failure=failure))
     await shown(screen, STARTED, delta("yes"), STOPPED)
@@ -136,7 +136,7 @@ async def test_what_is_tried_again_by_itself_asks_nobody_to_try_again(
 async def test_an_end_that_is_no_answer_is_told_on_the_side(
     quiet: Holdfast, ended: TurnEnded, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = TextScreen(Printer(Settings(quiet=True)), quiet)
+    screen = TextScreen(Printer(GlobalOptions(quiet=True)), quiet)
 
     await shown(screen, STARTED, delta("half"), StepFailed(step=1, failure=CUT_OFF), ended)
 
@@ -146,7 +146,7 @@ async def test_an_end_that_is_no_answer_is_told_on_the_side(
 async def test_tools_questions_and_closings_are_remarks(
     quiet: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = TextScreen(Printer(Settings()), quiet)
+    screen = TextScreen(Printer(GlobalOptions()), quiet)
     call = CallId("c1")
 
     await shown(
@@ -196,8 +196,8 @@ async def test_a_person_is_told_what_a_turn_has_cost(
     assert isinstance(ended, Event)
     assert isinstance(ended.payload, TurnEnded)
 
-    for manner in (Manner(asks=True), Manner(is_attended=False)):
-        await TextScreen(Printer(Settings()), holdfast, manner).show(ended)
+    for manner in (AttendancePolicy(asks=True), AttendancePolicy(is_attended=False)):
+        await TextScreen(Printer(GlobalOptions()), holdfast, manner).show(ended)
 
     spent = ended.payload.usage
     assert capsys.readouterr().err == f"{spent.input} tokens in, {spent.output} out, {told}\n"
@@ -210,7 +210,9 @@ async def test_what_a_flag_does_not_answer_for_is_not_recommended(
     code, message = REFUSALS[Ruling.UNATTENDED]
     nobody = ToolError(code=code, message=message)
     screen = TextScreen(
-        Printer(Settings()), quiet, Manner(is_attended=False, yes_to=frozenset({"edit_file"}))
+        Printer(GlobalOptions()),
+        quiet,
+        AttendancePolicy(is_attended=False, yes_to=frozenset({"edit_file"})),
     )
 
     for name in ("write_file", "edit_file", "git_commit"):
@@ -229,7 +231,7 @@ async def test_what_a_flag_does_not_answer_for_is_not_recommended(
 async def test_a_summary_is_told_of(quiet: Holdfast, capsys: pytest.CaptureFixture[str]) -> None:
     folded = SessionCompacted(message_id=MessageId(an_id(9)), kept=2, dropped_through=6)
 
-    await shown(TextScreen(Printer(Settings()), quiet), folded)
+    await shown(TextScreen(Printer(GlobalOptions()), quiet), folded)
 
     assert capsys.readouterr().err == "What came before message 7 is summed up.\n"
 
@@ -253,7 +255,7 @@ async def test_what_was_missed_is_read_from_the_message(
             delta(rest, offset=4),
         ],
     ):
-        screen = TextScreen(Printer(Settings()), holdfast)
+        screen = TextScreen(Printer(GlobalOptions()), holdfast)
         capsys.readouterr()
         await shown(screen, *missed)
         await screen.show(told)
@@ -267,7 +269,7 @@ async def test_json_is_one_line_for_each_event(
 ) -> None:
     session = await answered(holdfast)
     lines = await EventLines.behind(holdfast, session, 0)
-    screen = JsonScreen(Printer(Settings(json=True)), lines)
+    screen = JsonScreen(Printer(GlobalOptions(json=True)), lines)
 
     screen.waiting()
     screen.remark("nothing of this")

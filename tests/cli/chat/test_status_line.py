@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.cli.chat.status_line import Meter
+from holdfast.cli.chat.status_line import StatusLine
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Gap, StepEnded, StepStarted
 from holdfast.domain.ids import MessageId
@@ -16,14 +16,14 @@ MODEL = a_model("openai:large", context_window=200_000)
 OTHER = a_model("scripted:/some/where/script.yaml")
 
 
-def a_meter() -> Meter:
+def a_meter() -> StatusLine:
     """Return a meter that has heard of one request."""
-    meter = Meter({each.id: each for each in (MODEL, OTHER)}, MODEL.ref)
+    meter = StatusLine({each.id: each for each in (MODEL, OTHER)}, MODEL.ref)
     asked = StepStarted(step=1, model_id=MODEL.id, message_id=MessageId(an_id(9)))
     usage = Usage(input=10_000, cache_read=9_000, output=1_000)
     told = StepEnded(step=1, usage=usage, microcents=1_500_000, priced=True)
     for item in (Gap(from_sequence=1, to_sequence=2), an_event(asked), an_event(told)):
-        meter.hear(item)
+        meter.update(item)
     return meter
 
 
@@ -33,9 +33,9 @@ def test_it_tells_how_full_the_model_is_and_what_was_spent() -> None:
 
 def test_where_the_window_is_unknown_it_counts_tokens() -> None:
     meter = a_meter()
-    meter.hear(an_event(StepStarted(step=2, model_id=OTHER.id, message_id=MessageId(an_id(9)))))
-    meter.hear(an_event(StepEnded(step=2, usage=Usage(input=7))))
-    meter.hear(an_event(StepEnded(step=3)))
+    meter.update(an_event(StepStarted(step=2, model_id=OTHER.id, message_id=MessageId(an_id(9)))))
+    meter.update(an_event(StepEnded(step=2, usage=Usage(input=7))))
+    meter.update(an_event(StepEnded(step=3)))
 
     told = "scripted:script.yaml · context 7 tokens · $0.0150 and ? (unpriced)"
     assert meter.line(80) == told
@@ -46,7 +46,7 @@ def test_a_model_that_a_program_names_itself_cannot_steer_the_terminal() -> None
     named = StepStarted(
         step=2, model_id=OTHER.id, message_id=MessageId(an_id(9)), model="a:\x1b[31mb\x01c\x02"
     )
-    meter.hear(an_event(named))
+    meter.update(an_event(named))
 
     assert meter.line(80).startswith("a:bc · ")
 
@@ -60,7 +60,7 @@ def test_what_matters_least_is_left_out_first(columns: int, line: str) -> None:
 
 async def test_a_session_that_is_picked_up_is_known(holdfast: Holdfast) -> None:
     session = await answered(holdfast)
-    meter = Meter({}, "offline:holdfast")
+    meter = StatusLine({}, "offline:holdfast")
 
     await meter.recall(holdfast, session)
 

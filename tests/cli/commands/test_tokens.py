@@ -12,7 +12,7 @@ import pytest
 from holdfast import RunScope as Turns
 from holdfast import open_holdfast
 from holdfast.app import Environment, Holdfast
-from holdfast.cli.server_file import Card
+from holdfast.cli.server_file import ServerFile
 from holdfast.domain.errors import Denied
 from holdfast.domain.tokens import Caller, Scope
 from tests.cli.conftest import Cli
@@ -180,7 +180,7 @@ def test_a_file_that_others_can_read_does_not_keep_its_token_from_being_revoked(
 
 def test_a_link_signs_in_once_to_the_server_that_runs(cli: Cli, home: Path) -> None:
     home.mkdir(mode=0o700)
-    card = Card(home, "http://127.0.0.1:8765")
+    card = ServerFile(home, "http://127.0.0.1:8765")
     card.claim()
 
     plain = cli("token", "link").out

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.app import Environment
-from holdfast.http.app import Door, application
+from holdfast.http.app import AppOptions, create_app
 from tests.houses import open_house
 from tests.http.asgi import Answer
 from tests.http.v1.client import Visitor, a_repository
@@ -61,7 +61,7 @@ async def client_of(house: Holdfast, root: Path) -> AsyncIterator[Client]:
     async def well() -> None:
         """Be a store that can be written."""
 
-    app = application(house, well, Door(port=8765))
+    app = create_app(house, well, AppOptions(port=8765))
     async with app.streams:
         _, secret = await house.tokens.ensure_local()
         somebody = Client(house, app, secret, {})

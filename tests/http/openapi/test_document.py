@@ -11,14 +11,14 @@ from openapi_spec_validator import validate
 
 from holdfast.domain.errors import Code
 from holdfast.http.api.sessions import API_ROUTES
-from holdfast.http.app import V1_ROUTES, table_of
+from holdfast.http.app import V1_ROUTES, build_route_table
 from holdfast.http.metrics import Metrics
-from holdfast.http.openapi.document import PLACES, document_of, names_in
+from holdfast.http.openapi.document import PATH_PARAMETERS, build_document, names_in
 from holdfast.http.openapi.examples import EXAMPLES
-from holdfast.http.openapi.responses import HEADERS, refusals_of
+from holdfast.http.openapi.responses import HEADERS, errors_of
 from holdfast.http.openapi.schemas import REFINEMENTS
-from holdfast.http.routing import BY_ITSELF, OF_AGENT, Route
-from holdfast.http.security import names_of
+from holdfast.http.routing import AGENT_SESSION_PATH, SESSION_PATH, Route
+from holdfast.http.security import server_names
 from tests.http.openapi.render import DOCUMENT, nobody, render, well
 from tests.http.v1.client import Visitor
 from tests.marks import demands
@@ -28,7 +28,9 @@ pytestmark = pytest.mark.anyio
 ROUTES = (*V1_ROUTES, *API_ROUTES)
 
 
-MADE = document_of(table_of(well, Metrics(), names_of(8765), "0", nobody).routes, "0")
+MADE = build_document(
+    build_route_table(well, Metrics(), server_names(8765), "0", nobody).routes, "0"
+)
 PLAIN = json.loads(json.dumps(MADE))
 
 
@@ -67,12 +69,14 @@ def test_the_page_names_every_path() -> None:
     page = DOCUMENT.with_name("http.md").read_text("utf-8")
     named = {each.split(" ")[-1] for each in re.findall(r"`((?:[A-Z]+ )?(?:/|B)[^`?]*)`", page)}
 
-    paths = {path.replace(OF_AGENT, "B").replace(BY_ITSELF, "B") for path in PLAIN["paths"]}
+    paths = {
+        path.replace(AGENT_SESSION_PATH, "B").replace(SESSION_PATH, "B") for path in PLAIN["paths"]
+    }
     assert sorted(paths - named) == []
 
 
 def test_every_placeholder_says_what_may_stand_there() -> None:
-    assert {name for path in PLAIN["paths"] for name in names_in(path)} == set(PLACES)
+    assert {name for path in PLAIN["paths"] for name in names_in(path)} == set(PATH_PARAMETERS)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -81,16 +85,16 @@ def test_every_code_of_a_route_is_told_with_its_status_and_an_example(route: Rou
 
     told = {
         code
-        for status, codes in refusals_of(route).items()
+        for status, codes in errors_of(route).items()
         for code in codes
-        if status not in route.gives
+        if status not in route.responses
     }
-    assert set(route.refuses) <= told
-    for status, codes in refusals_of(route).items():
+    assert set(route.error_codes) <= told
+    for status, codes in errors_of(route).items():
         examples = answers[str(status)]["content"]["application/json"]["examples"]
         assert set(examples) == set(codes)
     assert {Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.METHOD_NOT_ALLOWED} <= told
-    assert set(map(str, route.gives)) <= set(answers)
+    assert set(map(str, route.responses)) <= set(answers)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -101,7 +105,7 @@ def test_every_body_has_an_example_that_is_one(route: Route) -> None:
         content = operation["requestBody"]["content"]["application/json"]
         for each in content["examples"].values():
             validator(content["schema"]).validate(each["value"])
-    for status in route.gives:
+    for status in route.responses:
         content = operation["responses"][str(status)].get("content", {})
         if "application/json" in content:
             assert exemplified(content["application/json"]["schema"])
@@ -125,7 +129,9 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
     used = json.dumps(PLAIN["paths"])
     assert [name for name in HEADERS if f"/headers/{name}" not in used] == []
     names = {name.lower() for name in HEADERS}
-    assert {name for route in ROUTES for each in route.tells.values() for name in each} <= names
+    assert {
+        name for route in ROUTES for each in route.response_headers.values() for name in each
+    } <= names
 
 
 def test_links_lead_to_operations_by_their_placeholders() -> None:

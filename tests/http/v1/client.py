@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from holdfast import Holdfast
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.app import Door, application
-from holdfast.mcp.http_transport import Endpoint
+from holdfast.http.app import AppOptions, create_app
+from holdfast.mcp.http_transport import McpEndpoint
 from tests.houses import played
 from tests.http.asgi import Answer, ask
 
@@ -111,8 +111,8 @@ async def visiting(house: Holdfast) -> AsyncIterator[Visitor]:
     async def well() -> None:
         """Be a store that can be written."""
 
-    async with Endpoint(house, "0") as guest:
-        app = application(house, well, Door(port=8765, guest=guest))
+    async with McpEndpoint(house, "0") as mcp_handler:
+        app = create_app(house, well, AppOptions(port=8765, mcp_handler=mcp_handler))
         async with app.streams:
             _, secret = await house.tokens.ensure_local()
             yield Visitor(house, app, secret)

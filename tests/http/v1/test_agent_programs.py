@@ -50,6 +50,6 @@ async def test_what_is_shown_makes_an_agent(quiet_visitor: Visitor) -> None:
 
 
 async def test_only_who_looks_after_the_machine_sees_what_is_on_it(quiet_visitor: Visitor) -> None:
-    guest = await quiet_visitor.as_(quiet_visitor.house.owner, Scope.WRITE)
+    mcp_handler = await quiet_visitor.as_(quiet_visitor.house.owner, Scope.WRITE)
 
-    assert refusal(await guest.get("/v1/programs")) == (403, "forbidden")
+    assert refusal(await mcp_handler.get("/v1/programs")) == (403, "forbidden")

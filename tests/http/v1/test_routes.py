@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.tokens import Scope
 from holdfast.http.app import V1_ROUTES
-from holdfast.http.routing import BY_ITSELF, OF_AGENT, Table
+from holdfast.http.routing import AGENT_SESSION_PATH, SESSION_PATH, RouteTable
 from tests.http.v1.client import A_STRANGER, Visitor, refusal
 from tests.marks import demands
 
@@ -83,11 +83,15 @@ PATHS = {
 
 @demands("S2-009c")
 def test_every_path_of_a_session_exists_under_its_agent_and_by_itself() -> None:
-    expected = {path.replace(" B", f" {base}") for path in PATHS for base in (OF_AGENT, BY_ITSELF)}
+    expected = {
+        path.replace(" B", f" {base}")
+        for path in PATHS
+        for base in (AGENT_SESSION_PATH, SESSION_PATH)
+    }
 
     assert {f"{route.method} {route.path}" for route in V1_ROUTES} == expected
     assert len({route.name for route in V1_ROUTES}) == len(V1_ROUTES)
-    assert Table(V1_ROUTES).routes == V1_ROUTES
+    assert RouteTable(V1_ROUTES).routes == V1_ROUTES
 
 
 def test_what_changes_something_needs_more_than_reading() -> None:
@@ -103,8 +107,10 @@ def test_what_changes_something_needs_more_than_reading() -> None:
 def test_every_row_says_what_it_gives_and_shows_how_to_ask() -> None:
     for route in V1_ROUTES:
         assert route.summary.endswith(".")
-        assert route.gives
-        assert list(route.refuses) == sorted(set(route.refuses), key=list(route.refuses).index)
+        assert route.responses
+        assert list(route.error_codes) == sorted(
+            set(route.error_codes), key=list(route.error_codes).index
+        )
 
 
 @pytest.mark.parametrize("route", V1_ROUTES, ids=lambda route: route.name)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.cli.approval_policy import ANYBODY, Manner
-from holdfast.cli.chat.prompt import Keyboard, PressedError
-from holdfast.cli.chat.screen import NEVER_BY_FLAG, Screen
+from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
+from holdfast.cli.chat.prompt import InterruptPressedError, KeyboardLock
+from holdfast.cli.chat.screen import NEVER_BY_FLAG, ChatScreen
 from holdfast.cli.forms import is_for_session
 from holdfast.cli.output import Printer
-from holdfast.cli.terminal import spelled_out
+from holdfast.cli.terminal import escape_hidden
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Approval,
@@ -37,22 +37,24 @@ _BOLD, _GREEN, _RED, _CYAN = "1", "32", "31", "36"
 _MARKS: Final = {"+": _GREEN, "-": _RED, "@": _CYAN}
 
 
-class Questions:
+class ApprovalPrompt:
     """Asks whoever sits at the terminal, until there is an answer that means something."""
 
-    def __init__(self, printer: Printer, prompt: "AnswerPrompt", manner: Manner = ANYBODY) -> None:
+    def __init__(
+        self, printer: Printer, prompt: "AnswerPrompt", policy: AttendancePolicy = UNATTENDED
+    ) -> None:
         self._printer = printer
         self._prompt = prompt
-        self._manner = manner
+        self._policy = policy
         # A server writes down through which door an answer came.
-        self._by = BY_HTTP if manner.is_remote else BY_TERMINAL
+        self._by = BY_HTTP if policy.is_remote else BY_TERMINAL
 
     async def answer(self, approval: Approval, *, own: bool = False) -> ApprovalAnswer:
         """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
 
         What a server asks about an `own` turn, a flag may answer; a house here knows its flags.
         """
-        if own and self._manner.is_remote and self._manner.answers(approval.question):
+        if own and self._policy.is_remote and self._policy.answers(approval.question):
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=self._by)
         has_more = is_for_session(approval.question)
         with self._prompt.fresh():
@@ -73,9 +75,9 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
     question = approval.question
     is_change = question.tool_class in _CHANGES
     yield f"{question.tool} asks ({question.tool_class.replace('_', ' ')}):", _BOLD
-    for line in spelled_out(question.question).split("\n"):
+    for line in escape_hidden(question.question).split("\n"):
         yield line, _MARKS.get(line[:1], "") if is_change else ""
-    yield f"y allows it once{_more(approval)}, n or n REASON denies it.", ""
+    yield f"y allows it once{_options_text(approval)}, n or n REASON denies it.", ""
 
 
 def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
@@ -100,41 +102,41 @@ def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
             return f"Answer y{', a' if has_more else ''} or n; n may be followed by a reason."
 
 
-def _more(approval: Approval) -> str:
+def _options_text(approval: Approval) -> str:
     question = approval.question
     if not is_for_session(question):
         return ""
-    return f", a all of the like in this session ({spelled_out(question.memory or '')})"
+    return f", a all of the like in this session ({escape_hidden(question.memory or '')})"
 
 
-_TOLD: Final = {
+_STATE_WORDS: Final = {
     ApprovalState.ALLOWED: "allowed",
     ApprovalState.DENIED: "denied",
 }
 
 
-class _Open(NamedTuple):
+class _OpenQuestion(NamedTuple):
     task: asyncio.Task[None]
     call_id: CallId | None
 
 
-class Asking:
+class InteractiveApprovals:
     """Asks in the background, so that news are heard while a person thinks."""
 
     def __init__(
         self,
         holdfast: "House",
-        screen: Screen,
-        questions: Questions,
-        keyboard: Keyboard | None = None,
+        screen: ChatScreen,
+        questions: ApprovalPrompt,
+        keyboard: KeyboardLock | None = None,
     ) -> None:
         """`keyboard` is shared with whoever else reads keys here."""
         self._holdfast = holdfast
         self._screen = screen
         self._questions = questions
-        self.keyboard = keyboard or Keyboard()
+        self.keyboard = keyboard or KeyboardLock()
         self._alone = asyncio.Lock()
-        self._open: dict[ApprovalId, _Open] = {}
+        self._open: dict[ApprovalId, _OpenQuestion] = {}
         self._closed: set[ApprovalId] = set()
 
     async def waiting(self, session_id: SessionId) -> list[Approval]:
@@ -151,12 +153,12 @@ class Asking:
         """
         if approval.id not in self._open and approval.id not in self._closed:
             task = tasks.create_task(self._ask(approval, own=own))
-            self._open[approval.id] = _Open(task, approval.question.call_id)
+            self._open[approval.id] = _OpenQuestion(task, approval.question.call_id)
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
         """Take a question back that has its answer; our own was let go of when it was given."""
         if await self._take_back(answered.approval_id):
-            self._screen.remark(_elsewhere(answered.decision, answered.by))
+            self._screen.remark(_answered_elsewhere(answered.decision, answered.by))
 
     async def withdraw_call(self, call_id: CallId) -> None:
         """Take back what was asked about a call: it has ended without an answer."""
@@ -190,7 +192,7 @@ class Asking:
                 session = await self._holdfast.sessions.get(owner, session_id)
                 async with self.keyboard.for_question():
                     self._screen.pause()
-                    with suppress(PressedError):
+                    with suppress(InterruptPressedError):
                         answer = await self._questions.answer(found, own=own)
         finally:
             # From here on the news of an answer may be that of ours.
@@ -213,28 +215,28 @@ class Asking:
                 raise
             now = await approvals.get(owner, found.session_id, found.id)
         if (now.answered_by, now.state, now.scope) != (answer.by, answer.state, answer.scope):
-            self._screen.remark(_elsewhere(now.state, now.answered_by or ""))
+            self._screen.remark(_answered_elsewhere(now.state, now.answered_by or ""))
 
 
-def _elsewhere(state: str, by: str) -> str:
-    told = _TOLD.get(ApprovalState(state))
-    if told is None:
+def _answered_elsewhere(state: str, by: str) -> str:
+    decision = _STATE_WORDS.get(ApprovalState(state))
+    if decision is None:
         return f"The question has expired ({by})." if by else "The question has expired."
-    return f"Answered elsewhere meanwhile: {told}, by {by}."
+    return f"Answered elsewhere meanwhile: {decision}, by {by}."
 
 
 BY_FLAG: Final = "flag"
-NOBODY: Final = "Nobody is there to be asked."
-_NO: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=NOBODY)
+UNATTENDED_NOTE: Final = "Nobody is there to be asked."
+_DENIAL: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=UNATTENDED_NOTE)
 
 
-class Answering:
+class AutomaticApprovals:
     """Answers each question of its own turns once."""
 
-    def __init__(self, holdfast: "House", screen: Screen, manner: Manner) -> None:
+    def __init__(self, holdfast: "House", screen: ChatScreen, policy: AttendancePolicy) -> None:
         self._holdfast = holdfast
         self._screen = screen
-        self._manner = manner
+        self._policy = policy
         self._seen: set[ApprovalId] = set()
 
     async def waiting(self, session_id: SessionId) -> list[Approval]:
@@ -249,7 +251,7 @@ class Answering:
         if approval.id in self._seen:
             return
         self._seen.add(approval.id)
-        is_due = not self._manner.is_attended or self._manner.answers(approval.question)
+        is_due = not self._policy.is_attended or self._policy.answers(approval.question)
         if own and is_due:
             tasks.create_task(self._answer(approval))
         else:
@@ -268,11 +270,11 @@ class Answering:
 
     async def _answer(self, approval: Approval) -> None:
         tool = approval.question.tool
-        if self._manner.answers(approval.question):
+        if self._policy.answers(approval.question):
             await allow_by_flag(self._holdfast, approval)
-        elif await _give(self._holdfast, approval, _NO):
+        elif await _give(self._holdfast, approval, _DENIAL):
             advice = "" if tool == NEVER_BY_FLAG else f" --yes-to {tool} answers for you."
-            self._screen.remark(f"{NOBODY}{advice}")
+            self._screen.remark(f"{UNATTENDED_NOTE}{advice}")
 
 
 async def allow_by_flag(holdfast: "House", approval: Approval) -> None:

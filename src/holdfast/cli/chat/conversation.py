@@ -11,9 +11,9 @@ from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.cli.chat.approvals import Answering, Asking
-from holdfast.cli.chat.prompt import Keyboard, LeftError
-from holdfast.cli.chat.screen import Screen
+from holdfast.cli.chat.approvals import AutomaticApprovals, InteractiveApprovals
+from holdfast.cli.chat.prompt import EndPressedError, KeyboardLock
+from holdfast.cli.chat.screen import ChatScreen
 from holdfast.domain.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.cli.services import House
 
 
-class Signals:
+class SignalHandler:
     """Listens for signals while it is entered; leaving cancels the task that entered it."""
 
     def __init__(self) -> None:
@@ -98,16 +98,16 @@ class Signals:
             self._main.cancel()
 
 
-async def first_of(*things: Awaitable[Any]) -> None:
+async def wait_for_first(*things: Awaitable[Any]) -> None:
     """Wait until one of several has come; tasks go on, what only waited is not left behind."""
     tasks = [asyncio.ensure_future(each) for each in things]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await ended(*(task for task in tasks if task not in things))
+        await cancel_tasks(*(task for task in tasks if task not in things))
 
 
-async def ended(*tasks: asyncio.Future[Any] | None) -> None:
+async def cancel_tasks(*tasks: asyncio.Future[Any] | None) -> None:
     """Stop tasks, and return when they have stopped."""
     under_way = [each for each in tasks if each is not None]
     for task in under_way:
@@ -116,16 +116,16 @@ async def ended(*tasks: asyncio.Future[Any] | None) -> None:
         await asyncio.wait(under_way)
 
 
-class Conversation:
+class ChatConversation:
     """One session, talked in by one person or program."""
 
     def __init__(
         self,
         holdfast: "House",
         session: Session,
-        screen: Screen,
-        signals: Signals,
-        asking: Asking | Answering | None = None,
+        screen: ChatScreen,
+        signals: SignalHandler,
+        asking: InteractiveApprovals | AutomaticApprovals | None = None,
     ) -> None:
         """Without `asking`, questions are shown and answered elsewhere, or by nobody.
 
@@ -143,7 +143,9 @@ class Conversation:
         self.last: TurnEnded | None = None
         # Set while no turn is open or waits, as far as the news have told.
         self.is_calm = asyncio.Event()
-        self.keyboard = asking.keyboard if isinstance(asking, Asking) else Keyboard()
+        self.keyboard = (
+            asking.keyboard if isinstance(asking, InteractiveApprovals) else KeyboardLock()
+        )
         self._asking = asking
         self._own_turns: set[int] = set()
         self._know(session)
@@ -180,7 +182,7 @@ class Conversation:
         self._open(message.turn)
         return message
 
-    async def entitle(self, text: str) -> None:
+    async def set_title(self, text: str) -> None:
         """Give the session the title that this text, and nothing behind it, would give it."""
         changes = {"title": title_of(text)}
         await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
@@ -221,9 +223,9 @@ class Conversation:
     async def until_begun(self, turn: int) -> None:
         """Return when a turn runs or has ended: what is written before would be a part of it."""
         session = await self.session()
-        async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as news:
+        async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as items:
             while session.status is not Status.RUNNING and session.settled < turn:
-                await anext(news)
+                await anext(items)
                 session = await self.session()
 
     async def catch_up(self) -> None:
@@ -238,7 +240,7 @@ class Conversation:
         # Of the tasks only one fails, and its error is told as it is.
         error = group.exceptions[0]
         # The question waits in the store; whoever resumes the session is asked again.
-        self.is_left = isinstance(error, LeftError)
+        self.is_left = isinstance(error, EndPressedError)
         if not self.is_left:
             raise error from None
 
@@ -260,8 +262,8 @@ class Conversation:
         known = (await self.session()).last_event
         if self.cursor >= known:
             await self._ask_what_waits(turn, tasks, own=own)
-        async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as news:
-            async for item in news:
+        async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as items:
+            async for item in items:
                 is_behind = self.cursor < known
                 await self._show(item)
                 if self.is_over or await self._has_settled(item, turn):

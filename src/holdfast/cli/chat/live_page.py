@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.markdown import Block, Blocks, painted, wrapped
-from holdfast.cli.chat.screen import MARKS, Page, PlainPage
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.markdown import Block, BlockSplitter, render_markdown, wrap_text
+from holdfast.cli.chat.screen import MARKS, PlainPage, ScreenPage
 from holdfast.cli.chat.transcript import lines_of
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import can_redraw, clean, is_colored, one_line, size_of_screen
@@ -27,7 +27,7 @@ _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _UP: Final = "\x1b[{}A"
 
 
-class Region(Protocol):
+class LiveRegion(Protocol):
     """Where a page is drawn."""
 
     def write(self, text: str) -> None:
@@ -37,7 +37,7 @@ class Region(Protocol):
         """Show these lines below, in place of those that were there; each fits into a row."""
 
 
-class BareRegion:
+class PlainRegion:
     """Live lines below what a command prints, where nothing is typed."""
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class PromptRegion:
                 self._prompt.invalidate()
 
 
-_WHEEL: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SECONDS: Final = 0.1
 # From then on people wonder how long it has been.
 _LONG: Final = 2.0
-_SAID_MOST: Final = 12
+_USER_LINES_MOST: Final = 12
 # Drawing an answer takes a part of the time, so that the answer itself and the keys have the rest.
 _REST: Final = 3
 _DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
@@ -113,13 +113,13 @@ class LivePage:
     """Draws an answer while it comes, and what is waited for, at the lower end of a terminal."""
 
     def __init__(
-        self, printer: Printer, region: Region, *, is_colored: bool, hears_users: bool = False
+        self, printer: Printer, region: LiveRegion, *, is_colored: bool, hears_users: bool = False
     ) -> None:
         self.hears_users = hears_users
         self.region = region
         self._printer = printer
         self.is_colored = is_colored
-        self._blocks = Blocks()
+        self._blocks = BlockSplitter()
         self._thoughts = ""
         self._busy = ""
         self._since = 0.0
@@ -180,8 +180,8 @@ class LivePage:
         """Write what a call changes, its lines in their colours."""
         self._end_block()
         if not self._printer.settings.quiet:
-            told = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
-            self._write("\n".join(f"  {line}" for line in told))
+            rendered = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
+            self._write("\n".join(f"  {line}" for line in rendered))
 
     def queued(self, message: Message) -> None:
         """Show that something was said and waits."""
@@ -230,9 +230,9 @@ class LivePage:
 
     def _write_user(self, message: Message) -> None:
         first, *more = clean(message.text).rstrip("\n").split("\n")
-        shown = [f"> {first}", *(f"  {line}" for line in more[: _SAID_MOST - 1])]
-        if len(more) >= _SAID_MOST:
-            shown.append(f"  … {len(more) - _SAID_MOST + 1} more lines")
+        shown = [f"> {first}", *(f"  {line}" for line in more[: _USER_LINES_MOST - 1])]
+        if len(more) >= _USER_LINES_MOST:
+            shown.append(f"  … {len(more) - _USER_LINES_MOST + 1} more lines")
         blank = "\n" if self._has_written else ""
         self._write(blank + "\n".join(self._styled(line, _BOLD) for line in shown) + "\n")
 
@@ -243,13 +243,13 @@ class LivePage:
     def _end_thoughts(self) -> None:
         thoughts, self._thoughts = self._thoughts.strip("\n"), ""
         if thoughts:
-            self._write("\n".join(wrapped(thoughts, self._width, "dim italic")))
+            self._write("\n".join(wrap_text(thoughts, self._width, "dim italic")))
 
     def _write_blocks(self, blocks: Iterable[Block]) -> None:
         for text, is_apart in blocks:
             # Without colours the marks of Markdown say more than their absence.
-            told = painted(text, self._width) if self.is_colored else f"{clean(text)}\n"
-            self.region.write(f"\n{told}" if is_apart else told)
+            rendered = render_markdown(text, self._width) if self.is_colored else f"{clean(text)}\n"
+            self.region.write(f"\n{rendered}" if is_apart else rendered)
             self._has_written = True
 
     def _write(self, text: str) -> None:
@@ -299,12 +299,12 @@ class LivePage:
         # More than the screen holds is not painted: it would be done again for every word.
         room = columns * rows
         if self._thoughts.strip():
-            yield from wrapped(self._thoughts.strip("\n")[-room:], columns, "dim italic")
+            yield from wrap_text(self._thoughts.strip("\n")[-room:], columns, "dim italic")
         tail = self._blocks.ending(rows, room)
         if tail.strip() and self.is_colored:
-            yield from painted(tail, columns).rstrip("\n").split("\n")
+            yield from render_markdown(tail, columns).rstrip("\n").split("\n")
         elif tail.strip():
-            yield from wrapped(tail, columns)
+            yield from wrap_text(tail, columns)
 
     def _first_waits(self, columns: int, most: int) -> list[str]:
         """Return lines about what waits, not too many: what scrolls away can never be erased."""
@@ -315,7 +315,7 @@ class LivePage:
 
     def _waits(self, columns: int) -> Iterator[str]:
         now = asyncio.get_running_loop().time()
-        wheel = _WHEEL[int(now / _SECONDS) % len(_WHEEL)]
+        wheel = _SPINNER[int(now / _SECONDS) % len(_SPINNER)]
         seconds = f" {now - self._since:.0f} s" if now - self._since >= _LONG else ""
         for what in (*self._calls.values(), *filter(None, [self._busy])):
             room = max(columns - len(seconds) - 4, 8)
@@ -325,7 +325,7 @@ class LivePage:
             yield self._row(f"queued: {one_line(message.text, longest=room)}", columns)
 
     def _row(self, text: str, columns: int) -> str:
-        return wrapped(text, columns, "dim" if self.is_colored else "")[0]
+        return wrap_text(text, columns, "dim" if self.is_colored else "")[0]
 
     def _styled(self, text: str, style: str) -> str:
         """Return lines, each in a style; where there are no colours, as they are."""
@@ -334,13 +334,13 @@ class LivePage:
         return "\n".join(f"\x1b[{style}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
 
 
-def fitting_page(printer: Printer, manner: Manner) -> Page:
+def choose_page(printer: Printer, policy: AttendancePolicy) -> ScreenPage:
     """Return where a conversation is written."""
     if not can_redraw(sys.stdout) or printer.is_json:
         return PlainPage(printer)
     colored = is_colored(sys.stdout, printer.settings.color)
     # Without colours nothing has to be drawn twice, unless somebody types below it.
-    if not manner.converses and not colored:
+    if not policy.converses and not colored:
         return PlainPage(printer)
-    region: Region = PromptRegion() if manner.converses else BareRegion()
-    return LivePage(printer, region, is_colored=colored, hears_users=manner.converses)
+    region: LiveRegion = PromptRegion() if policy.converses else PlainRegion()
+    return LivePage(printer, region, is_colored=colored, hears_users=policy.converses)

@@ -27,7 +27,7 @@ class Block(NamedTuple):
     is_apart: bool
 
 
-class Blocks:
+class BlockSplitter:
     """Takes text in pieces of any size and gives it back block by block."""
 
     def __init__(self) -> None:
@@ -120,8 +120,8 @@ def _begins_anew(line: str) -> bool:
 
 
 def _ends(line: str, fence: str) -> bool:
-    told = line.strip()
-    return len(told) >= len(fence) and not told.strip(fence[0])
+    content = line.strip()
+    return len(content) >= len(fence) and not content.strip(fence[0])
 
 
 # Colours of the terminal's own palette: it may be light or dark.
@@ -132,15 +132,15 @@ _NAMED: Final = re.compile(r"( {0,3}(?:> ?|[-*+] +|\d{1,9}[.)] +)*)\[(?=[^\]]+\]
 _COLUMN_NARROWEST: Final = 6
 
 
-def drawing_of(markdown: str) -> "Markdown":
+def render_block(markdown: str) -> "Markdown":
     """Return a block of Markdown that can be printed."""
-    drawn = _kinds()(_with_names(markdown), code_theme=_THEME, hyperlinks=False)
+    drawn = _kinds()(_escape_definitions(markdown), code_theme=_THEME, hyperlinks=False)
     for token in drawn.parsed:
         _spell_out(token)
     return drawn
 
 
-def _with_names(markdown: str) -> str:
+def _escape_definitions(markdown: str) -> str:
     """Return a block whose names for addresses are text: whoever uses them stands in another."""
     lines = markdown.split("\n")
     for number, line in enumerate(lines):
@@ -234,22 +234,22 @@ _STYLES: Final = {"markdown.code": "bold cyan", "markdown.code_block": "cyan"}
 NARROWEST: Final = 10
 
 
-def painted(markdown: str, width: int) -> str:
+def render_markdown(markdown: str, width: int) -> str:
     """Return a block in colours, as lines of at most so many columns, each with its end."""
-    drawn = drawing_of(clean(markdown))
-    return "".join(f"{line}\n" for line in _printed(drawn, width))
+    drawn = render_block(clean(markdown))
+    return "".join(f"{line}\n" for line in _print_lines(drawn, width))
 
 
-def wrapped(text: str, width: int, style: str = "") -> list[str]:
+def wrap_text(text: str, width: int, style: str = "") -> list[str]:
     """Return plain text as lines of at most so many columns, each in a style of its own."""
     from rich.text import Text
 
     # A tab would count as one column and be shown as eight.
-    told = Text(clean(text).expandtabs(4), style=style)
-    return _printed(told, width) or [""]
+    content = Text(clean(text).expandtabs(4), style=style)
+    return _print_lines(content, width) or [""]
 
 
-def _printed(thing: Any, width: int) -> list[str]:
+def _print_lines(thing: Any, width: int) -> list[str]:
     """Return the lines of a thing, without what only fills them up."""
     from rich.console import Console
     from rich.theme import Theme

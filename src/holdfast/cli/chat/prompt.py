@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPress
 
 
-class Keyboard:
+class KeyboardLock:
     """Lent to one reader at a time; who types steps aside when a question comes up."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Keyboard:
             yield
 
 
-def keys_of(stop: Callable[[], bool]) -> "KeyBindings":
+def chat_key_bindings(stop: Callable[[], bool]) -> "KeyBindings":
     """Return the keys; `stop` stops what runs, and tells whether there was something to stop."""
     from prompt_toolkit.application.current import get_app
     from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -103,7 +103,7 @@ def keys_of(stop: Callable[[], bool]) -> "KeyBindings":
     return keys
 
 
-def answer_keys() -> "KeyBindings":
+def answer_key_bindings() -> "KeyBindings":
     """Return the keys of a question: Esc stops the turn as Ctrl-C does."""
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -116,7 +116,7 @@ def answer_keys() -> "KeyBindings":
     return keys
 
 
-def be_quick(app: "Application[Any]") -> None:
+def shorten_escape_timeout(app: "Application[Any]") -> None:
     """Tell a lone Esc from the beginning of a longer key by a short pause."""
     app.ttimeoutlen, app.timeoutlen = 0.05, 0.2
 
@@ -130,16 +130,16 @@ def _is_choosing_file(buffer: Any) -> bool:
 MARK: Final = "> "
 
 
-class PressedError(Exception):
+class InterruptPressedError(Exception):
     """Ctrl-C was pressed at a prompt."""
 
 
-class LeftError(Exception):
+class EndPressedError(Exception):
     """Ctrl-D was pressed at a question: the person leaves, and the question waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class PromptSettings:
     """What stands around the line at a terminal that can be redrawn, and what its keys stop."""
 
     region: PromptRegion
@@ -149,14 +149,14 @@ class Surroundings:
     is_colored: bool
 
 
-class Prompt:
+class MessagePrompt:
     """The line at which a person types."""
 
     def __init__(
         self,
         completer: "Completer | None" = None,
         history: "History | None" = None,
-        around: Surroundings | None = None,
+        around: PromptSettings | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.application.current import get_app_session
@@ -174,13 +174,13 @@ class Prompt:
             self._dress(around)
         self._begun: Document | str = ""
 
-    def _dress(self, around: Surroundings) -> None:
+    def _dress(self, around: PromptSettings) -> None:
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.output import ColorDepth
 
         session = self._session
         session.multiline = True
-        session.key_bindings = keys_of(around.stop)
+        session.key_bindings = chat_key_bindings(around.stop)
         session.complete_while_typing = Condition(self._is_naming)
         session.reserve_space_for_menu = 5
         session.prompt_continuation = "  "
@@ -188,7 +188,7 @@ class Prompt:
             session.color_depth = ColorDepth.DEPTH_1_BIT
         # What was typed is written by the page, when its turn has come.
         session.app.erase_when_done = True
-        be_quick(session.app)
+        shorten_escape_timeout(session.app)
         around.region.belong_to(session.app)
 
     def _is_naming(self) -> bool:
@@ -214,7 +214,7 @@ class Prompt:
         """
         begun, self._begun = self._begun, ""
         try:
-            return await _typed(self._session, self._message, begun)
+            return await _read_line(self._session, self._message, begun)
         except EOFError:
             return None
         except asyncio.CancelledError:
@@ -236,9 +236,9 @@ class AnswerPrompt:
         from prompt_toolkit.history import DummyHistory
 
         session: PromptSession[str] = PromptSession(
-            history=DummyHistory(), key_bindings=answer_keys()
+            history=DummyHistory(), key_bindings=answer_key_bindings()
         )
-        be_quick(session.app)
+        shorten_escape_timeout(session.app)
         return session
 
     @contextmanager
@@ -247,31 +247,31 @@ class AnswerPrompt:
         from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 
         terminal = self._session.input
-        early = [*get_typeahead(terminal), *_unread(terminal)]
+        early = [*get_typeahead(terminal), *_pending_keys(terminal)]
         try:
             yield
         finally:
             store_typeahead(terminal, [*early, *get_typeahead(terminal)])
 
-    async def answer(self, asked: str) -> str:
+    async def answer(self, question: str) -> str:
         """Return what was typed; Esc and Ctrl-C raise `PressedError`, Ctrl-D `LeftError`."""
         try:
-            return await _typed(self._session, asked, "")
+            return await _read_line(self._session, question, "")
         except EOFError:
-            raise LeftError from None
+            raise EndPressedError from None
 
 
-async def _typed(session: Any, asked: "AnyFormattedText", begun: "Document | str") -> str:
+async def _read_line(session: Any, question: "AnyFormattedText", begun: "Document | str") -> str:
     try:
         # Its own handler would take ours away: Ctrl-C must stop the next answer, too.
-        line = await session.prompt_async(asked, default=begun, handle_sigint=False)
+        line = await session.prompt_async(question, default=begun, handle_sigint=False)
     # Here and not further up: it must not leave a task, because it would end the loop.
     except KeyboardInterrupt:
-        raise PressedError from None
+        raise InterruptPressedError from None
     return str(line)
 
 
-def _unread(terminal: "Input") -> "Iterator[KeyPress]":
+def _pending_keys(terminal: "Input") -> "Iterator[KeyPress]":
     """Yield the keys that were pressed and that nobody has read."""
     # As a prompt would read them: otherwise the terminal keeps a line until its end.
     with terminal.raw_mode():

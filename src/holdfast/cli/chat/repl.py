@@ -14,12 +14,12 @@ from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import History
 
 from holdfast import __version__
-from holdfast.cli.chat.conversation import Conversation, ended, first_of
+from holdfast.cli.chat.conversation import ChatConversation, cancel_tasks, wait_for_first
 from holdfast.cli.chat.live_page import LivePage, PromptRegion
-from holdfast.cli.chat.prompt import MARK, PressedError, Prompt, Surroundings
+from holdfast.cli.chat.prompt import MARK, InterruptPressedError, MessagePrompt, PromptSettings
 from holdfast.cli.chat.screen import TextScreen
-from holdfast.cli.chat.slash_commands import REGISTRY, SHOWN_TURNS, Talk, obey
-from holdfast.cli.chat.status_line import Meter
+from holdfast.cli.chat.slash_commands import REGISTRY, SHOWN_TURNS, SlashContext, run_slash_command
+from holdfast.cli.chat.status_line import StatusLine
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
 from holdfast.cli.json_stream import first_model, known_models
 from holdfast.cli.output import Printer
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-    from holdfast.cli.chat.conversation import Conversation
-    from holdfast.cli.chat.slash_commands import Slash
+    from holdfast.cli.chat.conversation import ChatConversation
+    from holdfast.cli.chat.slash_commands import SlashCommand
     from holdfast.cli.output import Printer
     from holdfast.cli.services import House
     from holdfast.config import Config
@@ -52,7 +52,7 @@ _ENTRIES_MOST: Final = 2_000
 class ChatCompleter(Completer):
     """Completes the commands of a registry, and the names in a folder."""
 
-    def __init__(self, registry: "Sequence[Slash]", folder: str) -> None:
+    def __init__(self, registry: "Sequence[SlashCommand]", folder: str) -> None:
         self._registry = registry
         self._folder = folder
 
@@ -109,7 +109,7 @@ ROWS_MOST: Final = 100
 LONGEST: Final = 10_000
 
 
-class PastWords(History):
+class PromptHistory(History):
     """Lines of this conversation, and behind them what was said in the last sessions."""
 
     def __init__(self, holdfast: "House") -> None:
@@ -133,13 +133,13 @@ class PastWords(History):
 
     async def _past(self) -> list[str]:
         try:
-            return [line async for line in _said(self._holdfast)]
+            return [line async for line in _past_messages(self._holdfast)]
         except HoldfastError:
             # The past is a comfort; whoever cannot be reached says so when something is sent.
             return []
 
 
-async def _said(holdfast: "House") -> AsyncGenerator[str, None]:
+async def _past_messages(holdfast: "House") -> AsyncGenerator[str, None]:
     query = SessionQuery(owner=holdfast.owner, order=SessionOrder.UPDATED_AT, limit=SESSIONS_MOST)
     last = None
     for session in (await holdfast.sessions.list(query)).items:
@@ -174,7 +174,7 @@ def with_files(text: str, session: "Session", config: "Config", *, is_remote: bo
     grant = Grant(fs=config.chat.fs_scope) if is_remote else session.grant
     place = _place(folder, (grant, Grant(fs=config.chat.fs_scope)))
     keeper = _keeper(config)
-    return "\n\n".join([text, *(_fenced(name, _read(keeper, place, name)) for name in found)])
+    return "\n\n".join([text, *(_fence(name, _read(keeper, place, name)) for name in found)])
 
 
 def _names(text: str, folder: str) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _names(text: str, folder: str) -> Iterator[str]:
                 break
 
 
-def _fenced(name: str, content: str) -> str:
+def _fence(name: str, content: str) -> str:
     longest = max(map(len, _FENCE.findall(content)), default=2)
     fence = "`" * (longest + 1)
     end = "" if content.endswith("\n") or not content else "\n"
@@ -203,10 +203,10 @@ def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
         with keeper.resolve_path(scope, name) as spot, keeper.file(scope, spot) as descriptor:
             content = read_whole(descriptor, name)
     except ToolFailure as trouble:
-        told = f"{trouble.message} Nothing was sent."
+        error_text = f"{trouble.message} Nothing was sent."
         if trouble.status is ResultStatus.DENIED:
-            raise Denied(Code.FORBIDDEN, told) from None
-        raise Invalid(Code.INVALID_INPUT, told) from None
+            raise Denied(Code.FORBIDDEN, error_text) from None
+        raise Invalid(Code.INVALID_INPUT, error_text) from None
     if len(content) > LARGEST:
         raise Invalid(
             Code.TOO_LARGE,
@@ -246,19 +246,19 @@ def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
     )
 
 
-_THEIRS: Final = "Another process plays this turn; reading along (Ctrl-C stops it)."
-_OPEN: Final = "A turn was left open; it goes on."
+_OTHER_PROCESS: Final = "Another process plays this turn; reading along (Ctrl-C stops it)."
+_UNFINISHED_TURN: Final = "A turn was left open; it goes on."
 
 
-async def greet(printer: "Printer", conversation: "Conversation") -> None:
+async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
     """Say who answers, and where to begin."""
     session = await conversation.session()
     model = await _model(conversation)
     # An agent with a program of its own chooses its own model.
     is_asked = isinstance(session.agent.runtime, LlmRuntime)
-    asked = f", model {model}" if is_asked else ""
+    model_text = f", model {model}" if is_asked else ""
     printer.remark(
-        f"Holdfast {__version__}, agent {session.agent.slug}{asked}\nSession {session.id}\n"
+        f"Holdfast {__version__}, agent {session.agent.slug}{model_text}\nSession {session.id}\n"
         "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
     )
     is_unset = model == OFFLINE == conversation.holdfast.config.default_model
@@ -267,7 +267,9 @@ async def greet(printer: "Printer", conversation: "Conversation") -> None:
         printer.remark(_guidance())
 
 
-async def recall(printer: "Printer", conversation: "Conversation", most: int | None) -> None:
+async def print_past(
+    printer: "Printer", conversation: "ChatConversation", most: int | None
+) -> None:
     """Print the past, and say what becomes of a turn that was left open or waits."""
     session, screen = await conversation.session(), conversation.screen
     page = screen.page if isinstance(screen, TextScreen) else None
@@ -281,19 +283,19 @@ async def recall(printer: "Printer", conversation: "Conversation", most: int | N
     # Before the remark, which goes to stderr and would overtake it.
     sys.stdout.flush()
     if session.turn > session.settled:
-        printer.remark(_THEIRS if conversation.is_theirs else _OPEN)
+        printer.remark(_OTHER_PROCESS if conversation.is_theirs else _UNFINISHED_TURN)
 
 
-async def meter_of(conversation: "Conversation") -> Meter:
+async def build_status_line(conversation: "ChatConversation") -> StatusLine:
     """Return what counts along, knowing where the session stands."""
     holdfast = conversation.holdfast
     models = {each.id: each for each in await holdfast.models.list()}
-    meter = Meter(models, await _model(conversation))
+    meter = StatusLine(models, await _model(conversation))
     await meter.recall(holdfast, await conversation.session())
     return meter
 
 
-def part(printer: "Printer", conversation: "Conversation") -> None:
+def print_farewell(printer: "Printer", conversation: "ChatConversation") -> None:
     """Say that all is saved, and how to go on."""
     if conversation.is_over:
         printer.remark(f"Session {conversation.session_id} is closed and saved.")
@@ -308,7 +310,7 @@ def part(printer: "Printer", conversation: "Conversation") -> None:
     )
 
 
-async def _model(conversation: "Conversation") -> str:
+async def _model(conversation: "ChatConversation") -> str:
     holdfast = conversation.holdfast
     models = await known_models(holdfast)
     return first_model(await conversation.session(), models, holdfast.config.default_model)
@@ -326,34 +328,34 @@ def _guidance() -> str:
 
 
 _BOLD: Final = "1"
-_IN_VAIN: Final = "The turn has not begun yet; Ctrl-C again leaves it waiting."
+_NOT_STARTED: Final = "The turn has not begun yet; Ctrl-C again leaves it waiting."
 _LEAVING: Final = "Leaving when the turn has ended; Ctrl-D again leaves now, and it stays open."
 
 
-async def talk(
-    printer: Printer, conversation: Conversation, *, resumed: str | None, whole: bool
+async def run_repl(
+    printer: Printer, conversation: ChatConversation, *, resumed: str | None, whole: bool
 ) -> int:
     """Converse until the person leaves; a chat that was left ends with 0."""
     # At the prompt Ctrl-C is a key that is asked about; as a signal it would make us leave.
     conversation.signals.has_prompt = True
-    talking = _Talking(printer, conversation)
+    talking = _Repl(printer, conversation)
     # From the beginning: a turn that is read along can be stopped while its past is printed.
     heeding = asyncio.create_task(talking.heed_signals())
     try:
         await greet(printer, conversation)
         if resumed is not None:
-            await recall(printer, conversation, None if whole else SHOWN_TURNS)
-        await talking.through(await meter_of(conversation))
+            await print_past(printer, conversation, None if whole else SHOWN_TURNS)
+        await talking.through(await build_status_line(conversation))
     finally:
-        await ended(heeding)
-    part(printer, conversation)
+        await cancel_tasks(heeding)
+    print_farewell(printer, conversation)
     return 0
 
 
-class _Talking:
+class _Repl:
     """A person at a terminal, and a session whose news are shown meanwhile."""
 
-    def __init__(self, printer: Printer, conversation: Conversation) -> None:
+    def __init__(self, printer: Printer, conversation: ChatConversation) -> None:
         self._printer = printer
         self._conversation = conversation
         self._is_remote = printer.settings.server is not None
@@ -363,7 +365,7 @@ class _Talking:
         self._presses = 0
         self._is_leaving = False
 
-    async def through(self, meter: Meter) -> None:
+    async def through(self, meter: StatusLine) -> None:
         """Take what is typed until the person leaves, or the session is closed."""
         conversation, self._meter = self._conversation, meter
         self._prompt = await self._new_prompt()
@@ -372,51 +374,51 @@ class _Talking:
             while not conversation.has_finished():
                 try:
                     line = await self._line()
-                except PressedError:
+                except InterruptPressedError:
                     if self._is_last_press():
                         break
                     continue
                 if conversation.has_finished() or await self._is_last(line):
                     break
         finally:
-            await ended(self._watching, self._stopping)
+            await cancel_tasks(self._watching, self._stopping)
             conversation.screen.pause()
 
-    async def _new_prompt(self) -> Prompt:
+    async def _new_prompt(self) -> MessagePrompt:
         conversation, screen = self._conversation, self._conversation.screen
         folder = attachable_folder(await conversation.session(), is_remote=self._is_remote)
-        completer, history = ChatCompleter(REGISTRY, folder), PastWords(conversation.holdfast)
+        completer, history = ChatCompleter(REGISTRY, folder), PromptHistory(conversation.holdfast)
         page = screen.page if isinstance(screen, TextScreen) else None
         if isinstance(screen, TextScreen):
             screen.meter = self._meter
         if not isinstance(page, LivePage) or not isinstance(page.region, PromptRegion):
-            return Prompt(completer, history)
+            return MessagePrompt(completer, history)
         self._page = page
-        around = Surroundings(
+        around = PromptSettings(
             region=page.region,
             meter=self._meter.line,
             stop=self._stop,
             is_colored=page.is_colored,
         )
-        return Prompt(completer, history, around)
+        return MessagePrompt(completer, history, around)
 
     async def _line(self) -> str | None:
         """Return what is typed; nothing when the person leaves. A question goes first."""
         conversation = self._conversation
         while not conversation.has_finished():
             if self._page is None:
-                await first_of(conversation.is_calm.wait(), self._watching)
+                await wait_for_first(conversation.is_calm.wait(), self._watching)
             async with conversation.keyboard.for_line():
                 typing = asyncio.create_task(self._prompt.line())
                 ends = [conversation.is_calm.wait()] if self._is_leaving else []
                 wanted = conversation.keyboard.is_wanted.wait()
                 try:
-                    await first_of(typing, self._watching, wanted, *ends)
+                    await wait_for_first(typing, self._watching, wanted, *ends)
                     if typing.done():
                         return typing.result()
                 finally:
                     # Until the prompt has put the terminal back, nothing can be written to it.
-                    await ended(typing)
+                    await cancel_tasks(typing)
             if self._watching.done():
                 self._watching.result()
             if self._is_leaving and conversation.is_calm.is_set():
@@ -444,10 +446,10 @@ class _Talking:
         if self._page is not None:
             self._printer.line(f"{MARK}{line}", style=_BOLD)
         before = conversation.session_id
-        is_left = await obey(Talk(self._printer, conversation), line)
+        is_left = await run_slash_command(SlashContext(self._printer, conversation), line)
         self._printer.flush()
         if conversation.session_id != before:
-            await ended(self._watching)
+            await cancel_tasks(self._watching)
             if self._page is not None:
                 self._page.forget()
             self._watching = asyncio.create_task(conversation.watch())
@@ -463,7 +465,7 @@ class _Talking:
             )
             if whole != text and session.title is None:
                 # Made of what was typed: the beginning of a file says little.
-                await conversation.entitle(text)
+                await conversation.set_title(text)
             await conversation.put(whole)
         except HoldfastError:
             # It is not on the screen any more, and it can be mended.
@@ -501,7 +503,7 @@ class _Talking:
         except HoldfastError as error:
             screen.remark(f"holdfast: {error.message}")
         if self._is_in_vain and not self._conversation.is_calm.is_set():
-            screen.remark(_IN_VAIN)
+            screen.remark(_NOT_STARTED)
 
     async def heed_signals(self) -> None:
         """Stop the turn when a signal says so; one that wants us to leave has its way then."""

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.approval_policy import ANYBODY, Manner
+from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.cli.chat.tool_lines import call_line, outcome
-from holdfast.cli.forms import words_of
+from holdfast.cli.forms import part_text
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.output import Printer, price
-from holdfast.cli.terminal import clean, one_line, spelled_out
+from holdfast.cli.terminal import clean, escape_hidden, one_line
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalAnswered,
@@ -49,7 +49,7 @@ from holdfast.engine.tool_calls import REFUSALS
 from holdfast.services.approval_policy import Ruling
 
 if TYPE_CHECKING:
-    from holdfast.cli.chat.status_line import Meter
+    from holdfast.cli.chat.status_line import StatusLine
     from holdfast.cli.services import House
 
 
@@ -73,16 +73,16 @@ def change_lines(name: str, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(old: str, new: str) -> list[str]:
-    told = difflib.ndiff(old.splitlines(), new.splitlines())
+    rendered = difflib.ndiff(old.splitlines(), new.splitlines())
     # The library marks with two characters, and explains itself with question marks.
-    return [f"{line[0]}{line[2:]}" for line in told if line[0] != "?"]
+    return [f"{line[0]}{line[2:]}" for line in rendered if line[0] != "?"]
 
 
 # A line of a change begins so; each is shown in a colour of its own.
 MARKS: Final = {"+": "32", "-": "31", "@": "36"}
 
 
-class Page(Protocol):
+class ScreenPage(Protocol):
     """What a screen can do with what it has to say."""
 
     # Whether it also tells what was said to the agent, and what waits.
@@ -182,17 +182,17 @@ class PlainPage:
             self._is_open_line = False
 
 
-Work = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
+ToolEvent = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
 # A flag does not answer for it, so the flag is not recommended.
 NEVER_BY_FLAG: Final = "git_commit"
 
 
-class Working:
+class ToolView:
     """Tells of calls and questions; remembers the line of each call until it has ended."""
 
-    def __init__(self, page: Page, manner: Manner) -> None:
+    def __init__(self, page: ScreenPage, policy: AttendancePolicy) -> None:
         self._page = page
-        self._manner = manner
+        self._policy = policy
         self._lines: dict[CallId | None, str] = {}
         # What was asked about was shown whole already.
         self._seen: set[CallId | None] = set()
@@ -203,35 +203,35 @@ class Working:
             if isinstance(part, ToolCall):
                 self._lines[part.id] = call_line(part.name, part.arguments)
 
-    def show(self, news: Work) -> None:
+    def show(self, event: ToolEvent) -> None:
         """Tell a piece of news."""
-        match news:
+        match event:
             case ToolStarted():
-                self._begin(news)
+                self._begin(event)
             case ToolEnded():
-                line = self._lines.pop(news.call_id, news.name)
-                told = outcome(news.name, news.status, news.result, news.failure)
-                is_well = news.status is ResultStatus.OK
+                line = self._lines.pop(event.call_id, event.name)
+                rendered = outcome(event.name, event.status, event.result, event.failure)
+                is_well = event.status is ResultStatus.OK
                 self._page.ended(
-                    news.call_id, f"{line}: {told}{self._advice(news)}", is_well=is_well
+                    event.call_id, f"{line}: {rendered}{self._advice(event)}", is_well=is_well
                 )
             case ApprovalRequested():
-                self._seen.add(news.call_id)
+                self._seen.add(event.call_id)
                 # Where somebody is asked, the question is shown by whoever asks it.
-                if not self._manner.asks:
-                    self._page.aside(f"{news.tool} asks: {spelled_out(news.question)}")
-            case ApprovalAnswered() if not self._manner.asks:
-                line = self._lines.get(news.call_id, "The question")
-                self._page.aside(f"{line}: {news.decision}, by {news.by}")
+                if not self._policy.asks:
+                    self._page.aside(f"{event.tool} asks: {escape_hidden(event.question)}")
+            case ApprovalAnswered() if not self._policy.asks:
+                line = self._lines.get(event.call_id, "The question")
+                self._page.aside(f"{line}: {event.decision}, by {event.by}")
             case _:
                 pass
 
-    def _begin(self, news: ToolStarted) -> None:
-        line = call_line(news.name, news.arguments)
-        self._lines[news.call_id] = line
-        if news.call_id not in self._seen and (lines := change_lines(news.name, news.arguments)):
+    def _begin(self, event: ToolStarted) -> None:
+        line = call_line(event.name, event.arguments)
+        self._lines[event.call_id] = line
+        if event.call_id not in self._seen and (lines := change_lines(event.name, event.arguments)):
             self._page.change([line, *lines])
-        self._page.begun(news.call_id, line)
+        self._page.begun(event.call_id, line)
 
     def _advice(self, ended: ToolEnded) -> str:
         """Return how a call is allowed where nobody can be asked."""
@@ -239,12 +239,12 @@ class Working:
         if failure is None or ended.status is not ResultStatus.DENIED:
             return ""
         is_unattended = (failure.code, failure.message) == REFUSALS[Ruling.UNATTENDED]
-        if not is_unattended or ended.name in {*self._manner.yes_to, NEVER_BY_FLAG}:
+        if not is_unattended or ended.name in {*self._policy.yes_to, NEVER_BY_FLAG}:
             return ""
         return f" --yes-to {ended.name} answers for you."
 
 
-class Screen(Protocol):
+class ChatScreen(Protocol):
     """Shows the news of a session."""
 
     async def show(self, item: Event | Gap) -> None:
@@ -261,7 +261,7 @@ class Screen(Protocol):
 
 
 # Notices of which the news of a turn or a session tell already.
-_TOLD_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
+_REPORTED_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
 # What a person is told to do when a turn has failed; after a try, it is done without them.
 _ADVICE: Final = re.compile(r" (?:Wait [^.]*, then s|S)end a message to try again\.$")
 
@@ -294,14 +294,14 @@ class TextScreen:
         self,
         printer: Printer,
         holdfast: "House",
-        manner: Manner = ANYBODY,
-        page: Page | None = None,
+        policy: AttendancePolicy = UNATTENDED,
+        page: ScreenPage | None = None,
     ) -> None:
         self.page = page or PlainPage(printer)
-        self.meter: Meter | None = None
+        self.meter: StatusLine | None = None
         self._holdfast = holdfast
-        self._manner = manner
-        self._working = Working(self.page, manner)
+        self._policy = policy
+        self._working = ToolView(self.page, policy)
         self._shown = 0
         self._missed = False
         self._failure: str | None = None
@@ -309,7 +309,7 @@ class TextScreen:
     async def show(self, item: Event | Gap) -> None:
         """Show a piece of news as far as it says something to a person."""
         if self.meter is not None:
-            self.meter.hear(item)
+            self.meter.update(item)
         if isinstance(item, Gap):
             # From here on offsets do not fit; the message itself brings the rest of its text.
             self._missed = True
@@ -334,7 +334,7 @@ class TextScreen:
                 self._end(ended)
                 self._tell_cost(ended)
             case CallSettled() | SessionCompacted() | SessionClosed() as change:
-                self.remark(_told(change))
+                self.remark(_describe_change(change))
             case _:
                 pass
 
@@ -387,8 +387,8 @@ class TextScreen:
     def _notice(self, message: Message) -> None:
         """Tell what Holdfast itself has to say in a conversation."""
         for part in message.parts:
-            if isinstance(part, Notice) and part.code not in _TOLD_ELSEWHERE:
-                self.remark(words_of(part))
+            if isinstance(part, Notice) and part.code not in _REPORTED_ELSEWHERE:
+                self.remark(part_text(part))
 
     def _complete(self, message: Message) -> None:
         """Show what the deltas did not: the message holds all of its text."""
@@ -399,7 +399,7 @@ class TextScreen:
 
     def _tell_cost(self, ended: TurnEnded) -> None:
         """Tell a person what a turn has cost; programs read it from the events."""
-        if self._manner.asks and (ended.usage != Usage() or ended.microcents):
+        if self._policy.asks and (ended.usage != Usage() or ended.microcents):
             tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
             self.remark(f"{tokens}, {price(ended.microcents, priced=ended.priced)}")
 
@@ -410,13 +410,13 @@ class TextScreen:
         if ended.stop_reason is StopReason.ABORTED:
             self.page.aside("Stopped; what was said so far is kept.", is_loud=True)
         elif ended.failure is not None:
-            told = one_line(ended.failure.message, longest=2_000)
-            self.page.aside(f"The turn failed ({ended.failure.code}): {told}", is_loud=True)
+            rendered = one_line(ended.failure.message, longest=2_000)
+            self.page.aside(f"The turn failed ({ended.failure.code}): {rendered}", is_loud=True)
         elif ended.stop_reason is not StopReason.STOP:
             self.page.aside(f"The turn ended with {ended.stop_reason}.", is_loud=True)
 
 
-def _told(change: CallSettled | SessionCompacted | SessionClosed) -> str:
+def _describe_change(change: CallSettled | SessionCompacted | SessionClosed) -> str:
     match change:
         case CallSettled():
             return f"The unknown call {change.call_id} was {change.how}."

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli.approval_policy import Manner
-from holdfast.cli.chat.approvals import Answering, Asking, Questions, allow_by_flag
-from holdfast.cli.chat.conversation import Conversation, Signals
-from holdfast.cli.chat.live_page import fitting_page
+from holdfast.cli.approval_policy import AttendancePolicy
+from holdfast.cli.chat.approvals import (
+    ApprovalPrompt,
+    AutomaticApprovals,
+    InteractiveApprovals,
+    allow_by_flag,
+)
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
+from holdfast.cli.chat.live_page import choose_page
 from holdfast.cli.chat.prompt import AnswerPrompt
 from holdfast.cli.chat.screen import NEVER_BY_FLAG, JsonScreen, TextScreen
 from holdfast.cli.chat.tool_lines import result_of
@@ -25,7 +30,7 @@ from holdfast.cli.options import ChatOptions, InputForm
 from holdfast.cli.output import Printer, money
 from holdfast.cli.session_refs import find_session
 from holdfast.cli.terminal import is_terminal
-from holdfast.cli.workspace import git_ref, named_path, repository_around, working_dir
+from holdfast.cli.workspace import absolute_path, find_repository, git_ref, working_dir
 from holdfast.config import absolute_model
 from holdfast.domain.agents import AcpRuntime, AgentStatus
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, stricter_mode
@@ -41,73 +46,75 @@ if TYPE_CHECKING:
     from holdfast.services.calls import SettlementRequest
 
 
-def require_fitting(wanted: ChatOptions) -> None:
+def require_resumable_options(options: ChatOptions) -> None:
     """Refuse wishes that a session which is picked up cannot fulfil: they were fixed at opening."""
     fixed = {
-        "--agent": wanted.agent,
-        "--model": wanted.model,
-        "--repo": wanted.repo,
-        "--title": wanted.title,
-        "--var": wanted.var,
-        "--tools": wanted.tools,
-        "--fs-scope": wanted.fs_scope,
+        "--agent": options.agent,
+        "--model": options.model,
+        "--repo": options.repo,
+        "--title": options.title,
+        "--var": options.var,
+        "--tools": options.tools,
+        "--fs-scope": options.fs_scope,
     }
     named = [flag for flag, value in fixed.items() if value is not None]
-    if wanted.resume is not None and named:
+    if options.resume is not None and named:
         raise Invalid(
             Code.INVALID_INPUT,
             f"{', '.join(named)} cannot be changed in a session that is resumed; leave it out, or "
             "open a new session.",
         )
-    if wanted.prompt is not None and wanted.input is not InputForm.TEXT:
+    if options.prompt is not None and options.input is not InputForm.TEXT:
         raise Invalid(Code.INVALID_INPUT, "Choose one of PROMPT and --input; one is what is said.")
-    if wanted.repo is not None and wanted.cwd is not None:
+    if options.repo is not None and options.cwd is not None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --repo and --cwd.")
 
 
-async def begin(
+async def open_conversation(
     printer: Printer,
     holdfast: "House",
-    wanted: ChatOptions,
-    signals: Signals,
-    manner: Manner,
-) -> Conversation:
+    options: ChatOptions,
+    signals: SignalHandler,
+    policy: AttendancePolicy,
+) -> ChatConversation:
     """Return the conversation, with its cursor before the first news to show."""
-    if wanted.resume is not None:
+    if options.resume is not None:
         # Read before it is woken: what happens from then on is news.
-        session_id = await find_session(holdfast, wanted.resume)
+        session_id = await find_session(holdfast, options.resume)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        if not manner.is_attended:
-            await _require_answered(holdfast, session, manner)
-        conversation = await _following(printer, holdfast, session, signals, manner)
-        place = await _place(wanted.cwd, is_remote=manner.is_remote)
+        if not policy.is_attended:
+            await _require_answered(holdfast, session, policy)
+        conversation = await _follow_from_now(printer, holdfast, session, signals, policy)
+        place = await _moved_context(options.cwd, is_remote=policy.is_remote)
         await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
-        await _tell_changed(holdfast, session, conversation)
-        for told in _limits(session):
-            conversation.screen.remark(told)
+        await _remark_changed_agent(holdfast, session, conversation)
+        for limit_text in _limits(session):
+            conversation.screen.remark(limit_text)
         return conversation
-    session = await _opened(holdfast, wanted, is_remote=manner.is_remote)
+    session = await _open_session(holdfast, options, is_remote=policy.is_remote)
     # Before its own opening, because a stream of JSON begins with that.
-    conversation = await _following(
-        printer, holdfast, replace(session, last_event=0), signals, manner
+    conversation = await _follow_from_now(
+        printer, holdfast, replace(session, last_event=0), signals, policy
     )
-    if is_terminal(sys.stderr) and wanted.prompt is not None:
+    if is_terminal(sys.stderr) and options.prompt is not None:
         conversation.screen.remark(f"Session {session.id}")
     return conversation
 
 
-async def _place(wish: Path | None, *, is_remote: bool) -> SessionContext | None:
+async def _moved_context(chosen: Path | None, *, is_remote: bool) -> SessionContext | None:
     """Return where a session that is picked up moves to; nothing when it stays where it was."""
     if is_remote:
-        return None if wish is None else SessionContext(working_dir=str(named_path(wish)))
-    folder = working_dir(wish) if wish is not None else None
+        return None if chosen is None else SessionContext(working_dir=str(absolute_path(chosen)))
+    folder = working_dir(chosen) if chosen is not None else None
     if folder is None:
         return None
     # In a thread, because a signal must be heard while git waits for a slow disk.
     return SessionContext(working_dir=folder, git_ref=await asyncio.to_thread(git_ref, folder))
 
 
-async def _tell_changed(holdfast: "House", session: Session, conversation: Conversation) -> None:
+async def _remark_changed_agent(
+    holdfast: "House", session: Session, conversation: ChatConversation
+) -> None:
     """Say that the session's agent is not the one that a new session would get."""
     agent = await holdfast.agents.get(holdfast.owner, session.agent_id)
     if agent.updated_at > session.created_at:
@@ -126,14 +133,14 @@ def _limits(session: Session) -> Iterator[str]:
         yield f"The session's budget of {money(budget.microcents, priced=True)} is spent."
 
 
-async def _require_answered(holdfast: "House", session: Session, manner: Manner) -> None:
+async def _require_answered(holdfast: "House", session: Session, policy: AttendancePolicy) -> None:
     """Refuse to go on, with nobody there, where a question waits: that could take a day.
 
     Also where a server holds the turn, which waits, and knows no flag of ours.
     """
     waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
     for approval in waiting.items:
-        if not manner.answers(approval.question):
+        if not policy.answers(approval.question):
             raise Conflict(
                 Code.APPROVAL_WAITING,
                 f"{approval.question.tool} waits for an answer in this session; give it with "
@@ -144,104 +151,108 @@ async def _require_answered(holdfast: "House", session: Session, manner: Manner)
         await allow_by_flag(holdfast, approval)
 
 
-async def _following(
+async def _follow_from_now(
     printer: Printer,
     holdfast: "House",
     session: Session,
-    signals: Signals,
-    manner: Manner,
-) -> Conversation:
+    signals: SignalHandler,
+    policy: AttendancePolicy,
+) -> ChatConversation:
     """Return a conversation whose cursor is where the session was when it was read."""
     if not printer.is_json:
-        return conversing(printer, holdfast, session, signals, manner)
+        return build_conversation(printer, holdfast, session, signals, policy)
     lines = await EventLines.behind(holdfast, session, session.last_event)
     screen = JsonScreen(printer, lines)
-    answering = Answering(holdfast, screen, manner)
-    return Conversation(holdfast, session, screen, signals, answering)
+    answering = AutomaticApprovals(holdfast, screen, policy)
+    return ChatConversation(holdfast, session, screen, signals, answering)
 
 
-def conversing(
+def build_conversation(
     printer: Printer,
     holdfast: "House",
     session: Session,
-    signals: Signals,
-    manner: Manner,
-) -> Conversation:
+    signals: SignalHandler,
+    policy: AttendancePolicy,
+) -> ChatConversation:
     """Return a conversation in words for people; remarks are left out where JSON is wanted."""
-    screen = TextScreen(printer, holdfast, manner, fitting_page(printer, manner))
-    asking: Asking | Answering = Answering(holdfast, screen, manner)
-    if manner.asks:
-        asking = Asking(holdfast, screen, Questions(printer, AnswerPrompt(), manner))
-    return Conversation(holdfast, session, screen, signals, asking)
+    screen = TextScreen(printer, holdfast, policy, choose_page(printer, policy))
+    asking: InteractiveApprovals | AutomaticApprovals = AutomaticApprovals(holdfast, screen, policy)
+    if policy.asks:
+        asking = InteractiveApprovals(
+            holdfast, screen, ApprovalPrompt(printer, AnswerPrompt(), policy)
+        )
+    return ChatConversation(holdfast, session, screen, signals, asking)
 
 
-async def _opened(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> Session:
+async def _open_session(holdfast: "House", options: ChatOptions, *, is_remote: bool) -> Session:
     """Open the session; whatever can be refused is refused before anything is written."""
-    wanted = await _answered_by(holdfast, wanted, is_remote=is_remote)
-    wanted = wanted if is_remote else await _housed(holdfast, wanted)
-    context = _remote_context(wanted) if is_remote else await _context(holdfast, wanted)
+    options = await _with_stored_agent(holdfast, options, is_remote=is_remote)
+    options = options if is_remote else await _with_repository(holdfast, options)
+    context = _remote_context(options) if is_remote else await _context(holdfast, options)
     request = SessionRequest(
-        title=wanted.title,
-        model=absolute_model(wanted.model) if wanted.model is not None else None,
+        title=options.title,
+        model=absolute_model(options.model) if options.model is not None else None,
         context=context,
-        tools=_tools(wanted.tools),
+        tools=_tools(options.tools),
         approval=holdfast.config.approval,
     )
-    await _require_openable(holdfast, wanted, request)
-    if wanted.repo is not None:
-        path = str(named_path(wanted.repo))
+    await _require_openable(holdfast, options, request)
+    if options.repo is not None:
+        path = str(absolute_path(options.repo))
         repo = await holdfast.repos.add(holdfast.owner, path, at_terminal=True)
         request = replace(request, repo_id=repo.id)
         if is_remote and context is not None:
             request = replace(request, context=replace(context, working_dir=repo.path))
-    return await holdfast.open(wanted.agent or BUILT_IN, request)
+    return await holdfast.open(options.agent or BUILT_IN, request)
 
 
-async def _answered_by(holdfast: "House", wanted: ChatOptions, *, is_remote: bool) -> ChatOptions:
+async def _with_stored_agent(
+    holdfast: "House", options: ChatOptions, *, is_remote: bool
+) -> ChatOptions:
     """Name the stored agent that is meant: its reference may be that of a file."""
-    from holdfast.cli.agent_files import agent_named
+    from holdfast.cli.agent_files import resolve_agent
 
-    if wanted.agent is None:
-        return wanted
-    folder = _folder(wanted) if not is_remote else None
-    named = await agent_named(holdfast, wanted.agent, Path(folder) if folder else None)
-    return dataclasses.replace(wanted, agent=named)
+    if options.agent is None:
+        return options
+    folder = _folder(options) if not is_remote else None
+    named = await resolve_agent(holdfast, options.agent, Path(folder) if folder else None)
+    return dataclasses.replace(options, agent=named)
 
 
-async def _housed(holdfast: "House", wanted: ChatOptions) -> ChatOptions:
+async def _with_repository(holdfast: "House", options: ChatOptions) -> ChatOptions:
     """Name the repository around the folder, for an agent that works in nothing else."""
     from holdfast.acp.client.agent_command import find_agent_program
 
-    if wanted.agent is None or wanted.agent == BUILT_IN:
-        return wanted
-    agent = await holdfast.agents.get(holdfast.owner, wanted.agent)
+    if options.agent is None or options.agent == BUILT_IN:
+        return options
+    agent = await holdfast.agents.get(holdfast.owner, options.agent)
     if not isinstance(agent.runtime, AcpRuntime):
-        return wanted
+        return options
     # Said before a repository is registered for a session that could not be opened.
     find_agent_program(agent.runtime, os.environ)
-    if wanted.repo is not None:
-        return wanted
-    folder = working_dir(wanted.cwd)
+    if options.repo is not None:
+        return options
+    folder = working_dir(options.cwd)
     # In a thread, because a signal must be heard while a slow disk is looked at.
-    around = await asyncio.to_thread(repository_around, folder) if folder else None
+    around = await asyncio.to_thread(find_repository, folder) if folder else None
     if around is None:
         raise Invalid(
             Code.REPO_REQUIRED,
             f"Agent {agent.slug} works in a Git repository, and there is none around this folder; "
             "run this inside of one, or name one with --repo.",
         )
-    return dataclasses.replace(wanted, repo=Path(around), cwd=None)
+    return dataclasses.replace(options, repo=Path(around), cwd=None)
 
 
 async def _require_openable(
-    holdfast: "House", wanted: ChatOptions, request: SessionRequest
+    holdfast: "House", options: ChatOptions, request: SessionRequest
 ) -> None:
     if request.model is not None:
         await holdfast.models.check(request.model)
     # The built-in agent is made when it is first needed.
-    if wanted.agent is None or wanted.agent == BUILT_IN:
+    if options.agent is None or options.agent == BUILT_IN:
         return
-    agent = await holdfast.agents.get(holdfast.owner, wanted.agent)
+    agent = await holdfast.agents.get(holdfast.owner, options.agent)
     if agent.status is AgentStatus.ARCHIVED:
         raise Conflict(
             Code.AGENT_ARCHIVED,
@@ -256,10 +267,10 @@ def _tools(names: str | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
-async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | None:
+async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | None:
     """Return the workspace as it is detected; without a folder the session gets its own."""
-    folder = _folder(wanted)
-    variables = dict(_variable(each) for each in wanted.var or ())
+    folder = _folder(options)
+    variables = dict(_variable(each) for each in options.var or ())
     if folder is None:
         if variables:
             raise Invalid(Code.INVALID_INPUT, "There is no current folder; name one with --cwd.")
@@ -268,30 +279,30 @@ async def _context(holdfast: "House", wanted: ChatOptions) -> SessionContext | N
         working_dir=folder,
         # In a thread, because a signal must be heard while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
-        fs_scope_tier=wanted.fs_scope or await widest_tier(holdfast, wanted.agent),
+        fs_scope_tier=options.fs_scope or await widest_tier(holdfast, options.agent),
         variables=variables,
     )
 
 
-def _remote_context(wanted: ChatOptions) -> SessionContext | None:
+def _remote_context(options: ChatOptions) -> SessionContext | None:
     """Return the workspace of a session that a server opens; this machine's folders are not its.
 
     Without a folder there, the session gets one of its own.
     """
-    variables = dict(_variable(each) for each in wanted.var or ())
-    folder = wanted.repo or wanted.cwd
-    is_special = bool(variables) or wanted.fs_scope is not None
+    variables = dict(_variable(each) for each in options.var or ())
+    folder = options.repo or options.cwd
+    is_special = bool(variables) or options.fs_scope is not None
     if folder is None and is_special:
         raise Invalid(
             Code.INVALID_INPUT,
             "--var and --fs-scope belong to a folder; name a repository of the server with --repo.",
         )
     # A repository alone is enough: the server knows where it is.
-    if folder is None or (wanted.repo is not None and not is_special):
+    if folder is None or (options.repo is not None and not is_special):
         return None
     return SessionContext(
-        working_dir=str(named_path(folder)),
-        fs_scope_tier=wanted.fs_scope or FsTier.SANDBOXED,
+        working_dir=str(absolute_path(folder)),
+        fs_scope_tier=options.fs_scope or FsTier.SANDBOXED,
         variables=variables,
     )
 
@@ -305,13 +316,13 @@ async def widest_tier(holdfast: "House", agent: str | None) -> FsTier:
     return allowed if granted is None else narrowest_tier([granted, Grant(fs=allowed)])
 
 
-def _folder(wanted: ChatOptions) -> str | None:
-    return working_dir(wanted.cwd) if wanted.repo is None else _resolved(wanted.repo)
+def _folder(options: ChatOptions) -> str | None:
+    return working_dir(options.cwd) if options.repo is None else _resolve_repo(options.repo)
 
 
-def _resolved(repo: Path) -> str:
+def _resolve_repo(repo: Path) -> str:
     """Return where a repository really is; that it is one is judged when it is registered."""
-    path = named_path(repo)
+    path = absolute_path(repo)
     try:
         return str(path.resolve())
     except (OSError, RuntimeError):
@@ -332,18 +343,22 @@ _CODES: Final[Mapping[ResultStatus, int]] = {
 }
 
 
-async def retried(
-    printer: Printer, holdfast: "House", call: Call, wish: "SettlementRequest", manner: Manner
+async def retry_call(
+    printer: Printer,
+    holdfast: "House",
+    call: Call,
+    chosen: "SettlementRequest",
+    policy: AttendancePolicy,
 ) -> int:
     """Settle a call by running it again; return the exit code."""
-    signals = Signals()
+    signals = SignalHandler()
     try:
         with signals:
             session = await holdfast.sessions.get(holdfast.owner, call.session_id)
-            _require_permitted(holdfast, session, call, manner)
-            conversation = conversing(printer, holdfast, session, signals, manner)
-            await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, wish)
-            again = await _again(holdfast, call)
+            _require_permitted(holdfast, session, call, policy)
+            conversation = build_conversation(printer, holdfast, session, signals, policy)
+            await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, chosen)
+            again = await _find_retry(holdfast, call)
             # It may have been run again before, and then what came of that is told.
             if session.settled < again.turn:
                 await conversation.settle(again.turn, own=True)
@@ -354,18 +369,20 @@ async def retried(
         return INTERRUPTED
     if conversation.has_finished():
         return INTERRUPTED
-    return await _told(printer, holdfast, call)
+    return await _report_result(printer, holdfast, call)
 
 
-def _require_permitted(holdfast: "House", session: Session, call: Call, manner: Manner) -> None:
+def _require_permitted(
+    holdfast: "House", session: Session, call: Call, policy: AttendancePolicy
+) -> None:
     """Refuse before anything is written what could only be denied."""
     mode = stricter_mode(session.approval, holdfast.config.approval)
     if mode is ApprovalMode.DENY:
         raise Denied(
             Code.GRANT_EXCEEDED, "The session's approval mode is deny: nothing can be run again."
         )
-    is_flagged = call.name in manner.yes_to and call.name != NEVER_BY_FLAG
-    if mode is not ApprovalMode.AUTO and not manner.is_attended and not is_flagged:
+    is_flagged = call.name in policy.yes_to and call.name != NEVER_BY_FLAG
+    if mode is not ApprovalMode.AUTO and not policy.is_attended and not is_flagged:
         raise Denied(
             Code.GRANT_EXCEEDED,
             f"Nobody is here to be asked about {call.name}; settle the call at a terminal, or add "
@@ -374,9 +391,9 @@ def _require_permitted(holdfast: "House", session: Session, call: Call, manner: 
         )
 
 
-async def _told(printer: Printer, holdfast: "House", call: Call) -> int:
+async def _report_result(printer: Printer, holdfast: "House", call: Call) -> int:
     settled = await holdfast.calls.get(holdfast.owner, call.session_id, call.id)
-    again = await _again(holdfast, call)
+    again = await _find_retry(holdfast, call)
     result = await result_of(holdfast, again)
     if printer.is_json:
         form = call_form(settled) | {"retry": call_form(again) | result_form(result)}
@@ -386,7 +403,7 @@ async def _told(printer: Printer, holdfast: "House", call: Call) -> int:
     return _CODES[result.status] if result is not None else FINDINGS
 
 
-async def _again(holdfast: "House", call: Call) -> Call:
+async def _find_retry(holdfast: "House", call: Call) -> Call:
     """Return the newest call that is the same one again: it has the same key."""
     newest, cursor = call, None
     while True:

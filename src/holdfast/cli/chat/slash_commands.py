@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import doctor as doctors
-from holdfast.cli.chat.conversation import Conversation
-from holdfast.cli.chat.tool_lines import call_line, standing
+from holdfast.cli.chat.conversation import ChatConversation
+from holdfast.cli.chat.tool_lines import call_line, call_status
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
-from holdfast.cli.command import require_here
+from holdfast.cli.command import require_local
 from holdfast.cli.output import Printer, local_time, price
-from holdfast.cli.session_refs import forked
+from holdfast.cli.session_refs import fork_session
 from holdfast.config import SETTING_KEYS
 from holdfast.domain.approvals import (
     TIGHTNESS,
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Talk:
+class SlashContext:
     """What a slash command works on."""
 
     printer: Printer
-    conversation: Conversation
+    conversation: ChatConversation
 
 
 class WrongArgumentError(Exception):
@@ -46,28 +46,28 @@ class WrongArgumentError(Exception):
 
 
 # Returns whether the chat is left.
-Run = Callable[[Talk, str], Awaitable[bool]]
+SlashHandler = Callable[[SlashContext, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
-class Slash:
+class SlashCommand:
     """One command: its name, how it is written, what it does."""
 
     name: str
     usage: str
     help: str
-    run: Run
+    run: SlashHandler
     # What may stand behind it, where that is known beforehand.
     choices: tuple[str, ...] = ()
 
 
-def require_nothing(argument: str) -> None:
+def require_no_argument(argument: str) -> None:
     """Refuse an argument where none is taken."""
     if argument:
         raise WrongArgumentError
 
 
-def number(argument: str) -> int:
+def parse_number(argument: str) -> int:
     """Return an argument as a number of at least 1."""
     # Bounded, because int() refuses very long numbers with an error of its own.
     if not argument.isascii() or not argument.isdigit() or not 0 < len(argument) <= 9:
@@ -78,32 +78,32 @@ def number(argument: str) -> int:
 _FORCE: Final = re.compile(r"(?<!\S)--force(?!\S)")
 
 
-async def cost(talk: Talk, argument: str) -> bool:
+async def cost(context: SlashContext, argument: str) -> bool:
     """Show what the session has cost, as the store's ledger says."""
-    require_nothing(argument)
-    conversation = talk.conversation
-    spent = await by_model(conversation.holdfast, conversation.session_id)
+    require_no_argument(argument)
+    conversation = context.conversation
+    spent = await costs_by_model(conversation.holdfast, conversation.session_id)
     lines = []
     for each in spent:
-        told = price(each.microcents, priced=not each.unpriced_requests)
+        label = price(each.microcents, priced=not each.unpriced_requests)
         tokens = f"{each.usage.input} tokens in, {each.usage.output} out"
-        lines.append(f"{each.name or each.key}  {each.requests} requests, {tokens}, {told}")
+        lines.append(f"{each.name or each.key}  {each.requests} requests, {tokens}, {label}")
     for line in sorted(lines):
-        talk.printer.line(line)
+        context.printer.line(line)
     if not spent:
-        talk.printer.line("No model was asked yet.")
+        context.printer.line("No model was asked yet.")
     return False
 
 
-async def mode(talk: Talk, argument: str) -> bool:
+async def mode(context: SlashContext, argument: str) -> bool:
     """Show or change the approval mode; the configuration says how loose it may be."""
-    conversation = talk.conversation
+    conversation = context.conversation
     holdfast, loosest = conversation.holdfast, conversation.holdfast.config.approval
     if argument:
         wanted = _mode(argument)
         if TIGHTNESS[wanted] > TIGHTNESS[loosest]:
             key = SETTING_KEYS["approval"].path
-            is_remote = talk.printer.settings.server is not None
+            is_remote = context.printer.settings.server is not None
             file = "the server's own" if is_remote else holdfast.config.home / "holdfast.toml"
             raise Denied(
                 Code.GRANT_EXCEEDED,
@@ -113,60 +113,60 @@ async def mode(talk: Talk, argument: str) -> bool:
         changes = {"approval": wanted}
         await holdfast.sessions.update(holdfast.owner, conversation.session_id, changes)
     session = await conversation.session()
-    talk.printer.line(f"The approval mode is {stricter_mode(session.approval, loosest)}.")
+    context.printer.line(f"The approval mode is {stricter_mode(session.approval, loosest)}.")
     return False
 
 
-async def approvals(talk: Talk, argument: str) -> bool:
+async def approvals(context: SlashContext, argument: str) -> bool:
     """Show the session's questions: those that wait, and what was answered."""
-    require_nothing(argument)
-    conversation = talk.conversation
+    require_no_argument(argument)
+    conversation = context.conversation
     page = await conversation.holdfast.approvals.list(
         conversation.holdfast.owner, conversation.session_id
     )
     found = page.items
     for each in found:
-        talk.printer.line(_line(each))
+        context.printer.line(_line(each))
     if not found:
-        talk.printer.line("Nothing was asked.")
+        context.printer.line("Nothing was asked.")
     if any(each.scope is ApprovalScope.SESSION for each in found):
-        talk.printer.remark(
+        context.printer.remark(
             f"`holdfast approvals revoke {conversation.session_id} ID` takes one back."
         )
     return False
 
 
-async def calls(talk: Talk, argument: str) -> bool:
+async def calls(context: SlashContext, argument: str) -> bool:
     """Show the session's calls and how far each has come."""
-    require_nothing(argument)
-    conversation = talk.conversation
+    require_no_argument(argument)
+    conversation = context.conversation
     page = await conversation.holdfast.calls.list(
         conversation.holdfast.owner, conversation.session_id
     )
     found = page.items
     for each in found:
-        told = await standing(conversation.holdfast, each)
-        talk.printer.line(f"{each.id}  {told}  {call_line(each.name, each.arguments)}")
+        label = await call_status(conversation.holdfast, each)
+        context.printer.line(f"{each.id}  {label}  {call_line(each.name, each.arguments)}")
     if not found:
-        talk.printer.line("The agent has done nothing yet.")
+        context.printer.line("The agent has done nothing yet.")
     if Counter(each.state for each in found)[CallState.UNKNOWN]:
-        talk.printer.remark("`holdfast calls settle CALL` puts an unknown one right.")
+        context.printer.remark("`holdfast calls settle CALL` puts an unknown one right.")
     return False
 
 
-async def compact(talk: Talk, argument: str) -> bool:
+async def compact(context: SlashContext, argument: str) -> bool:
     """Fold what came before the last answered turn into a summary."""
-    require_nothing(argument)
-    conversation = talk.conversation
+    require_no_argument(argument)
+    conversation = context.conversation
     holdfast = conversation.holdfast
     is_folded = await holdfast.compactions.compact(holdfast.owner, conversation.session_id)
     if not is_folded:
-        talk.printer.line("There is nothing to sum up.")
+        context.printer.line("There is nothing to sum up.")
     await conversation.catch_up()
     return False
 
 
-async def export(talk: Talk, argument: str) -> bool:
+async def export(context: SlashContext, argument: str) -> bool:
     """Do what `holdfast sessions export` does."""
     from holdfast.cli.session_export import STDOUT, ExportOptions, export
 
@@ -175,16 +175,16 @@ async def export(talk: Talk, argument: str) -> bool:
     # Another flag is none that is known here, and a file of such a name is nobody's wish.
     if out is not None and out.startswith("-") and out != STDOUT:
         raise WrongArgumentError
-    wanted = ExportOptions(id=talk.conversation.session_id, out=out, force=flags > 0)
-    await export(talk.printer, wanted)
+    wanted = ExportOptions(id=context.conversation.session_id, out=out, force=flags > 0)
+    await export(context.printer, wanted)
     return False
 
 
-async def doctor(talk: Talk, argument: str) -> bool:
+async def doctor(context: SlashContext, argument: str) -> bool:
     """Do what `holdfast doctor` does."""
-    require_nothing(argument)
-    require_here(talk.printer.settings, "/doctor")
-    await doctors.examine(talk.printer, doctors.DoctorOptions())
+    require_no_argument(argument)
+    require_local(context.printer.settings, "/doctor")
+    await doctors.examine(context.printer, doctors.DoctorOptions())
     return False
 
 
@@ -204,7 +204,7 @@ def _line(approval: Approval) -> str:
     return f"{line} (by {approval.answered_by or 'nobody'}{reach})"
 
 
-async def by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:
+async def costs_by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:
     """Return what a session has cost, model by model."""
     query = CostQuery(owner=holdfast.owner, session_id=session_id)
     return (await holdfast.costs.report(query)).groups
@@ -213,7 +213,7 @@ async def by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, .
 SHOWN_TURNS: Final = 20
 
 
-async def obey(talk: Talk, line: str) -> bool:
+async def run_slash_command(context: SlashContext, line: str) -> bool:
     """Do what a line with a slash says; tell whether the chat is left.
 
     What is unknown or wrong is answered here with one line and never sent to the agent.
@@ -222,45 +222,45 @@ async def obey(talk: Talk, line: str) -> bool:
     found = BY_NAME.get(word.lower())
     if found is None:
         nearest = difflib.get_close_matches(word.lower(), BY_NAME, n=1, cutoff=0.0)[0]
-        talk.printer.warn(
+        context.printer.warn(
             f"There is no /{word}; did you mean /{nearest}? To send it as text, write //{word}."
         )
         return False
     try:
-        return await found.run(talk, argument.strip())
+        return await found.run(context, argument.strip())
     except WrongArgumentError:
-        talk.printer.warn(f"It is written {found.usage}.")
+        context.printer.warn(f"It is written {found.usage}.")
         return False
 
 
-async def _help(talk: Talk, argument: str) -> bool:
-    require_nothing(argument)
+async def _help(context: SlashContext, argument: str) -> bool:
+    require_no_argument(argument)
     width = max(len(each.usage) for each in REGISTRY)
     for each in REGISTRY:
-        talk.printer.line(f"{each.usage:<{width}}  {each.help}")
-    talk.printer.line(f"{'//text':<{width}}  send /text as it stands")
+        context.printer.line(f"{each.usage:<{width}}  {each.help}")
+    context.printer.line(f"{'//text':<{width}}  send /text as it stands")
     return False
 
 
-async def _exit(_: Talk, argument: str) -> bool:
-    require_nothing(argument)
+async def _exit(_: SlashContext, argument: str) -> bool:
+    require_no_argument(argument)
     return True
 
 
-async def _end(talk: Talk, argument: str) -> bool:
-    require_nothing(argument)
-    return await _close(talk, Status.COMPLETED)
+async def _end(context: SlashContext, argument: str) -> bool:
+    require_no_argument(argument)
+    return await _close(context, Status.COMPLETED)
 
 
-async def _cancel(talk: Talk, argument: str) -> bool:
-    require_nothing(argument)
-    if await talk.conversation.interrupt():
+async def _cancel(context: SlashContext, argument: str) -> bool:
+    require_no_argument(argument)
+    if await context.conversation.interrupt():
         return False
-    return await _close(talk, Status.CANCELLED)
+    return await _close(context, Status.CANCELLED)
 
 
-async def _close(talk: Talk, status: Status) -> bool:
-    conversation = talk.conversation
+async def _close(context: SlashContext, status: Status) -> bool:
+    conversation = context.conversation
     holdfast = conversation.holdfast
     await holdfast.sessions.close(holdfast.owner, conversation.session_id, status=status)
     # Nobody follows between turns, so the event that says it is not seen here.
@@ -268,18 +268,18 @@ async def _close(talk: Talk, status: Status) -> bool:
     return True
 
 
-async def _history(talk: Talk, argument: str) -> bool:
-    most = number(argument) if argument else SHOWN_TURNS
-    session = await talk.conversation.session()
-    for line in lines_of_turns(await last_turns(talk.conversation.holdfast, session, most)):
-        talk.printer.line(line)
+async def _history(context: SlashContext, argument: str) -> bool:
+    most = parse_number(argument) if argument else SHOWN_TURNS
+    session = await context.conversation.session()
+    for line in lines_of_turns(await last_turns(context.conversation.holdfast, session, most)):
+        context.printer.line(line)
     return False
 
 
-async def _status(talk: Talk, argument: str) -> bool:
-    require_nothing(argument)
-    session = await talk.conversation.session()
-    talk.printer.line(
+async def _status(context: SlashContext, argument: str) -> bool:
+    require_no_argument(argument)
+    session = await context.conversation.session()
+    context.printer.line(
         f"{session.id}  {session.status}, {session.settled} turns, "
         f"{session.message_count} messages, {session.usage.input} tokens in and "
         f"{session.usage.output} out, since {local_time(session.created_at)}"
@@ -287,20 +287,22 @@ async def _status(talk: Talk, argument: str) -> bool:
     return False
 
 
-async def _fork(talk: Talk, argument: str) -> bool:
-    conversation = talk.conversation
+async def _fork(context: SlashContext, argument: str) -> bool:
+    conversation = context.conversation
     holdfast = conversation.holdfast
-    at = await _last_row(talk, number(argument)) if argument else None
-    fork = await forked(holdfast, conversation.session_id, at=at)
-    talk.printer.line(f"This is session {fork.id} now; {conversation.session_id} stays as it is.")
+    at = await _last_row(context, parse_number(argument)) if argument else None
+    fork = await fork_session(holdfast, conversation.session_id, at=at)
+    context.printer.line(
+        f"This is session {fork.id} now; {conversation.session_id} stays as it is."
+    )
     conversation.move_to(fork)
     return False
 
 
-async def _last_row(talk: Talk, turn: int) -> int:
+async def _last_row(context: SlashContext, turn: int) -> int:
     """Return the number of the last message of a turn."""
-    session = await talk.conversation.session()
-    for past in await last_turns(talk.conversation.holdfast, session, None):
+    session = await context.conversation.session()
+    for past in await last_turns(context.conversation.holdfast, session, None):
         if past.number == turn:
             return past.messages[-1].sequence
     raise NotFound(
@@ -309,35 +311,35 @@ async def _last_row(talk: Talk, turn: int) -> int:
 
 
 REGISTRY: Final = (
-    Slash("help", "/help", "show the commands", _help),
-    Slash("exit", "/exit", "leave; the session stays open", _exit),
-    Slash("end", "/end", "close the session as completed and leave", _end),
-    Slash(
+    SlashCommand("help", "/help", "show the commands", _help),
+    SlashCommand("exit", "/exit", "leave; the session stays open", _exit),
+    SlashCommand("end", "/end", "close the session as completed and leave", _end),
+    SlashCommand(
         "cancel",
         "/cancel",
         "stop the turn; without one, cancel the session",
         _cancel,
     ),
-    Slash("history", "/history [N]", "show the last N turns, 20 by itself", _history),
-    Slash("status", "/status", "show where the session stands", _status),
-    Slash("cost", "/cost", "show what the session has cost, by model", cost),
-    Slash(
+    SlashCommand("history", "/history [N]", "show the last N turns, 20 by itself", _history),
+    SlashCommand("status", "/status", "show where the session stands", _status),
+    SlashCommand("cost", "/cost", "show what the session has cost, by model", cost),
+    SlashCommand(
         "mode",
         f"/mode [{'|'.join(ApprovalMode)}]",
         "show or change what is asked about",
         mode,
         tuple(ApprovalMode),
     ),
-    Slash("approvals", "/approvals", "show what was asked, and what was allowed", approvals),
-    Slash("calls", "/calls", "show what the agent did", calls),
-    Slash("compact", "/compact", "sum up what came before the last answer", compact),
-    Slash("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
-    Slash(
+    SlashCommand("approvals", "/approvals", "show what was asked, and what was allowed", approvals),
+    SlashCommand("calls", "/calls", "show what the agent did", calls),
+    SlashCommand("compact", "/compact", "sum up what came before the last answer", compact),
+    SlashCommand("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
+    SlashCommand(
         "export",
         "/export [FILE] [--force]",
         "write the session out, as sessions export does",
         export,
     ),
-    Slash("doctor", "/doctor", "check the home and the store", doctor),
+    SlashCommand("doctor", "/doctor", "check the home and the store", doctor),
 )
 BY_NAME: Final = {each.name: each for each in REGISTRY}

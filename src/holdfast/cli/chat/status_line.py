@@ -22,7 +22,7 @@ _EVENTS = 200
 _SPACE = " · "
 
 
-class Meter:
+class StatusLine:
     """Counts along with the news of a session."""
 
     def __init__(self, models: Mapping[ModelId, Model], first_model: str) -> None:
@@ -47,10 +47,10 @@ class Meter:
             holdfast.owner, session.id, after=max(0, session.last_event - _EVENTS), limit=_EVENTS
         )
         for item in page.items:
-            self.hear(item)
+            self.update(item)
         self._spent = session.microcents
 
-    def hear(self, item: Event | Gap) -> None:
+    def update(self, item: Event | Gap) -> None:
         """Take note of a piece of news."""
         match getattr(item, "payload", None):
             case StepStarted() as begun:
@@ -60,14 +60,14 @@ class Meter:
             case StepEnded() as ended:
                 self._spent += ended.microcents
                 self._is_priced = ended.priced
-                self._used = _taken(ended.usage) or self._used
+                self._used = _context_tokens(ended.usage) or self._used
             case _:
                 pass
 
     def line(self, columns: int) -> str:
         """Return the line; what matters least is left out where there is no room."""
         cost = price(self._spent, priced=self._is_priced)
-        model = _brief(self._model) if self._has_model else ""
+        model = _short_model_name(self._model) if self._has_model else ""
         parts = [self._agent, model, self._mode, self._context()]
         shown = [each for each in (*parts, cost) if each]
         while len(shown) > 1 and len(_SPACE.join(shown)) > columns:
@@ -82,14 +82,14 @@ class Meter:
         return f"context {100 * self._used / self._window:.0f} % of {_short(self._window)}"
 
 
-def _taken(usage: Usage | None) -> int:
+def _context_tokens(usage: Usage | None) -> int:
     """Return the tokens that the next request has to carry along."""
     if usage is None:
         return 0
     return usage.input + usage.cache_read + usage.cache_write + usage.output
 
 
-def _brief(ref: str) -> str:
+def _short_model_name(ref: str) -> str:
     """Return a model as people know it: a script by the name of its file."""
     provider, _, name = ref.partition(":")
     return f"{provider}:{name.rpartition('/')[2]}"

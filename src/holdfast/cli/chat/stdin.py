@@ -11,13 +11,13 @@ from typing import IO, TYPE_CHECKING, Final, TextIO
 
 import msgspec
 
-from holdfast.cli.chat.conversation import ended, first_of
+from holdfast.cli.chat.conversation import cancel_tasks, wait_for_first
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.messages import TEXT_LARGEST, Text, require_sendable
 from holdfast.domain.sessions import OnBusy
 
 if TYPE_CHECKING:
-    from holdfast.cli.chat.conversation import Conversation
+    from holdfast.cli.chat.conversation import ChatConversation
 
 
 READ_AHEAD: Final = 100
@@ -25,23 +25,23 @@ READ_AHEAD: Final = 100
 LINE_LARGEST: Final = TEXT_LARGEST + 4
 
 
-def whole_input() -> str:
+def read_all() -> str:
     """Return all of stdin as one message; an empty one is refused."""
-    text = _decoded(_stdin().read(LINE_LARGEST))
+    text = _decode(_stdin().read(LINE_LARGEST))
     if not text.strip():
         raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
     return text
 
 
-async def sayings(said: str | None, *, patient: bool) -> AsyncIterator[str]:
+async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIterator[str]:
     """Return the one thing to say, or the lines of stdin as they come, blank ones left out.
 
     Nothing at all is refused, and so is a first thing that cannot be said. Whoever is not
     `patient` does not wait for the first line of a pipe that says nothing yet.
     """
-    if said is not None:
-        return _one(said)
-    lines = lines_of_stdin()
+    if first_message is not None:
+        return _single_message(first_message)
+    lines = read_lines()
     if not patient and _is_silent():
         return lines
     first = await anext(lines, None)
@@ -51,8 +51,8 @@ async def sayings(said: str | None, *, patient: bool) -> AsyncIterator[str]:
     return _with_first(first, lines)
 
 
-async def _one(said: str) -> AsyncIterator[str]:
-    yield said
+async def _single_message(first_message: str) -> AsyncIterator[str]:
+    yield first_message
 
 
 async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -61,7 +61,7 @@ async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[st
         yield line
 
 
-async def lines_of_stdin() -> AsyncIterator[str]:
+async def read_lines() -> AsyncIterator[str]:
     """Yield the lines of stdin as they come, blank ones left out."""
     stream = _stdin()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
@@ -72,18 +72,20 @@ async def lines_of_stdin() -> AsyncIterator[str]:
         loop.call_soon_threadsafe(queue.put_nowait, line)
 
     # A thread of its own that nobody waits for: a blocked read must not keep us from leaving.
-    threading.Thread(target=_read, args=(stream, put, room), daemon=True).start()
+    threading.Thread(target=_read_in_thread, args=(stream, put, room), daemon=True).start()
     while line := await queue.get():
         room.release()
-        text = _decoded(line).rstrip("\r\n")
+        text = _decode(line).rstrip("\r\n")
         if text.strip():
             yield text
 
 
-def _read(stream: IO[bytes], put: Callable[[bytes], object], room: threading.Semaphore) -> None:
+def _read_in_thread(
+    stream: IO[bytes], put: Callable[[bytes], object], room: threading.Semaphore
+) -> None:
     """Pass lines on until there are no more, and then nothing; not too many at a time."""
     # What comes when the conversation has been left finds its loop, or its stream, closed.
-    with suppress(RuntimeError, ValueError), _own(stream) as lines:
+    with suppress(RuntimeError, ValueError), _duplicate(stream) as lines:
         while line := lines.readline(LINE_LARGEST):
             room.acquire()
             put(line)
@@ -107,7 +109,7 @@ def _is_silent() -> bool:
         return False
 
 
-def _own(stream: IO[bytes]) -> IO[bytes]:
+def _duplicate(stream: IO[bytes]) -> IO[bytes]:
     """Return a reader of its own: Python wants the lock of sys.stdin back when it ends."""
     try:
         return open(os.dup(stream.fileno()), "rb")
@@ -115,7 +117,7 @@ def _own(stream: IO[bytes]) -> IO[bytes]:
         return stream
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     # What is too long may have been cut inside a character; the length is the fault to tell.
     if len(data) >= LINE_LARGEST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
@@ -125,7 +127,7 @@ def _decoded(data: bytes) -> str:
         raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None
 
 
-class Saying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InputMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is said, under which id, and what it does to a turn that runs."""
 
     text: str
@@ -133,54 +135,56 @@ class Saying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     on_busy: OnBusy = OnBusy.QUEUE
 
 
-def read_saying(line: str, number: int) -> Saying:
+def parse_input_message(line: str, number: int) -> InputMessage:
     """Return what a line says; the number is for whoever has to correct it."""
     try:
-        said = msgspec.json.decode(line.encode(), type=Saying)
-        require_sendable((Text(text=said.text),))
+        first_message = msgspec.json.decode(line.encode(), type=InputMessage)
+        require_sendable((Text(text=first_message.text),))
     except msgspec.MsgspecError as error:
-        told = f"Line {number} of stdin is not {{text, id?, on_busy?}} as JSON: {error}."
-        raise Invalid(Code.INVALID_BODY, told, {"line": number}) from None
-    return said
+        error_text = f"Line {number} of stdin is not {{text, id?, on_busy?}} as JSON: {error}."
+        raise Invalid(Code.INVALID_BODY, error_text, {"line": number}) from None
+    return first_message
 
 
-async def say_each(conversation: "Conversation", lines: AsyncIterator[str]) -> None:
+async def send_each(conversation: "ChatConversation", lines: AsyncIterator[str]) -> None:
     """Say what the lines say as they come, and show the news until every turn has settled."""
     with conversation.signals.turn(own=True) as stop:
         watching = asyncio.create_task(conversation.watch())
-        saying = asyncio.create_task(_put_each(conversation, lines))
+        message = asyncio.create_task(_queue_each(conversation, lines))
         stopping = asyncio.create_task(_stop_when(stop, conversation))
         try:
             # The watch ends by itself where the session is closed: then nothing can be said.
-            await first_of(saying, watching, stopping)
-            await first_of(conversation.is_calm.wait(), watching)
-            for task in (watching, saying):
+            await wait_for_first(message, watching, stopping)
+            await wait_for_first(conversation.is_calm.wait(), watching)
+            for task in (watching, message):
                 if task.done():
                     task.result()
         finally:
-            await ended(watching, saying, stopping)
+            await cancel_tasks(watching, message, stopping)
     await conversation.catch_up()
 
 
-async def _put_each(conversation: "Conversation", lines: AsyncIterator[str]) -> None:
+async def _queue_each(conversation: "ChatConversation", lines: AsyncIterator[str]) -> None:
     number = 0
     async for line in lines:
         number += 1
-        said = read_saying(line, number)
+        first_message = parse_input_message(line, number)
         try:
-            await conversation.put(said.text, id=said.id, on_busy=said.on_busy)
+            await conversation.put(
+                first_message.text, id=first_message.id, on_busy=first_message.on_busy
+            )
         except Conflict as error:
             if error.code is not Code.TURN_RUNNING:
                 raise
-            tell(error)
+            report_error(error)
 
 
-async def _stop_when(stop: asyncio.Event, conversation: "Conversation") -> None:
+async def _stop_when(stop: asyncio.Event, conversation: "ChatConversation") -> None:
     await stop.wait()
     await conversation.interrupt()
 
 
-def tell(error: HoldfastError) -> None:
+def report_error(error: HoldfastError) -> None:
     """Tell a program what was refused, while everything goes on."""
     sys.stderr.write(msgspec.json.encode(error.body()).decode() + "\n")
     sys.stderr.flush()

@@ -34,8 +34,8 @@ def outcome(name: str, status: ResultStatus, result: Any, error: ToolError | Non
     """Return how a call came out; why, if it did not come out well."""
     if error is not None:
         return f"{status} ({error.code}): {one_line(error.message, longest=REASON_LONGEST)}"
-    told = one_line(_summary(name, result), longest=SUMMARY_LONGEST)
-    return f"{status}, {told}" if told else status.value
+    summary = one_line(_summary(name, result), longest=SUMMARY_LONGEST)
+    return f"{status}, {summary}" if summary else status.value
 
 
 def _summary(name: str, result: Any) -> str:
@@ -59,11 +59,11 @@ def _command(given: Values) -> str:
     return shlex.join([given["command"], *given.get("args", ())])
 
 
-def _counted(number: int, one: str, many: str) -> str:
+def _pluralize(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _ended(found: Values) -> str:
+def _exit_summary(found: Values) -> str:
     late = ", stopped because it took too long" if found.get("timed_out") else ""
     return f"exit code {found['exit_code']}{late}"
 
@@ -72,13 +72,13 @@ def _path(given: Values) -> str:
     return str(given["path"])
 
 
-def _foreign(given: Values) -> str:
+def _acp_call(given: Values) -> str:
     """Return what somebody else's agent does, by the first word of it that people know."""
-    found = next(given[name] for name in _TELLING if isinstance(given.get(name), str))
+    found = next(given[name] for name in _MAIN_ARGUMENTS if isinstance(given.get(name), str))
     return str(found)
 
 
-_TELLING: Final = ("command", "file_path", "filePath", "path", "url", "query", "title")
+_MAIN_ARGUMENTS: Final = ("command", "file_path", "filePath", "path", "url", "query", "title")
 # Kinds of calls: most agents name no tool.
 _KINDS: Final = ("delete", "edit", "execute", "fetch", "move", "other", "read", "search", "think")
 _ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
@@ -91,18 +91,18 @@ _ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
     "git_commit": lambda given: str(given["message"]).partition("\n")[0],
     "run_command": _command,
     "http_request": lambda given: f"{given.get('method', 'GET')} {given['url']}",
-    **dict.fromkeys((*_KINDS, "fs.write_text_file", "terminal.create"), _foreign),
+    **dict.fromkeys((*_KINDS, "fs.write_text_file", "terminal.create"), _acp_call),
 }
 _SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {
     "read_file": lambda found: (
         f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
     ),
-    "list_directory": lambda found: _counted(len(found["entries"]), "entry", "entries"),
-    "find_text": lambda found: _counted(len(found["matches"]), "match", "matches"),
-    "write_file": lambda found: _counted(found["bytes_written"], "byte", "bytes") + " written",
-    "edit_file": lambda found: _counted(found["replaced"], "place", "places") + " changed",
-    "git_status": _ended,
-    "run_command": _ended,
+    "list_directory": lambda found: _pluralize(len(found["entries"]), "entry", "entries"),
+    "find_text": lambda found: _pluralize(len(found["matches"]), "match", "matches"),
+    "write_file": lambda found: _pluralize(found["bytes_written"], "byte", "bytes") + " written",
+    "edit_file": lambda found: _pluralize(found["replaced"], "place", "places") + " changed",
+    "git_status": _exit_summary,
+    "run_command": _exit_summary,
     "http_request": lambda found: f"status {found['status']}",
 }
 
@@ -117,7 +117,7 @@ async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
     return next((part for part in parts if isinstance(part, ToolResult)), None)
 
 
-async def standing(holdfast: "House", call: Call) -> str:
+async def call_status(holdfast: "House", call: Call) -> str:
     """Return how far a call has come; one that failed, or never ran, says so."""
     if call.settlement is not None:
         return call.settlement.value

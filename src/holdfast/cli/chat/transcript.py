@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.forms import words_of
+from holdfast.cli.forms import part_text
 from holdfast.cli.terminal import one_line
 from holdfast.domain.messages import Message, Role, ToolCall, ToolResult
 from holdfast.domain.turns import Turn, turns
@@ -23,9 +23,9 @@ def lines_of(message: Message) -> list[str]:
         case (ToolCall() as call,):
             return [f"[{call.name} {one_line(_compact(call.arguments), longest=200)}]"]
         case (ToolResult() as result,):
-            told = result.error.message if result.error else _compact(result.result)
-            return [f"[{result.name}: {result.status}: {one_line(told, longest=200)}]"]
-    words = "\n".join(filter(None, map(words_of, message.parts)))
+            result_text = result.error.message if result.error else _compact(result.result)
+            return [f"[{result.name}: {result.status}: {one_line(result_text, longest=200)}]"]
+    words = "\n".join(filter(None, map(part_text, message.parts)))
     if not words:
         return []
     if message.role is Role.USER:

@@ -36,7 +36,7 @@ class AcpOptions:
     ] = None
 
 
-async def acp(printer: Printer, wanted: AcpOptions) -> int:
+async def acp(printer: Printer, options: AcpOptions) -> int:
     """Serve an editor.
 
     Speaks the Agent Client Protocol on stdin and stdout, for editors and other programs that start
@@ -49,53 +49,53 @@ async def acp(printer: Printer, wanted: AcpOptions) -> int:
 
     async with AsyncExitStack() as stack:
         # Whatever can be refused is refused before the conversation begins.
-        house, terms = await _opened(stack, printer, wanted)
+        house, terms = await _open_local(stack, printer, options)
         reader, writer = await standard_streams()
         said = ClientInput(reader)
-        _listen(said)
+        _stop_on_signals(said)
         bounds = ConnectionLimits(line=printer.settings.load().acp.line_limit)
         await serve(house, AcpConnection(said, writer, bounds=bounds), terms, said.ended)
     return 0
 
 
-async def _opened(
-    stack: AsyncExitStack, printer: Printer, wanted: AcpOptions
+async def _open_local(
+    stack: AsyncExitStack, printer: Printer, options: AcpOptions
 ) -> "tuple[AcpBackend, AcpServeOptions]":
     from holdfast.acp.server.agent import AcpServeOptions
     from holdfast.acp.server.workspace import SessionFolders
     from holdfast.cli.chat.session import widest_tier
-    from holdfast.cli.connect import opened_here
+    from holdfast.cli.connect import open_local
     from holdfast.cli.workspace import git_ref
     from holdfast.client.requests import new_id
     from holdfast.services.agents import BUILT_IN
 
-    agent = wanted.agent or BUILT_IN
+    agent = options.agent or BUILT_IN
     server = printer.settings.server
     if server is not None:
-        return await _elsewhere(stack, printer, server, wanted)
-    flags = {"workspace_root": str(_root(printer, wanted.root))}
-    house = await stack.enter_async_context(opened_here(printer, "own", flags=flags))
+        return await _connect(stack, printer, server, options)
+    flags = {"workspace_root": str(_root(printer, options.root))}
+    house = await stack.enter_async_context(open_local(printer, "own", flags=flags))
     await _require_agent(house, agent)
     places = SessionFolders(agent=agent, tier=await widest_tier(house, agent), git_ref=git_ref)
     return house, AcpServeOptions(version=__version__, places=places, new_id=new_id)
 
 
-async def _elsewhere(
-    stack: AsyncExitStack, printer: Printer, server: str, wanted: AcpOptions
+async def _connect(
+    stack: AsyncExitStack, printer: Printer, server: str, options: AcpOptions
 ) -> "tuple[AcpBackend, AcpServeOptions]":
     from holdfast.acp.server.agent import AcpServeOptions
     from holdfast.acp.server.workspace import SessionFolders
-    from holdfast.cli.connect import opened_there
+    from holdfast.cli.connect import connect_server
     from holdfast.client.requests import new_id
     from holdfast.services.agents import BUILT_IN
 
-    if wanted.root is not None:
+    if options.root is not None:
         raise Invalid(
             Code.INVALID_INPUT,
             "--root is about folders of this machine; behind --server the server has its own.",
         )
-    agent = wanted.agent or BUILT_IN
-    house = await stack.enter_async_context(opened_there(printer, server))
+    agent = options.agent or BUILT_IN
+    house = await stack.enter_async_context(connect_server(printer, server))
     await _require_agent(house, agent)
     return house, AcpServeOptions(
         version=__version__,
@@ -123,14 +123,14 @@ async def _require_agent(house: "CommandHouse", ref: str) -> None:
         )
 
 
-def _root(printer: Printer, wanted: Path | None) -> Path:
-    from holdfast.cli.workspace import named_path
+def _root(printer: Printer, options: Path | None) -> Path:
+    from holdfast.cli.workspace import absolute_path
 
     configured = printer.settings.load().workspace_root
-    return named_path(wanted) if wanted is not None else configured or Path.cwd()
+    return absolute_path(options) if options is not None else configured or Path.cwd()
 
 
-def _listen(said: "ClientInput") -> None:
+def _stop_on_signals(said: "ClientInput") -> None:
     """Take a signal for the end of what the client says: its turns are stopped and recorded."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

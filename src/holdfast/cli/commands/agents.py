@@ -13,15 +13,10 @@ import typer
 from msgspec.structs import replace
 
 from holdfast.acp.client.presets import PRESETS, preset_fields
-from holdfast.cli.agent_files import (
-    ImportOptions,
-    export_file,
-    import_file,
-    kept_tools,
-)
-from holdfast.cli.command import Nothing, command
-from holdfast.cli.connect import opened, opened_here
-from holdfast.cli.options import LIMIT_MOST, OneAgent, Paging
+from holdfast.cli.agent_files import ImportOptions, export_file, import_file, merge_tools
+from holdfast.cli.command import NoOptions, command
+from holdfast.cli.connect import connect, open_local
+from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.workspace import working_dir
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime
@@ -34,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.acp.client.presets import DetectedAgent
 
 
-async def show_detected(printer: Printer, _: Nothing) -> None:
+async def show_detected(printer: Printer, _: NoOptions) -> None:
     """Look for well-known agents on this machine.
 
     Each of them can be made an agent of yours with `agents create --preset NAME`.
@@ -57,7 +52,7 @@ def _where(each: "DetectedAgent") -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(OneAgent):
+class CheckOptions(AgentRef):
     """How closely to look."""
 
     deep: Annotated[
@@ -65,15 +60,15 @@ class CheckOptions(OneAgent):
     ] = False
 
 
-async def check(printer: Printer, wanted: CheckOptions) -> None:
+async def check(printer: Printer, options: CheckOptions) -> None:
     """Start an agent's program, hear who it is, and end it.
 
     Nothing is asked of a model.
     """
     from holdfast.acp.client.probe import probe_agent
 
-    async with _yard(printer, wanted.ref) as (start_settings, runtime):
-        found = await probe_agent(start_settings, runtime, is_deep=wanted.deep)
+    async with _open_program(printer, options.ref) as (start_settings, runtime):
+        found = await probe_agent(start_settings, runtime, is_deep=options.deep)
     printer.record(
         found,
         {
@@ -81,14 +76,14 @@ async def check(printer: Printer, wanted: CheckOptions) -> None:
             "protocol": found.protocol,
             "can": ", ".join(found.can) or "nothing beyond the least",
             "sign in": ", ".join(found.sign_in) or None,
-            "session": "opened" if wanted.deep else None,
+            "session": "opened" if options.deep else None,
             "modes": ", ".join(found.modes or ()) or None,
         },
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptOptions(OneAgent):
+class ProgramSessionsOptions(AgentRef):
     """Which of the conversations that a program keeps."""
 
     cwd: Annotated[
@@ -97,18 +92,20 @@ class KeptOptions(OneAgent):
     all: Annotated[bool, typer.Option("--all", help="Of every folder.")] = False
 
 
-async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
+async def show_program_sessions(printer: Printer, options: ProgramSessionsOptions) -> None:
     """List the sessions that an agent's program keeps by itself.
 
     They are the program's own, also those that it had with others than Holdfast.
     """
     from holdfast.acp.client.probe import list_agent_sessions
 
-    folder = working_dir(wanted.cwd)
+    folder = working_dir(options.cwd)
     if folder is None:
         raise Invalid(Code.NOT_A_FOLDER, "There is no current folder; name one with --cwd.")
-    async with _yard(printer, wanted.ref) as (start_settings, runtime):
-        found = await list_agent_sessions(start_settings, runtime, folder, is_everywhere=wanted.all)
+    async with _open_program(printer, options.ref) as (start_settings, runtime):
+        found = await list_agent_sessions(
+            start_settings, runtime, folder, is_everywhere=options.all
+        )
     printer.listing(
         found,
         None,
@@ -120,11 +117,13 @@ async def show_kept(printer: Printer, wanted: KeptOptions) -> None:
 
 
 @asynccontextmanager
-async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
+async def _open_program(
+    printer: Printer, ref: str
+) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
     """Give what a program is started with; what it complained is told without our secrets."""
     from holdfast.wiring import build_process_registry
 
-    async with opened_here(printer) as holdfast:
+    async with open_local(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, ref)
         if not isinstance(agent.runtime, AcpRuntime):
             raise Invalid(
@@ -140,7 +139,7 @@ async def _yard(printer: Printer, ref: str) -> "AsyncIterator[tuple[StartSetting
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramWishes:
+class AgentProgramOptions:
     """What can be said about an agent that is a program of its own."""
 
     preset: Annotated[
@@ -232,7 +231,7 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-class Shown(StrEnum):
+class AgentFilter(StrEnum):
     """Which agents a listing shows."""
 
     ACTIVE = "active"
@@ -241,10 +240,10 @@ class Shown(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Paging):
+class AgentListOptions(Paging):
     """Which agents."""
 
-    status: Annotated[Shown, typer.Option(help="Which agents.")] = Shown.ACTIVE
+    status: Annotated[AgentFilter, typer.Option(help="Which agents.")] = AgentFilter.ACTIVE
     tag: Annotated[
         list[str] | None, typer.Option(metavar="TAG", help="Only agents with this tag.")
     ] = None
@@ -253,20 +252,20 @@ class ListOptions(Paging):
     ] = None
 
 
-async def show_list(printer: Printer, wanted: ListOptions) -> None:
+async def show_list(printer: Printer, options: AgentListOptions) -> None:
     """List agents, newest first."""
     from holdfast.cli.forms import agent_form
     from holdfast.domain.queries import AgentQuery, require_limit
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         query = AgentQuery(
             owner=holdfast.owner,
-            status=None if wanted.status is Shown.ALL else AgentStatus(wanted.status),
-            tags=tuple(wanted.tag or ()),
-            text=wanted.query,
-            limit=require_limit(wanted.limit, most=LIMIT_MOST),
+            status=None if options.status is AgentFilter.ALL else AgentStatus(options.status),
+            tags=tuple(options.tag or ()),
+            text=options.query,
+            limit=require_limit(options.limit, most=LIMIT_MOST),
         )
-        page = await holdfast.agents.list(query, cursor=wanted.cursor)
+        page = await holdfast.agents.list(query, cursor=options.cursor)
     rows = [
         (each.slug, each.status.value, local_time(each.updated_at), each.name)
         for each in page.items
@@ -277,26 +276,26 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
         ("SLUG", "STATUS", "UPDATED", "NAME"),
         rows,
     )
-    if not page.items and any((wanted.tag, wanted.query, wanted.cursor)):
+    if not page.items and any((options.tag, options.query, options.cursor)):
         printer.remark("No agent fits; leave a filter out, or the cursor.")
     elif not page.items:
-        printer.remark(f"No {_shown(wanted)}; `holdfast agents create --name NAME` makes one.")
+        printer.remark(f"No {_filter_of(options)}; `holdfast agents create --name NAME` makes one.")
 
 
-def _shown(wanted: ListOptions) -> str:
-    return "agents" if wanted.status is Shown.ALL else f"{wanted.status} agents"
+def _filter_of(options: AgentListOptions) -> str:
+    return "agents" if options.status is AgentFilter.ALL else f"{options.status} agents"
 
 
-async def show_one(printer: Printer, wanted: OneAgent) -> None:
+async def show_one(printer: Printer, options: AgentRef) -> None:
     """Show an agent."""
-    async with opened(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+    async with connect(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, options.ref)
         models = {model.id: model.ref for model in await holdfast.models.list()}
     _print(printer, agent, models)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class AgentOptions:
     """What can be said about an agent; what is left out stays as it is."""
 
     slug: Annotated[
@@ -341,7 +340,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateOptions(ProgramWishes, Wishes):
+class AgentCreateOptions(AgentProgramOptions, AgentOptions):
     """A new agent."""
 
     name: Annotated[
@@ -359,7 +358,7 @@ class CreateOptions(ProgramWishes, Wishes):
         return found
 
 
-async def create(printer: Printer, wanted: CreateOptions) -> None:
+async def create(printer: Printer, options: AgentCreateOptions) -> None:
     """Create an agent.
 
     It asks a model, or it is a program of its own: a well-known one (--preset) or another
@@ -367,18 +366,18 @@ async def create(printer: Printer, wanted: CreateOptions) -> None:
     """
     from holdfast.cli.forms import agent_form
 
-    fields = wanted.changes()
+    fields = options.changes()
     _require_tools(fields)
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         agent = await holdfast.agents.create(holdfast.owner, fields)
-    told = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
-    if wanted.slug is None and not slug_of(agent.name):
+    summary = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+    if options.slug is None and not slug_of(agent.name):
         printer.remark("The name has no letter for a slug; --slug chooses one, also with edit.")
-    printer.done(agent_form(agent), told)
+    printer.done(agent_form(agent), summary)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EditOptions(Wishes, OneAgent):
+class AgentEditOptions(AgentOptions, AgentRef):
     """Changes to an agent."""
 
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What it is called.")] = None
@@ -391,47 +390,47 @@ class EditOptions(Wishes, OneAgent):
         return super().changes() | named
 
 
-async def edit(printer: Printer, wanted: EditOptions) -> None:
+async def edit(printer: Printer, options: AgentEditOptions) -> None:
     """Change an agent.
 
     Sessions that are open keep the one they know.
     """
     from holdfast.cli.forms import agent_form
 
-    changes = wanted.changes()
+    changes = options.changes()
     if not changes:
         raise Invalid(
             Code.INVALID_INPUT, "Say what to change; `holdfast agents edit --help` shows what can."
         )
-    async with opened(printer) as holdfast:
-        before = await holdfast.agents.get(holdfast.owner, wanted.ref)
+    async with connect(printer) as holdfast:
+        before = await holdfast.agents.get(holdfast.owner, options.ref)
         if "tools" in changes:
             _require_tools(changes, before.tools)
-            changes["tools"] = kept_tools(before, changes["tools"])
-        agent = await holdfast.agents.update(holdfast.owner, wanted.ref, changes)
+            changes["tools"] = merge_tools(before, changes["tools"])
+        agent = await holdfast.agents.update(holdfast.owner, options.ref, changes)
     printer.done(agent_form(agent), f"Agent {agent.slug} is changed.")
 
 
-async def archive(printer: Printer, wanted: OneAgent) -> None:
+async def archive(printer: Printer, options: AgentRef) -> None:
     """Archive an agent.
 
     No new session opens with it, and its sessions go on.
     """
     from holdfast.cli.forms import agent_form
 
-    async with opened(printer) as holdfast:
-        agent = await holdfast.agents.archive(holdfast.owner, wanted.ref)
-    told = f"Agent {agent.slug} is archived; `agents edit --status active` brings it back."
-    printer.done(agent_form(agent), told)
+    async with connect(printer) as holdfast:
+        agent = await holdfast.agents.archive(holdfast.owner, options.ref)
+    summary = f"Agent {agent.slug} is archived; `agents edit --status active` brings it back."
+    printer.done(agent_form(agent), summary)
 
 
-async def purge(printer: Printer, wanted: OneAgent) -> None:
+async def purge(printer: Printer, options: AgentRef) -> None:
     """Remove an archived agent for good.
 
     Refused while there are sessions with it: they keep what it was.
     """
-    async with opened_here(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, wanted.ref)
+    async with open_local(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, options.ref)
         await holdfast.agents.purge(holdfast.owner, agent.id)
     printer.done({"purged": agent.id}, f"Agent {agent.slug} is removed.")
 
@@ -454,7 +453,7 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
         "models": ", ".join(models.get(each.model_id, each.model_id) for each in chain) or None,
         "program": program,
         "tools": ", ".join(tool.name for tool in agent.tools) or "none",
-        "grant": _granted(agent.grant),
+        "grant": _grant_text(agent.grant),
         "tags": ", ".join(agent.tags) or None,
         "created": local_time(agent.created_at),
         "updated": local_time(agent.updated_at),
@@ -473,28 +472,28 @@ def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> 
     require_tools((tool["name"] for tool in fields.get("tools", ())), known, field="--tools")
 
 
-def _granted(grant: Grant | None) -> str:
+def _grant_text(grant: Grant | None) -> str:
     """Return what an agent may reach at most, in one line."""
     if grant is None:
         return "what [chat] of holdfast.toml says"
     commands = [*grant.commands, *grant.command_globs]
-    told = [("commands", commands), ("domains", grant.domains)]
-    rest = [f"{what}: {', '.join(each) or 'none'}" for what, each in told]
+    summary = [("commands", commands), ("domains", grant.domains)]
+    rest = [f"{what}: {', '.join(each) or 'none'}" for what, each in summary]
     return "; ".join([f"files: {grant.fs}", *rest])
 
 
 def register(app: typer.Typer) -> None:
     """Put the group into the command line."""
     group = typer.Typer(name="agents", help="See and change who answers.", no_args_is_help=True)
-    command(group, "list", ListOptions)(show_list)
-    command(group, "show", OneAgent)(show_one)
-    command(group, "create", CreateOptions)(create)
-    command(group, "edit", EditOptions)(edit)
-    command(group, "archive", OneAgent)(archive)
-    command(group, "purge", OneAgent, only_here=True)(purge)
+    command(group, "list", AgentListOptions)(show_list)
+    command(group, "show", AgentRef)(show_one)
+    command(group, "create", AgentCreateOptions)(create)
+    command(group, "edit", AgentEditOptions)(edit)
+    command(group, "archive", AgentRef)(archive)
+    command(group, "purge", AgentRef, only_here=True)(purge)
     command(group, "import", ImportOptions)(import_file)
-    command(group, "export", OneAgent)(export_file)
-    command(group, "detect", Nothing, only_here=True)(show_detected)
+    command(group, "export", AgentRef)(export_file)
+    command(group, "detect", NoOptions, only_here=True)(show_detected)
     command(group, "check", CheckOptions, only_here=True)(check)
-    command(group, "sessions", KeptOptions, only_here=True)(show_kept)
+    command(group, "sessions", ProgramSessionsOptions, only_here=True)(show_program_sessions)
     app.add_typer(group)

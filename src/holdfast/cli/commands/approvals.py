@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
@@ -23,7 +23,7 @@ BEGINNING_SHORTEST: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Paging):
+class ApprovalListOptions(Paging):
     """Which questions."""
 
     session: Annotated[
@@ -35,7 +35,7 @@ class ListOptions(Paging):
     ] = None
 
 
-async def show_list(printer: Printer, wanted: ListOptions) -> None:
+async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
     """List questions.
 
     Without a session and a state, those that wait in any of yours; the oldest comes first.
@@ -43,14 +43,14 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
     from holdfast.cli.forms import approval_form
     from holdfast.domain.queries import require_limit
 
-    limit = require_limit(wanted.limit, most=LIMIT_MOST)
-    state = wanted.state
-    if wanted.session is None and state is None:
+    limit = require_limit(options.limit, most=LIMIT_MOST)
+    state = options.state
+    if options.session is None and state is None:
         state = ApprovalState.WAITING
-    async with opened(printer) as holdfast:
-        session = await find_session(holdfast, wanted.session) if wanted.session else None
+    async with connect(printer) as holdfast:
+        session = await find_session(holdfast, options.session) if options.session else None
         page = await holdfast.approvals.list(
-            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+            holdfast.owner, session, state=state, cursor=options.cursor, limit=limit
         )
     printer.listing(
         [approval_form(each) for each in page.items],
@@ -58,7 +58,7 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
         ("ID", "STATE", "ASKED", "TOOL", "SESSION", "QUESTION"),
         map(_row, page.items),
     )
-    if not page.items and wanted.cursor is None:
+    if not page.items and options.cursor is None:
         is_about_waiting = state is ApprovalState.WAITING
         printer.remark("No question waits." if is_about_waiting else "No such question.")
 
@@ -85,12 +85,12 @@ class OneApproval:
     ] = None
 
 
-async def show_one(printer: Printer, wanted: OneApproval) -> None:
+async def show_one(printer: Printer, options: OneApproval) -> None:
     """Show a whole question, and its answer once there is one."""
     from holdfast.cli.forms import approval_form
 
-    async with opened(printer) as holdfast:
-        approval = await _found(holdfast, wanted)
+    async with connect(printer) as holdfast:
+        approval = await _find_approval(holdfast, options)
     printer.record(approval_form(approval), _facts(approval))
 
 
@@ -114,56 +114,58 @@ class AnswerOptions(OneApproval):
     ] = None
 
 
-async def answer(printer: Printer, wanted: AnswerOptions) -> None:
+async def answer(printer: Printer, options: AnswerOptions) -> None:
     """Answer a question.
 
     The first answer counts, wherever it comes from; whoever plays the turn goes on with it.
     """
     from holdfast.cli.forms import approval_form
 
-    if wanted.allow is wanted.deny:
+    if options.allow is options.deny:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
-    if wanted.for_session and wanted.deny:
+    if options.for_session and options.deny:
         raise Invalid(Code.INVALID_INPUT, "--for-session goes with --allow only.")
     said = ApprovalAnswer(
-        state=ApprovalState.ALLOWED if wanted.allow else ApprovalState.DENIED,
+        state=ApprovalState.ALLOWED if options.allow else ApprovalState.DENIED,
         by=BY_COMMAND,
-        scope=ApprovalScope.SESSION if wanted.for_session else ApprovalScope.ONCE,
-        note=wanted.note,
+        scope=ApprovalScope.SESSION if options.for_session else ApprovalScope.ONCE,
+        note=options.note,
     )
-    async with opened(printer) as holdfast:
-        found = await _found(holdfast, wanted)
+    async with connect(printer) as holdfast:
+        found = await _find_approval(holdfast, options)
         answered = await holdfast.approvals.answer(
-            holdfast.owner, found.session_id, found.id, said, digest=wanted.digest
+            holdfast.owner, found.session_id, found.id, said, digest=options.digest
         )
     reach = " for the whole session" if answered.scope is ApprovalScope.SESSION else ""
-    told = f"{answered.question.tool} in session {answered.session_id} is {answered.state}{reach}."
-    printer.done(approval_form(answered), told)
+    message = (
+        f"{answered.question.tool} in session {answered.session_id} is {answered.state}{reach}."
+    )
+    printer.done(approval_form(answered), message)
 
 
-async def revoke(printer: Printer, wanted: OneApproval) -> None:
+async def revoke(printer: Printer, options: OneApproval) -> None:
     """Take back an answer for a whole session.
 
     From now on the like is asked about again; what was done stays done.
     """
     from holdfast.cli.forms import approval_form
 
-    async with opened(printer) as holdfast:
-        found = await _found(holdfast, wanted)
+    async with connect(printer) as holdfast:
+        found = await _find_approval(holdfast, options)
         revoked = await holdfast.approvals.revoke(holdfast.owner, found.session_id, found.id)
     printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
 
 
-async def _found(holdfast: "House", wanted: OneApproval) -> Approval:
+async def _find_approval(holdfast: "House", options: OneApproval) -> Approval:
     """Return the question that a person means; alone, its id means one that waits."""
-    text = wanted.second if wanted.second is not None else wanted.first
+    text = options.second if options.second is not None else options.first
     session: SessionId | None = None
-    if wanted.second is not None:
-        session = await find_session(holdfast, wanted.first)
+    if options.second is not None:
+        session = await find_session(holdfast, options.first)
     asked = text.strip().lower()
     state = ApprovalState.WAITING if session is None else None
     listed = await holdfast.approvals.list(holdfast.owner, session, state=state)
-    found = [each for each in listed.items if _is_meant(each, asked)]
+    found = [each for each in listed.items if _matches(each, asked)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -182,7 +184,7 @@ async def _found(holdfast: "House", wanted: OneApproval) -> Approval:
     )
 
 
-def _is_meant(approval: Approval, asked: str) -> bool:
+def _matches(approval: Approval, asked: str) -> bool:
     is_beginning = len(asked) >= BEGINNING_SHORTEST and approval.id.startswith(asked)
     return approval.id == asked or is_beginning
 
@@ -201,7 +203,7 @@ def _row(approval: Approval) -> tuple[str, ...]:
 
 def _facts(approval: Approval) -> dict[str, object]:
     from holdfast.cli.forms import is_for_session
-    from holdfast.cli.terminal import spelled_out
+    from holdfast.cli.terminal import escape_hidden
 
     question = approval.question
     is_remembered = approval.scope is ApprovalScope.SESSION
@@ -218,7 +220,7 @@ def _facts(approval: Approval) -> dict[str, object]:
         "expires": local_time(approval.expires_at),
         "digest": question.digest,
         # Last, because it may have many lines; and whole.
-        "question": "\n" + spelled_out(question.question),
+        "question": "\n" + escape_hidden(question.question),
     }
 
 
@@ -227,7 +229,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="approvals", help="Answer what agents ask before they act.", no_args_is_help=True
     )
-    command(group, "list", ListOptions)(show_list)
+    command(group, "list", ApprovalListOptions)(show_list)
     command(group, "show", OneApproval)(show_one)
     command(group, "answer", AnswerOptions)(answer)
     command(group, "revoke", OneApproval)(revoke)

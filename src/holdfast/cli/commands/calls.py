@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, YES_TO_HELP, Paging
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
@@ -24,7 +24,7 @@ CALL_HELP: Final = "The call's id."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Paging):
+class CallListOptions(Paging):
     """Which calls."""
 
     session: Annotated[
@@ -39,37 +39,37 @@ class ListOptions(Paging):
     ] = None
 
 
-async def show_list(printer: Printer, wanted: ListOptions) -> None:
+async def show_list(printer: Printer, options: CallListOptions) -> None:
     """List tool calls.
 
     Without a session and a state, those of all sessions whose outcome nobody knows: the process
     that ran them died before it could tell.
     """
-    from holdfast.cli.chat.tool_lines import standing
+    from holdfast.cli.chat.tool_lines import call_status
     from holdfast.cli.forms import call_form
     from holdfast.domain.queries import require_limit
 
-    limit = require_limit(wanted.limit, most=LIMIT_MOST)
-    if wanted.unknown and wanted.state not in {None, CallState.UNKNOWN}:
+    limit = require_limit(options.limit, most=LIMIT_MOST)
+    if options.unknown and options.state not in {None, CallState.UNKNOWN}:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --unknown and --state.")
-    state = wanted.state
-    if wanted.unknown or (wanted.session is None and state is None):
+    state = options.state
+    if options.unknown or (options.session is None and state is None):
         state = CallState.UNKNOWN
-    async with opened(printer) as holdfast:
-        session = await find_session(holdfast, wanted.session) if wanted.session else None
+    async with connect(printer) as holdfast:
+        session = await find_session(holdfast, options.session) if options.session else None
         page = await holdfast.calls.list(
-            holdfast.owner, session, state=state, cursor=wanted.cursor, limit=limit
+            holdfast.owner, session, state=state, cursor=options.cursor, limit=limit
         )
         # Programs read what came of a call from its result.
-        told = () if printer.is_json else page.items
-        words = [await standing(holdfast, each) for each in told]
+        listed = () if printer.is_json else page.items
+        words = [await call_status(holdfast, each) for each in listed]
     printer.listing(
         [call_form(each) for each in page.items],
         page.next_cursor,
         ("ID", "STATE", "STARTED", "SESSION", "CALL"),
         map(_row, page.items, words),
     )
-    if not page.items and wanted.cursor is None:
+    if not page.items and options.cursor is None:
         is_about_unknown = state is CallState.UNKNOWN
         printer.remark("No call's outcome is unknown." if is_about_unknown else "No calls.")
 
@@ -85,13 +85,13 @@ class OneCall:
     ] = None
 
 
-async def show_one(printer: Printer, wanted: OneCall) -> None:
+async def show_one(printer: Printer, options: OneCall) -> None:
     """Show a call and what came of it."""
     from holdfast.cli.chat.tool_lines import result_of
     from holdfast.cli.forms import call_form, result_form
 
-    async with opened(printer) as holdfast:
-        call = await _found(holdfast, wanted)
+    async with connect(printer) as holdfast:
+        call = await _find_call(holdfast, options)
         result = await result_of(holdfast, call)
     printer.record(call_form(call) | result_form(result), _facts(call, result))
 
@@ -116,43 +116,43 @@ class SettleOptions(OneCall):
     ] = None
 
 
-async def settle(printer: Printer, wanted: SettleOptions) -> int | None:
+async def settle(printer: Printer, options: SettleOptions) -> int | None:
     """Put right a call whose outcome nobody knows.
 
     Nothing is changed in what was written: the agent reads how it was settled with the next
     message. Ends with 1, or with 3 if it was not allowed, when a retry does not go well.
     """
-    from holdfast.cli.approval_policy import manner_of
-    from holdfast.cli.chat.session import retried
+    from holdfast.cli.approval_policy import attendance_policy
+    from holdfast.cli.chat.session import retry_call
     from holdfast.cli.forms import call_form
     from holdfast.services.calls import SettlementAction
 
-    wish = _wish(wanted)
-    manner = manner_of(printer, wanted.yes_to)
-    async with opened(printer, "own", manner=manner) as holdfast:
-        call = await _found(holdfast, wanted)
-        if wish.how is SettlementAction.RETRY:
-            return await retried(printer, holdfast, call, wish, manner)
-        settled = await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, wish)
+    settlement = _settlement(options)
+    policy = attendance_policy(printer, options.yes_to)
+    async with connect(printer, "own", policy=policy) as holdfast:
+        call = await _find_call(holdfast, options)
+        if settlement.how is SettlementAction.RETRY:
+            return await retry_call(printer, holdfast, call, settlement, policy)
+        settled = await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, settlement)
     printer.done(call_form(settled), f"Call {settled.id} is {settled.settlement}.")
     return None
 
 
-def _wish(wanted: SettleOptions) -> "SettlementRequest":
+def _settlement(options: SettleOptions) -> "SettlementRequest":
     from holdfast.cli.commands.approvals import BY_COMMAND
     from holdfast.services.calls import SettlementAction, SettlementRequest
 
-    chosen = [wanted.retry, wanted.skip, wanted.done is not None]
+    chosen = [options.retry, options.skip, options.done is not None]
     if chosen.count(True) != 1:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --retry, --skip and --done RESULT.")
     how = (
         SettlementAction.RETRY
-        if wanted.retry
+        if options.retry
         else SettlementAction.SKIP
-        if wanted.skip
+        if options.skip
         else SettlementAction.MARK_DONE
     )
-    return SettlementRequest(how=how, by=BY_COMMAND, result=_value(wanted.done), note=wanted.note)
+    return SettlementRequest(how=how, by=BY_COMMAND, result=_value(options.done), note=options.note)
 
 
 def _value(text: str | None) -> Any:
@@ -167,27 +167,27 @@ def _value(text: str | None) -> Any:
         return text
 
 
-async def _found(holdfast: "House", wanted: OneCall) -> Call:
+async def _find_call(holdfast: "House", options: OneCall) -> Call:
     """Return the call that a person means; without a session it must be an unknown one."""
     session: SessionId | None = None
-    if wanted.session is not None:
-        session = await find_session(holdfast, wanted.session)
-        return await holdfast.calls.get(holdfast.owner, session, wanted.call)
+    if options.session is not None:
+        session = await find_session(holdfast, options.session)
+        return await holdfast.calls.get(holdfast.owner, session, options.call)
     listed = await holdfast.calls.list(holdfast.owner, state=CallState.UNKNOWN)
-    found = [each for each in listed.items if each.id == wanted.call]
+    found = [each for each in listed.items if each.id == options.call]
     if len(found) == 1:
         return found[0]
     if found:
         sessions = [each.session_id for each in found]
         raise Invalid(
             Code.INVALID_ID,
-            f"Several sessions have an unknown call {wanted.call}; name one with --session: "
+            f"Several sessions have an unknown call {options.call}; name one with --session: "
             f"{', '.join(sessions)}.",
             {"sessions": sessions},
         )
     raise NotFound(
         Code.CALL_NOT_FOUND,
-        f"No unknown call is called {wanted.call}; name its session with --session, or look at "
+        f"No unknown call is called {options.call}; name its session with --session, or look at "
         "`holdfast calls list`.",
     )
 
@@ -236,7 +236,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="calls", help="Look at tool calls, and settle unknown ones.", no_args_is_help=True
     )
-    command(group, "list", ListOptions)(show_list)
+    command(group, "list", CallListOptions)(show_list)
     command(group, "show", OneCall)(show_one)
     command(group, "settle", SettleOptions)(settle)
     app.add_typer(group)

@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.command import Nothing, command
+from holdfast.cli.command import NoOptions, command
 from holdfast.cli.output import Printer
 
 
-def show(printer: Printer, _: Nothing) -> None:
+def show(printer: Printer, _: NoOptions) -> None:
     """Show all settings and where they came from."""
     from holdfast.config import SETTING_KEYS, explain, setting_value
 
@@ -23,7 +23,7 @@ def show(printer: Printer, _: Nothing) -> None:
     forms = [
         {
             "name": name,
-            "value": _shown(name, setting_value(config, name)),
+            "value": _displayed(name, setting_value(config, name)),
             "origin": origins[name],
             "key": key,
             "environment": variable,
@@ -36,7 +36,7 @@ def show(printer: Printer, _: Nothing) -> None:
     rows = [
         (
             str(form["name"]),
-            _words(form["value"]),
+            _text_of(form["value"]),
             str(form["origin"]),
             ", ".join(str(form[name]) for name in ("environment", "key") if form[name]),
         )
@@ -45,7 +45,7 @@ def show(printer: Printer, _: Nothing) -> None:
     printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
 
 
-def _shown(name: str, value: Any) -> Any:
+def _displayed(name: str, value: Any) -> Any:
     """Return a value as everybody may see it."""
     from holdfast.store.database_url import shown_url
 
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
 
     match value:
         case timedelta():
-            return _length(value)
+            return _duration_text(value)
         case Path():
             return str(value)
         case tuple():
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
             return msgspec.to_builtins(value)
 
 
-def _length(value: timedelta) -> str:
+def _duration_text(value: timedelta) -> str:
     seconds = value.total_seconds()
     for unit, length in (("h", 3_600), ("m", 60)):
         if seconds % length == 0:
@@ -76,7 +76,7 @@ def _length(value: timedelta) -> str:
     return f"{seconds:g}s"
 
 
-def _words(value: Any) -> str:
+def _text_of(value: Any) -> str:
     match value:
         case None:
             return "-"
@@ -91,11 +91,11 @@ def _words(value: Any) -> str:
         ):
             return f"{name} ({place})"
         case Sequence():
-            return ", ".join(map(_words, value)) or "-"
+            return ", ".join(map(_text_of, value)) or "-"
         case _:
             return str(value)
 
 
 def register(app: typer.Typer) -> None:
     """Put the command into the command line."""
-    command(app, "config", Nothing, only_here=True)(show)
+    command(app, "config", NoOptions, only_here=True)(show)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.forms import Form, session_form
 from holdfast.cli.options import SESSION_HELP
 from holdfast.cli.output import Printer, money
@@ -45,20 +45,23 @@ class CostsOptions:
     ] = None
 
 
-async def show_costs(printer: Printer, wanted: CostsOptions) -> None:
+async def show_costs(printer: Printer, options: CostsOptions) -> None:
     """Add up what was spent by model, agent, session or day (of UTC).
 
     A day or time without an offset is that of this machine.
     """
     from holdfast.wire.costs import costs_form
 
-    since, until = instant(wanted.since, "--from"), instant(wanted.until, "--to")
-    async with opened(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
+    since, until = (
+        parse_time_option(options.since, "--from"),
+        parse_time_option(options.until, "--to"),
+    )
+    async with connect(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, options.agent) if options.agent else None
         query = CostQuery(
             owner=holdfast.owner,
-            group_by=wanted.by,
-            session_id=await find_session(holdfast, wanted.session) if wanted.session else None,
+            group_by=options.by,
+            session_id=await find_session(holdfast, options.session) if options.session else None,
             agent_id=agent.id if agent else None,
             since=since,
             until=until,
@@ -67,9 +70,9 @@ async def show_costs(printer: Printer, wanted: CostsOptions) -> None:
     if printer.is_json:
         printer.document(costs_form(report))
         return
-    rows = [_row(_shown(each, wanted.by), each) for each in report.groups]
+    rows = [_row(_group_label(each, options.by), each) for each in report.groups]
     total = [_row("total", report.total)] if len(rows) > 1 else []
-    columns = (wanted.by.value.upper(), "REQUESTS", "INPUT", "OUTPUT", "COST")
+    columns = (options.by.value.upper(), "REQUESTS", "INPUT", "OUTPUT", "COST")
     printer.table(columns, [*rows, *total])
     if not rows:
         printer.remark("Nothing was spent.")
@@ -83,12 +86,12 @@ async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[
     return frozenset(key for key, each in spent.items() if each.unpriced_requests)
 
 
-async def form_of(holdfast: "House", session: Session) -> Form:
+async def priced_session_form(holdfast: "House", session: Session) -> Form:
     """Return a session's form, with what the ledger says about its cost."""
     return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))
 
 
-def _shown(spent: CostSum, by: CostGroup) -> str:
+def _group_label(spent: CostSum, by: CostGroup) -> str:
     # A title is no name: several sessions may have the same.
     return spent.key if by is CostGroup.SESSION else spent.name or spent.key
 
@@ -102,15 +105,15 @@ def _row(key: str, spent: CostSum) -> tuple[str, ...]:
     return (key, str(spent.requests), str(put_in), str(usage.output), shown)
 
 
-def instant(text: str | None, name: str) -> datetime | None:
+def parse_time_option(text: str | None, name: str) -> datetime | None:
     """Return the time that an option names; without an offset it is that of this machine."""
     if text is None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        told = f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z."
-        raise Invalid(Code.INVALID_INPUT, told, {"field": name}) from None
+        message = f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z."
+        raise Invalid(Code.INVALID_INPUT, message, {"field": name}) from None
 
 
 def register(app: typer.Typer) -> None:

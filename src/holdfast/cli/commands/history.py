@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.output import Printer
-from holdfast.cli.session_refs import titles_of
-from holdfast.cli.workspace import named_path
+from holdfast.cli.session_refs import session_titles
+from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _STDIN: Final = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneHistory:
+class HistoryRef:
     """A session by the id that it was submitted with."""
 
     session_id: Annotated[
@@ -41,7 +41,7 @@ class OneHistory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keyed:
+class IdempotentOptions:
     """A claim that may be made again."""
 
     key: Annotated[
@@ -55,7 +55,7 @@ class Keyed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PageOptions:
     """A part of a listing."""
 
     limit: Annotated[int, typer.Option(metavar="N", help="At most so many, 1 to 500.")] = LIMIT
@@ -64,7 +64,7 @@ class Part:
     ] = None
 
 
-async def document_in(file: Path) -> Any:
+async def read_document(file: Path) -> Any:
     """Return what a file spells, or stdin; doubled keys are still there to be refused."""
     from holdfast.observations.validation import decode_payload_strictly
 
@@ -79,27 +79,27 @@ def _read(file: Path) -> bytes:
         # Python has no stdin where whoever started it closed it.
         return sys.stdin.buffer.read(LARGEST + 1) if sys.stdin is not None else b""
     try:
-        with named_path(file).open("rb") as opened:
+        with absolute_path(file).open("rb") as opened:
             return opened.read(LARGEST + 1)
     except OSError as error:
-        told = f"{file} cannot be read: {error.strerror}."
-        raise NotFound(Code.PATH_NOT_FOUND, told) from None
+        message = f"{file} cannot be read: {error.strerror}."
+        raise NotFound(Code.PATH_NOT_FOUND, message) from None
 
 
-def tell_issues(printer: Printer, error: Invalid) -> None:
+def print_issues(printer: Printer, error: Invalid) -> None:
     """Tell a person what else is wrong; the first of all is in the error itself."""
     for issue in error.details.get("issues", ())[1:]:
         if not printer.is_json:
             printer.warn(f"also: {issue['message']}")
 
 
-def required(value: str, kind: type[Word], name: str) -> Word:
+def parse_choice(value: str, kind: type[Word], name: str) -> Word:
     """Return one of a few words, or refuse what is none of them."""
     try:
         return kind(value)
     except ValueError:
-        told = f"{name} must be one of {', '.join(kind)}."
-        raise Invalid(Code.INVALID_INPUT, told, {"field": name}) from None
+        message = f"{name} must be one of {', '.join(kind)}."
+        raise Invalid(Code.INVALID_INPUT, message, {"field": name}) from None
 
 
 FILE_HELP = "A JSON file; - or nothing is stdin."
@@ -107,7 +107,7 @@ REASON_HELP = "Why; for people."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOptions(Keyed):
+class SubmitOptions(IdempotentOptions):
     """A document with what happened in a session."""
 
     file: Annotated[
@@ -115,27 +115,27 @@ class SubmitOptions(Keyed):
     ] = Path("-")
 
 
-async def submit(printer: Printer, wanted: SubmitOptions) -> None:
+async def submit(printer: Printer, options: SubmitOptions) -> None:
     """Write down what happened in a session.
 
     Say it as often as you like: what belongs to one session_id is merged, and the same thing
     twice is written once.
     """
-    payload = await document_in(wanted.file)
-    key = _key_in(payload, wanted.key)
+    payload = await read_document(options.file)
+    key = _take_key(payload, options.key)
     try:
-        async with opened(printer) as holdfast:
+        async with connect(printer) as holdfast:
             done = await holdfast.observations.submit(
                 holdfast.owner, payload, idempotency_key=key, source=SOURCE
             )
     except Invalid as error:
-        tell_issues(printer, error)
+        print_issues(printer, error)
         raise
-    _tell(printer, done)
+    _print_result(printer, done)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntityOptions(Keyed):
+class EntityOptions(IdempotentOptions):
     """A document with what is known of an entity."""
 
     entity_type: Annotated[
@@ -151,30 +151,30 @@ class EntityOptions(Keyed):
     ] = Path("-")
 
 
-async def submit_entity(printer: Printer, wanted: EntityOptions) -> None:
+async def submit_entity(printer: Printer, options: EntityOptions) -> None:
     """Write down what is known of an entity that is no session."""
     from holdfast.observations.claims import require_sibling
 
     # Before anything is read: a command that cannot be right waits for nobody.
-    require_sibling(wanted.entity_type)
-    fields = await document_in(wanted.file)
+    require_sibling(options.entity_type)
+    fields = await read_document(options.file)
     try:
-        async with opened(printer) as holdfast:
+        async with connect(printer) as holdfast:
             done = await holdfast.observations.submit_entity(
                 holdfast.owner,
-                wanted.entity_type,
+                options.entity_type,
                 fields,
-                idempotency_key=wanted.key,
+                idempotency_key=options.key,
                 source=SOURCE,
             )
     except Invalid as error:
-        tell_issues(printer, error)
+        print_issues(printer, error)
         raise
-    _tell(printer, done)
+    _print_result(printer, done)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectOptions(OneHistory, Keyed):
+class CorrectOptions(HistoryRef, IdempotentOptions):
     """One field, and what it should have been."""
 
     field: Annotated[
@@ -196,7 +196,7 @@ class CorrectOptions(OneHistory, Keyed):
     reason: Annotated[str | None, typer.Option(metavar="WORDS", help=REASON_HELP)] = None
 
 
-async def correct(printer: Printer, wanted: CorrectOptions) -> None:
+async def correct(printer: Printer, options: CorrectOptions) -> None:
     """Put one field of a session's history right.
 
     It outweighs whatever is submitted, before or after. Nothing that was written is changed.
@@ -204,59 +204,59 @@ async def correct(printer: Printer, wanted: CorrectOptions) -> None:
     from holdfast.observations.queries import Correction
 
     correction = Correction(
-        session_id=wanted.session_id,
-        field=wanted.field,
-        value=_value(wanted.value),
-        reason=wanted.reason,
+        session_id=options.session_id,
+        field=options.field,
+        value=_value(options.value),
+        reason=options.reason,
     )
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         done = await holdfast.observations.correct(
-            holdfast.owner, correction, idempotency_key=wanted.key, source=SOURCE
+            holdfast.owner, correction, idempotency_key=options.key, source=SOURCE
         )
-    _tell(printer, done)
+    _print_result(printer, done)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemovalOptions(OneHistory, Keyed):
+class RemovalOptions(HistoryRef, IdempotentOptions):
     """Whose history, and why."""
 
     reason: Annotated[str | None, typer.Option(metavar="WORDS", help=REASON_HELP)] = None
 
 
-async def delete(printer: Printer, wanted: RemovalOptions) -> None:
+async def delete(printer: Printer, options: RemovalOptions) -> None:
     """Hide the history of a session.
 
     It is in no list and on no timeline until it is restored; a session that is hosted here stays.
     """
-    from holdfast.services.history_forms import removal_form
+    from holdfast.wire.observations import removal_form
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         done = await holdfast.observations.delete(
             holdfast.owner,
-            wanted.session_id,
-            reason=wanted.reason,
-            idempotency_key=wanted.key,
+            options.session_id,
+            reason=options.reason,
+            idempotency_key=options.key,
             source=SOURCE,
         )
     printer.done(removal_form(done), "It is hidden; `holdfast history restore` shows it again.")
 
 
-async def restore(printer: Printer, wanted: RemovalOptions) -> None:
+async def restore(printer: Printer, options: RemovalOptions) -> None:
     """Show the history of a session again."""
-    from holdfast.services.history_forms import removal_form
+    from holdfast.wire.observations import removal_form
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         done = await holdfast.observations.restore(
             holdfast.owner,
-            wanted.session_id,
-            reason=wanted.reason,
-            idempotency_key=wanted.key,
+            options.session_id,
+            reason=options.reason,
+            idempotency_key=options.key,
             source=SOURCE,
         )
     printer.done(removal_form(done), "It is shown again.")
 
 
-def _tell(printer: Printer, done: "SubmitResult") -> None:
+def _print_result(printer: Printer, done: "SubmitResult") -> None:
     if printer.is_json:
         printer.document(done)
         return
@@ -266,7 +266,7 @@ def _tell(printer: Printer, done: "SubmitResult") -> None:
         printer.warn(f"odd: {warning.message}")
 
 
-def _key_in(payload: Any, given: str | None) -> Any:
+def _take_key(payload: Any, given: str | None) -> Any:
     """Take the key out of a document, as every surface does; one on the line wins."""
     found = payload.pop("idempotency_key", None) if isinstance(payload, dict) else None
     return found if given is None else given
@@ -286,7 +286,7 @@ ORDERS = "started_at, ended_at, duration, last_observation_at or session_id"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordered(Part):
+class OrderedPageOptions(PageOptions):
     """A part of a listing, in an order."""
 
     order_by: Annotated[str, typer.Option(metavar="WHAT", help=f"By {ORDERS}.")] = "started_at"
@@ -294,7 +294,7 @@ class Ordered(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryOptions(Ordered):
+class QueryOptions(OrderedPageOptions):
     """Which sessions, in which order, and as of when."""
 
     session_id: Annotated[
@@ -308,36 +308,36 @@ class QueryOptions(Ordered):
     at_ingested: Annotated[str | None, typer.Option(metavar="TIME", help=INGESTED_HELP)] = None
 
 
-async def query(printer: Printer, wanted: QueryOptions) -> None:
+async def query(printer: Printer, options: QueryOptions) -> None:
     """Show what is known of a session, or list all sessions."""
-    async with opened(printer) as holdfast:
-        if wanted.session_id is None:
-            await _list(printer, holdfast, wanted)
+    async with connect(printer) as holdfast:
+        if options.session_id is None:
+            await _list(printer, holdfast, options)
             return
         history = await holdfast.observations.show(
-            holdfast.owner, wanted.session_id, at=wanted.at, at_ingested=wanted.at_ingested
+            holdfast.owner, options.session_id, at=options.at, at_ingested=options.at_ingested
         )
-        titles = await titles_of(holdfast, (wanted.session_id,))
-    _show(printer, wanted.session_id, history, titles.get(wanted.session_id))
+        titles = await session_titles(holdfast, (options.session_id,))
+    _show(printer, options.session_id, history, titles.get(options.session_id))
 
 
-async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> None:
+async def _list(printer: Printer, holdfast: "House", options: QueryOptions) -> None:
     from holdfast.observations.queries import Direction, EntityOrder, HistoryQuery
     from holdfast.wire.observations import history_list
 
-    asked = HistoryQuery(
-        limit=wanted.limit,
-        offset=wanted.offset,
-        order_by=required(wanted.order_by, EntityOrder, "--order-by"),
-        order=required(wanted.order, Direction, "--order"),
-        at=wanted.at,
-        at_ingested=wanted.at_ingested,
+    history_query = HistoryQuery(
+        limit=options.limit,
+        offset=options.offset,
+        order_by=parse_choice(options.order_by, EntityOrder, "--order-by"),
+        order=parse_choice(options.order, Direction, "--order"),
+        at=options.at,
+        at_ingested=options.at_ingested,
     )
-    page = await holdfast.observations.query(holdfast.owner, asked, cursor=wanted.cursor)
+    page = await holdfast.observations.query(holdfast.owner, history_query, cursor=options.cursor)
     if printer.is_json:
         printer.document(history_list(page))
         return
-    titles = await titles_of(holdfast, (each.snapshot["session_id"] for each in page.items))
+    titles = await session_titles(holdfast, (each.snapshot["session_id"] for each in page.items))
     rows = [
         (
             str(each.snapshot["session_id"]),
@@ -356,7 +356,7 @@ async def _list(printer: Printer, holdfast: "House", wanted: QueryOptions) -> No
 
 
 def _show(printer: Printer, session_id: str, history: "History", title: str | None) -> None:
-    from holdfast.services.history_forms import history_form
+    from holdfast.wire.observations import history_form
 
     entity, snapshot = history.entity, history.entity.snapshot
     if printer.is_json:
@@ -394,17 +394,17 @@ def _seconds(duration: Any) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimsOptions(OneHistory, Part):
+class ClaimsOptions(HistoryRef, PageOptions):
     """Which claims."""
 
 
-async def observations(printer: Printer, wanted: ClaimsOptions) -> None:
+async def observations(printer: Printer, options: ClaimsOptions) -> None:
     """List every claim about a session as it was made, newest first."""
-    from holdfast.services.history_forms import observation_list
+    from holdfast.wire.observations import observation_list
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         page = await holdfast.observations.list_observations(
-            holdfast.owner, wanted.session_id, limit=wanted.limit, cursor=wanted.cursor
+            holdfast.owner, options.session_id, limit=options.limit, cursor=options.cursor
         )
     form = observation_list(page)
     if printer.is_json:
@@ -420,7 +420,7 @@ async def observations(printer: Printer, wanted: ClaimsOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions(OneHistory):
+class CheckpointOptions(HistoryRef):
     """Which checkpoint, as of when."""
 
     name: Annotated[
@@ -432,23 +432,23 @@ class CheckpointOptions(OneHistory):
     at: Annotated[str | None, typer.Option(metavar="TIME", help=AT_HELP)] = None
 
 
-async def checkpoint(printer: Printer, wanted: CheckpointOptions) -> None:
+async def checkpoint(printer: Printer, options: CheckpointOptions) -> None:
     """Print what was kept at a checkpoint, to go on from there."""
     from holdfast.domain.canonical_json import canonical_text
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         found = await holdfast.observations.checkpoint(
             holdfast.owner,
-            wanted.session_id,
-            wanted.name,
-            timestamp=wanted.timestamp,
-            at=wanted.at,
+            options.session_id,
+            options.name,
+            timestamp=options.timestamp,
+            at=options.at,
         )
     printer.done(found, canonical_text(found.state) if found.has_state else "Nothing was kept.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntitiesOptions(Part):
+class EntitiesOptions(PageOptions):
     """Which entities, in which order."""
 
     entity_type: Annotated[
@@ -473,30 +473,32 @@ class EntitiesOptions(Part):
     order: Annotated[str, typer.Option(metavar="HOW", help="asc or desc.")] = "desc"
 
 
-async def entities(printer: Printer, wanted: EntitiesOptions) -> None:
+async def entities(printer: Printer, options: EntitiesOptions) -> None:
     """List entities of a type by what is known of them."""
     from holdfast.observations.model import EntityType
     from holdfast.observations.queries import Direction, EntityOrder, EntityQuery
-    from holdfast.services.history_forms import entity_list
+    from holdfast.wire.observations import entity_list
 
-    asked = EntityQuery(
-        entity_type=required(wanted.entity_type, EntityType, "TYPE"),
-        filters=_filters(wanted.filters),
-        order_by=required(wanted.order_by, EntityOrder, "--order-by"),
-        order=required(wanted.order, Direction, "--order"),
-        limit=wanted.limit,
+    history_query = EntityQuery(
+        entity_type=parse_choice(options.entity_type, EntityType, "TYPE"),
+        filters=_filters(options.filters),
+        order_by=parse_choice(options.order_by, EntityOrder, "--order-by"),
+        order=parse_choice(options.order, Direction, "--order"),
+        limit=options.limit,
     )
-    async with opened(printer) as holdfast:
-        page = await holdfast.observations.entities(holdfast.owner, asked, cursor=wanted.cursor)
+    async with connect(printer) as holdfast:
+        page = await holdfast.observations.entities(
+            holdfast.owner, history_query, cursor=options.cursor
+        )
     if printer.is_json:
         printer.document(entity_list(page))
         return
     rows = [
-        (each.entity_id, _standing(each.snapshot), _title(each.snapshot)) for each in page.items
+        (each.entity_id, _state_text(each.snapshot), _title(each.snapshot)) for each in page.items
     ]
     printer.listing((), page.next_cursor, ("ENTITY", "STATUS", "WHAT"), rows)
     if not rows:
-        printer.remark(f"No {wanted.entity_type}; `holdfast history submit-entity` adds some.")
+        printer.remark(f"No {options.entity_type}; `holdfast history submit-entity` adds some.")
 
 
 def _filters(text: str | None) -> Any:
@@ -505,11 +507,11 @@ def _filters(text: str | None) -> Any:
     try:
         return None if text is None else decode_payload_strictly(text.encode())
     except Invalid:
-        told = "--filters must be a JSON object."
-        raise Invalid(Code.INVALID_INPUT, told, {"field": "--filters"}) from None
+        message = "--filters must be a JSON object."
+        raise Invalid(Code.INVALID_INPUT, message, {"field": "--filters"}) from None
 
 
-def _standing(snapshot: dict[str, Any]) -> str:
+def _state_text(snapshot: dict[str, Any]) -> str:
     return str(snapshot.get("status", "-"))
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened_here
+from holdfast.cli.connect import open_local
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.output import Printer
-from holdfast.cli.workspace import named_path
+from holdfast.cli.workspace import absolute_path
 
 if TYPE_CHECKING:
     from holdfast.importers.cursor_memory import MemoryReport
@@ -32,7 +32,7 @@ class BlockZonesOptions:
     ] = False
 
 
-async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
+async def block_zones(printer: Printer, options: BlockZonesOptions) -> int:
     """Bring the zones of blocks to the desks and archives of agents.
 
     The folder is only read, and what was brought is not brought again. Ends with 1 if something
@@ -42,16 +42,18 @@ async def block_zones(printer: Printer, wanted: BlockZonesOptions) -> int:
 
     from holdfast.wiring import import_blocks, run_imports
 
-    folder = named_path(wanted.folder)
-    async with opened_here(printer) as holdfast:
-        report = await import_blocks(holdfast, folder, dry_run=wanted.dry_run)
-        if not wanted.dry_run:
+    folder = absolute_path(options.folder)
+    async with open_local(printer) as holdfast:
+        report = await import_blocks(holdfast, folder, dry_run=options.dry_run)
+        if not options.dry_run:
             await run_imports(holdfast)
     stats = asdict(report.stats)
-    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count)
+    summary = ", ".join(
+        f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count
+    )
     troubles = [asdict(each) for each in report.troubles]
-    form = {**stats, "dry_run": wanted.dry_run, "troubles": troubles}
-    printer.done(form, f"{told or 'nothing to do'}.".capitalize())
+    form = {**stats, "dry_run": options.dry_run, "troubles": troubles}
+    printer.done(form, f"{summary or 'nothing to do'}.".capitalize())
     for each in report.troubles:
         printer.warn(f"{each.oid}: {each.step}: {each.error}")
     return FINDINGS if report.troubles else 0
@@ -76,7 +78,7 @@ class MemoryOptions:
     ] = False
 
 
-async def cursor_memory(printer: Printer, wanted: MemoryOptions) -> int:
+async def cursor_memory(printer: Printer, options: MemoryOptions) -> int:
     """Bring the memories of another program into the history of sessions.
 
     The folder is only read, and what was brought is not brought again. Ends with 1 if a file
@@ -85,27 +87,27 @@ async def cursor_memory(printer: Printer, wanted: MemoryOptions) -> int:
     from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions
     from holdfast.importers.cursor_memory_files import MemoryFolder
 
-    folder = MemoryFolder(named_path(wanted.folder))
-    wish = MemoryImportOptions(dry_run=wanted.dry_run, repair=wanted.repair)
+    folder = MemoryFolder(absolute_path(options.folder))
+    import_options = MemoryImportOptions(dry_run=options.dry_run, repair=options.repair)
 
     def progress(done: int, total: int) -> None:
         if done % PROGRESS == 0:
             printer.remark(f"{done} of {total} files.")
 
-    async with opened_here(printer) as holdfast:
+    async with open_local(printer) as holdfast:
         importer = CursorMemory(holdfast.store, holdfast.observations, holdfast.owner)
-        report = await importer.migrate(folder, wish, progress=progress)
+        report = await importer.migrate(folder, import_options, progress=progress)
     if printer.is_json:
         printer.document(report)
     else:
-        _tell_memories(printer, report)
+        _print_memory_report(printer, report)
     return 0 if report.is_whole else FINDINGS
 
 
-def _tell_memories(printer: Printer, report: "MemoryReport") -> None:
+def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
     names = ("files", "imported", "unchanged", "repaired", "failed", "warnings")
-    told = ", ".join(f"{name} {getattr(report, name)}" for name in names)
-    printer.line(f"{told}.".capitalize())
+    summary = ", ".join(f"{name} {getattr(report, name)}" for name in names)
+    printer.line(f"{summary}.".capitalize())
     for repair in report.repairs:
         printer.line(f"{repair.file}: {repair.field} from {repair.rule}")
     for skip in report.skipped:

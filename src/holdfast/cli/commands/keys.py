@@ -38,7 +38,7 @@ class OneKey:
     ]
 
 
-def set_key(printer: Printer, wanted: OneKey) -> None:
+def set_key(printer: Printer, options: OneKey) -> None:
     """Keep a key in the system's keychain.
 
     It is asked for without an echo, or read from stdin; a key that is there is replaced.
@@ -48,24 +48,24 @@ def set_key(printer: Printer, wanted: OneKey) -> None:
 
     secrets = secrets_here()
     # Before anybody types: a wrong name is said at once.
-    account = whole_account(wanted.key)
-    secret = Secret(_typed(account) if is_terminal(sys.stdin) else _piped())
+    account = whole_account(options.key)
+    secret = Secret(_prompt_key(account) if is_terminal(sys.stdin) else _read_key())
     asyncio.run(secrets.set(account, secret))
     if len(secret.reveal()) < SHORTEST:
         printer.warn(f"It has fewer than {SHORTEST} characters: too few to be found in texts.")
     printer.done({"account": account}, f"The key {account} is in the keychain.")
 
 
-def show_list(printer: Printer, wanted: Paging) -> None:
+def show_list(printer: Printer, options: Paging) -> None:
     """List the keys and where they come from.
 
     Of a key its last four characters are shown, and nothing of a short one.
     """
     from holdfast.domain.queries import require_limit
 
-    limit = require_limit(wanted.limit, most=LIMIT_MOST)
+    limit = require_limit(options.limit, most=LIMIT_MOST)
     found = asyncio.run(secrets_here().list())
-    rest = [each for each in found if wanted.cursor is None or _place(each) > wanted.cursor]
+    rest = [each for each in found if options.cursor is None or _place(each) > options.cursor]
     shown = sorted(rest, key=_place)[:limit]
     printer.listing(
         shown,
@@ -77,9 +77,9 @@ def show_list(printer: Printer, wanted: Paging) -> None:
         printer.remark("No keys; `holdfast key set PROVIDER` keeps one.")
 
 
-def remove(printer: Printer, wanted: OneKey) -> None:
+def remove(printer: Printer, options: OneKey) -> None:
     """Take a key out of the system's keychain."""
-    account = asyncio.run(secrets_here().remove(wanted.key))
+    account = asyncio.run(secrets_here().remove(options.key))
     printer.done({"account": account}, f"The key {account} is gone from the keychain.")
 
 
@@ -87,7 +87,7 @@ def _place(each: "StoredSecret") -> str:
     return f"{each.account}@{each.origin}"
 
 
-def _typed(account: str) -> str:
+def _prompt_key(account: str) -> str:
     from getpass import GetPassWarning, getpass
 
     # Where the echo cannot be switched off, the library would only warn.
@@ -96,23 +96,23 @@ def _typed(account: str) -> str:
         try:
             return getpass(f"Key for {account}: ")
         except (GetPassWarning, EOFError):
-            raise _unread("Nothing was typed, or this terminal shows what is typed") from None
+            raise _unreadable("Nothing was typed, or this terminal shows what is typed") from None
 
 
-def _piped() -> str:
+def _read_key() -> str:
     from holdfast.services.secrets import LARGEST
 
     if sys.stdin is None:
-        raise _unread("There is no input")
+        raise _unreadable("There is no input")
     # One more than may be: what is too long is refused, not cut.
     content = sys.stdin.buffer.read(LARGEST + 3)
     try:
         return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise _unread("The input is not UTF-8") from None
+        raise _unreadable("The input is not UTF-8") from None
 
 
-def _unread(problem: str) -> "Invalid":
+def _unreadable(problem: str) -> "Invalid":
     from holdfast.domain.errors import Code, Invalid
 
     return Invalid(

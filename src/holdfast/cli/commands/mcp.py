@@ -11,7 +11,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.command import command
-from holdfast.cli.commands.serve import ServeOptions, listening
+from holdfast.cli.commands.serve import ServeOptions, serve_http
 from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
@@ -34,23 +34,23 @@ class McpOptions:
     ] = 8765
 
 
-def mcp(printer: Printer, wanted: McpOptions) -> "int | Coroutine[Any, Any, int]":
+def mcp(printer: Printer, options: McpOptions) -> "int | Coroutine[Any, Any, int]":
     """Serve agents that speak MCP.
 
     Speaks the Model Context Protocol on stdin and stdout, for programs that start their servers
     themselves; logs go to stderr. It ends with its input. With --http it runs the server, as
     `holdfast serve` does, and says where its clients find it.
     """
-    if wanted.http:
-        serving = ServeOptions(host=wanted.host, port=wanted.port)
-        return listening(printer, serving, is_for_mcp=True)
-    return _converse(printer)
+    if options.http:
+        serving = ServeOptions(host=options.host, port=options.port)
+        return serve_http(printer, serving, is_for_mcp=True)
+    return _serve_stdio(printer)
 
 
-async def _converse(printer: Printer) -> int:
+async def _serve_stdio(printer: Printer) -> int:
     from holdfast.acp.rpc.stdio import standard_streams
-    from holdfast.cli.connect import opened_here
-    from holdfast.mcp.server import server_of
+    from holdfast.cli.connect import open_local
+    from holdfast.mcp.server import build_server
     from holdfast.mcp.stdio_transport import serve
 
     stop = asyncio.Event()
@@ -58,10 +58,10 @@ async def _converse(printer: Printer) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     # Whatever can be refused is refused before the conversation begins.
-    async with opened_here(printer, "own") as house:
+    async with open_local(printer, "own") as holdfast:
         reader, writer = await standard_streams()
         try:
-            server = server_of(house, __version__, _caller(house))
+            server = build_server(holdfast, __version__, _caller(holdfast))
             await serve(server, reader, writer, stop=stop)
         finally:
             with suppress(OSError):
@@ -69,12 +69,12 @@ async def _converse(printer: Printer) -> int:
     return 0
 
 
-def _caller(house: "Holdfast") -> "Caller":
+def _caller(holdfast: "Holdfast") -> "Caller":
     """Return who asks: whoever started this may do what the command line may."""
     from holdfast.domain.ids import TokenId
     from holdfast.domain.tokens import Caller, Scope
 
-    return Caller(owner=house.owner, scope=Scope.WRITE, token_id=TokenId(""))
+    return Caller(owner=holdfast.owner, scope=Scope.WRITE, token_id=TokenId(""))
 
 
 def register(app: typer.Typer) -> None:

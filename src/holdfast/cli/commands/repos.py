@@ -8,23 +8,23 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, Paging
 from holdfast.cli.output import Printer
-from holdfast.cli.workspace import named_path
+from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.repos import Repo
 
 
-async def show_list(printer: Printer, wanted: Paging) -> None:
+async def show_list(printer: Printer, options: Paging) -> None:
     """List the repositories by name."""
     from holdfast.cli.forms import repo_form
     from holdfast.domain.queries import require_limit
 
-    limit = require_limit(wanted.limit, most=LIMIT_MOST)
-    async with opened(printer) as holdfast:
+    limit = require_limit(options.limit, most=LIMIT_MOST)
+    async with connect(printer) as holdfast:
         every = await holdfast.repos.list(holdfast.owner)
-    rest = _behind(every, wanted.cursor)
+    rest = _after_cursor(every, options.cursor)
     shown = rest[:limit]
     more = shown[-1].id if len(rest) > limit else None
     printer.listing(
@@ -49,19 +49,19 @@ class AddOptions:
     ] = None
 
 
-async def add(printer: Printer, wanted: AddOptions) -> None:
+async def add(printer: Printer, options: AddOptions) -> None:
     """Register a Git work tree.
 
     The same one again changes nothing.
     """
     from holdfast.cli.forms import repo_form
 
-    path = str(named_path(wanted.path))
-    async with opened(printer) as holdfast:
+    path = str(absolute_path(options.path))
+    async with connect(printer) as holdfast:
         # At a terminal no root is needed: whoever types here reaches the folder anyway.
         try:
             repo = await holdfast.repos.add(
-                holdfast.owner, path, name=wanted.name, at_terminal=True
+                holdfast.owner, path, name=options.name, at_terminal=True
             )
         except Denied as error:
             root = holdfast.config.workspace_root
@@ -81,17 +81,17 @@ class RemoveOptions:
     ]
 
 
-async def remove(printer: Printer, wanted: RemoveOptions) -> None:
+async def remove(printer: Printer, options: RemoveOptions) -> None:
     """Forget a repository; its files stay.
 
     Refused while a session is bound to it.
     """
-    async with opened(printer) as holdfast:
-        await holdfast.repos.remove(holdfast.owner, wanted.id)
-    printer.done({"removed": wanted.id}, f"Repository {wanted.id} is forgotten.")
+    async with connect(printer) as holdfast:
+        await holdfast.repos.remove(holdfast.owner, options.id)
+    printer.done({"removed": options.id}, f"Repository {options.id} is forgotten.")
 
 
-def _behind(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
+def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
     """Return the repositories behind the one a cursor names."""
     from holdfast.domain.errors import Code, Invalid
 

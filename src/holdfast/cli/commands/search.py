@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.commands.costs import instant
-from holdfast.cli.connect import opened
+from holdfast.cli.commands.costs import parse_time_option
+from holdfast.cli.connect import connect
 from holdfast.cli.options import SESSION_HELP
 from holdfast.cli.output import Printer, local_time
-from holdfast.cli.session_refs import find_session, shown_ids
+from holdfast.cli.session_refs import find_session, short_ids
 from holdfast.cli.terminal import is_terminal
-from holdfast.cli.workspace import named_path
+from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import RepoId
 from holdfast.domain.messages import Role
@@ -71,7 +71,7 @@ class SearchOptions:
     ] = None
 
 
-async def show_found(printer: Printer, wanted: SearchOptions) -> None:
+async def show_hits(printer: Printer, options: SearchOptions) -> None:
     """Find words in messages, tools, titles and observations.
 
     The newest session comes first, and in it the newest message. Case and accents make no
@@ -79,21 +79,24 @@ async def show_found(printer: Printer, wanted: SearchOptions) -> None:
     """
     from holdfast.wire.search import hit_form
 
-    since, until = instant(wanted.since, "--since"), instant(wanted.until, "--until")
-    async with opened(printer) as holdfast:
+    since, until = (
+        parse_time_option(options.since, "--since"),
+        parse_time_option(options.until, "--until"),
+    )
+    async with connect(printer) as holdfast:
         query = SearchQuery(
-            text=wanted.query,
-            agent=wanted.agent,
-            repo_id=await _repo(holdfast, wanted.repo) if wanted.repo else None,
-            session_id=await find_session(holdfast, wanted.session) if wanted.session else None,
-            role=wanted.role,
-            tool=wanted.tool,
+            text=options.query,
+            agent=options.agent,
+            repo_id=await _repo(holdfast, options.repo) if options.repo else None,
+            session_id=await find_session(holdfast, options.session) if options.session else None,
+            role=options.role,
+            tool=options.tool,
             since=since,
             until=until,
-            limit=wanted.limit,
+            limit=options.limit,
         )
-        page = await holdfast.search.find(holdfast.owner, query, cursor=wanted.cursor)
-    shown = shown_ids([hit.session_id or "-" for hit in page.items])
+        page = await holdfast.search.find(holdfast.owner, query, cursor=options.cursor)
+    shown = short_ids([hit.session_id or "-" for hit in page.items])
     printer.listing(
         [hit_form(each) for each in page.items],
         page.next_cursor,
@@ -105,7 +108,7 @@ async def show_found(printer: Printer, wanted: SearchOptions) -> None:
 
 
 async def _repo(holdfast: "House", ref: str) -> RepoId:
-    named = {ref, _resolved(ref)}
+    named = {ref, _resolve_path(ref)}
     for repo in await holdfast.repos.list(holdfast.owner):
         if named & {repo.id, repo.name, repo.path}:
             return repo.id
@@ -114,9 +117,9 @@ async def _repo(holdfast: "House", ref: str) -> RepoId:
     )
 
 
-def _resolved(ref: str) -> str:
+def _resolve_path(ref: str) -> str:
     # As it is registered; a name that is no path leads to nothing.
-    return os.path.realpath(named_path(Path(ref)))
+    return os.path.realpath(absolute_path(Path(ref)))
 
 
 def _row(hit: Hit) -> tuple[str, ...]:
@@ -136,4 +139,4 @@ def _around_match(snippet: str) -> str:
 
 def register(app: typer.Typer) -> None:
     """Put the command into the command line."""
-    command(app, "search", SearchOptions)(show_found)
+    command(app, "search", SearchOptions)(show_hits)

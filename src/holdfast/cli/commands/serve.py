@@ -20,16 +20,16 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.command import command
-from holdfast.cli.errors import exit_code, understood
+from holdfast.cli.errors import exit_code, translate_error
 from holdfast.cli.output import Printer
-from holdfast.cli.server_file import CARD_NAME, Card
+from holdfast.cli.server_file import SERVER_FILE, ServerFile
 
 if TYPE_CHECKING:
     import socket
 
     from holdfast.app import Holdfast
-    from holdfast.http.app import Door
-    from holdfast.http.mcp_mount import Guest
+    from holdfast.http.app import AppOptions
+    from holdfast.http.mcp_mount import McpHandler
     from holdfast.http.server import Exposure
 
 
@@ -42,54 +42,54 @@ _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class Duty:
+class WorkerRole:
     """What one process is told: whether it speaks for all, and how it learns that it is alone.
 
     `lifeline` is a pipe that nobody writes to; it ends when the parent does, however that comes.
     """
 
-    is_herald: bool
+    is_first: bool
     lifeline: int | None = None
 
 
-Work = Callable[[Duty], None]
+WorkerMain = Callable[[WorkerRole], None]
 
 
-def share(work: Work, number: int) -> int:
+def run_workers(work: WorkerMain, number: int) -> int:
     """Do the work in so many processes until they are told to stop; one needs no parent.
 
     Returns an exit code: that of a child which could not even begin, else 0.
     """
     if number == 1:
-        work(Duty(is_herald=True))
+        work(WorkerRole(is_first=True))
         return 0
     # Before any thread or loop exists, because neither survives a fork.
-    family = _Family(work)
+    pool = _WorkerPool(work)
     for place in range(number):
-        family.add(place, is_herald=place == 0)
-    return family.watch()
+        pool.add(place, is_first=place == 0)
+    return pool.watch()
 
 
 @dataclass(frozen=True)
-class _Child:
+class _Worker:
     """Which of the processes it is, and since when."""
 
     place: int
     since: float
 
 
-class _Family:
+class _WorkerPool:
     """The children by their process number."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerMain) -> None:
         self._work = work
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _Worker] = {}
         self._is_stopping = False
         self._lifeline, self._held = os.pipe()
         for each in _STOPS:
             signal.signal(each, self._stop)
 
-    def add(self, place: int, *, is_herald: bool = False) -> None:
+    def add(self, place: int, *, is_first: bool = False) -> None:
         """Start a child at a place, unless all are to stop."""
         # Held back until the child is known: it could not be told to stop before.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
@@ -98,8 +98,8 @@ class _Family:
                 return
             number = os.fork()
             if number == 0:
-                self._be_child(Duty(is_herald, self._lifeline))
-            self._children[number] = _Child(place, time.monotonic())
+                self._be_child(WorkerRole(is_first, self._lifeline))
+            self._children[number] = _Worker(place, time.monotonic())
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
@@ -123,19 +123,19 @@ class _Family:
         os.close(self._held)
         return code
 
-    def _be_child(self, duty: Duty) -> None:
+    def _be_child(self, role: WorkerRole) -> None:
         code = 0
         try:
             os.close(self._held)
             for each in _STOPS:
                 signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
-            self._work(duty)
+            self._work(role)
         # Whatever it is: nothing of the parent's may run in here after this.
         except BaseException as error:  # noqa: BLE001
-            told = understood(error)
-            log.error(told.message)
-            code = exit_code(told)
+            reported = translate_error(error)
+            log.error(reported.message)
+            code = exit_code(reported)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -159,7 +159,8 @@ class ServeOptions:
         int, typer.Option(metavar="PORT", help="The port to listen on; 0 takes any free one.")
     ] = 8765
     workers: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="How many processes share the work.")
+        int,
+        typer.Option(metavar="N", min=1, max=64, help="How many processes run_workers the work."),
     ] = 1
     name: Annotated[
         list[str] | None,
@@ -183,112 +184,118 @@ class ServeOptions:
     ] = False
 
 
-def serve(printer: Printer, wanted: ServeOptions) -> int:
+def serve(printer: Printer, options: ServeOptions) -> int:
     """Run the server.
 
     It plays every turn that waits, whoever sent it, and answers on a port of this machine. Ctrl-C
     or SIGTERM stops it; turns that run then go on with the next start.
     """
-    return listening(printer, wanted)
+    return serve_http(printer, options)
 
 
-def listening(printer: Printer, wanted: ServeOptions, *, is_for_mcp: bool = False) -> int:
+def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = False) -> int:
     """Serve until told to stop; where it is done for MCP, say what its clients need."""
-    from holdfast.cli.commands.store import forward
-    from holdfast.http.security import names_of
+    from holdfast.cli.commands.store import migrate_forward
+    from holdfast.http.security import server_names
     from holdfast.http.server import Exposure, listen, loop_factory
 
     # A bad file is refused before a port is taken, and the port before any turn is woken.
     config = printer.settings.load()
     exposure = Exposure(
-        certificate=wanted.tls_cert,
-        private_key=wanted.tls_key,
-        is_behind_proxy=wanted.behind_proxy,
+        certificate=options.tls_cert,
+        private_key=options.tls_key,
+        is_behind_proxy=options.behind_proxy,
     )
     exposure.context()
-    names_of(wanted.port, wanted.name or ())
+    server_names(options.port, options.name or ())
 
-    with listen(wanted.host, wanted.port, exposure) as listener:
+    with listen(options.host, options.port, exposure) as listener:
         # Behind the port: a second server that is refused it has changed nothing.
-        if done := forward(config):
+        if done := migrate_forward(config):
             printer.remark(f"The store was brought up to this program: {', '.join(done)}.")
         # The one who can be told to stop, also where others do the work.
         pid = os.getpid()
 
-        def work(duty: "Duty") -> None:
-            post = Post(listener, exposure, tuple(wanted.name or ()), pid, duty, is_for_mcp)
+        def work(role: "WorkerRole") -> None:
+            process = ServerProcess(
+                listener, exposure, tuple(options.name or ()), pid, role, is_for_mcp
+            )
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                runner.run(_serve(printer, post))
+                runner.run(_serve(printer, process))
 
-        return share(work, wanted.workers)
+        return run_workers(work, options.workers)
 
 
 @dataclass(frozen=True)
-class Post:
+class ServerProcess:
     """Where one process of the server stands, and what it has to do there."""
 
     listener: "socket.socket"
     exposure: "Exposure"
     names: tuple[str, ...]
     pid: int
-    duty: "Duty"
+    role: "WorkerRole"
     is_for_mcp: bool = False
 
-    def door(self, guest: "Guest") -> "Door":
+    def app_options(self, mcp_handler: "McpHandler") -> "AppOptions":
         """Return how the server is reached, and who answers beside it."""
-        from holdfast.http.app import Door
+        from holdfast.http.app import AppOptions
         from holdfast.http.server import address_of
 
-        return Door(
+        return AppOptions(
             port=self.listener.getsockname()[1],
             names=(*self.names, *address_of(self.listener)),
             has_tls=self.exposure.is_secure,
             is_behind_proxy=self.exposure.is_behind_proxy,
             version=__version__,
             name=secrets.token_hex(6),
-            luck=random.random,
-            guest=guest,
+            jitter=random.random,
+            mcp_handler=mcp_handler,
         )
 
 
-async def _serve(printer: Printer, post: Post) -> None:
-    from holdfast.cli.connect import opened_here
-    from holdfast.http.app import application
+async def _serve(printer: Printer, process: ServerProcess) -> None:
+    from holdfast.cli.connect import open_local
+    from holdfast.http.app import create_app
     from holdfast.http.server import serve as serve_http
     from holdfast.http.server import url_of
-    from holdfast.mcp.http_transport import Endpoint
+    from holdfast.mcp.http_transport import McpEndpoint
     from holdfast.services.background_tasks import Background
 
     # Before the house is opened: a signal that comes meanwhile stops it in order.
-    stop = _told_to_stop(post.duty)
+    stop = _stop_event(process.role)
     async with (
-        opened_here(printer, "all") as holdfast,
+        open_local(printer, "all") as holdfast,
         Background() as keeping,
-        Endpoint(holdfast, __version__) as guest,
+        McpEndpoint(holdfast, __version__) as mcp_handler,
     ):
-        card = Card(holdfast.config.home, url_of(post.listener, post.exposure))
-        card.form["pid"] = post.pid
-        other = card.claim()
-        keeping.start(card.keep())
+        server_file = ServerFile(holdfast.config.home, url_of(process.listener, process.exposure))
+        server_file.form["pid"] = process.pid
+        other = server_file.claim()
+        keeping.start(server_file.keep())
         await holdfast.tokens.ensure_local()
-        link = await _link(holdfast) if post.duty.is_herald else ""
-        app = application(holdfast, holdfast.store.require_writable, post.door(guest))
-        _spare_the_collector()
+        link = await _sign_in_link(holdfast) if process.role.is_first else ""
+        app = create_app(
+            holdfast, holdfast.store.require_writable, process.app_options(mcp_handler)
+        )
+        _freeze_garbage_collector()
 
         def announce() -> None:
-            if post.duty.is_herald:
-                more = {"mcp": f"{card.form['url']}/mcp"} if post.is_for_mcp else {}
-                _announce(printer, card.form | {"sign_in": link} | more, other)
+            if process.role.is_first:
+                more = {"mcp": f"{server_file.form['url']}/mcp"} if process.is_for_mcp else {}
+                _announce(printer, server_file.form | {"sign_in": link} | more, other)
 
         try:
-            await serve_http(app, post.listener, ready=announce, stop=stop, exposure=post.exposure)
+            await serve_http(
+                app, process.listener, ready=announce, stop=stop, exposure=process.exposure
+            )
         finally:
-            card.withdraw()
-    if post.duty.is_herald:
+            server_file.withdraw()
+    if process.role.is_first:
         printer.remark("Stopped; open turns go on with the next start.")
 
 
-def _spare_the_collector() -> None:
+def _freeze_garbage_collector() -> None:
     """Have the collector look only at what is made from now on."""
     # What stands by now stands until the end; to walk through it again and again takes a tenth of
     # the time that a turn takes.
@@ -296,18 +303,18 @@ def _spare_the_collector() -> None:
     gc.freeze()
 
 
-def _told_to_stop(duty: "Duty") -> asyncio.Event:
+def _stop_event(role: "WorkerRole") -> asyncio.Event:
     """Return what is set when somebody wants the server to stop, or its parent is gone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if duty.lifeline is not None:
-        loop.add_reader(duty.lifeline, stop.set)
+    if role.lifeline is not None:
+        loop.add_reader(role.lifeline, stop.set)
     return stop
 
 
-async def _link(holdfast: "Holdfast") -> str:
+async def _sign_in_link(holdfast: "Holdfast") -> str:
     from holdfast.domain.ids import LOCAL_OWNER
     from holdfast.domain.tokens import Scope
 
@@ -315,23 +322,25 @@ async def _link(holdfast: "Holdfast") -> str:
     return f"/sign-in?code={code}"
 
 
-def _announce(printer: Printer, card: dict[str, Any], other: dict[str, Any] | None) -> None:
+def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, Any] | None) -> None:
     if printer.is_json:
-        printer.document(card)
+        printer.document(server_file)
     else:
-        printer.line(f"Holdfast {__version__} listens on {card['url']}")
-        printer.line(f"Sign in to the page, once: {card['url']}{card['sign_in']}")
+        printer.line(f"Holdfast {__version__} listens on {server_file['url']}")
+        printer.line(f"Sign in to the page, once: {server_file['url']}{server_file['sign_in']}")
         home = os.environ.get("HOLDFAST_HOME")
         # As it can be pasted: the command may not be on the other terminal's path.
         chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
-        if "mcp" in card:
-            printer.line(f"MCP is at {card['mcp']}; the token is in the home's file `token`.")
+        if "mcp" in server_file:
+            printer.line(
+                f"MCP is at {server_file['mcp']}; the token is in the home's file `token`."
+            )
         printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
     # One of our own may have been faster.
-    if other is not None and other.get("pid") != card["pid"]:
+    if other is not None and other.get("pid") != server_file["pid"]:
         printer.remark(
-            f"Another server of this home listens on {other.get('url')}; {CARD_NAME} names that "
+            f"Another server of this home listens on {other.get('url')}; {SERVER_FILE} names that "
             "one as long as it runs."
         )
 

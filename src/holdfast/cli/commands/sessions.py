@@ -11,11 +11,17 @@ import typer
 
 from holdfast.cli import session_export
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened
+from holdfast.cli.connect import connect
 from holdfast.cli.errors import FINDINGS
-from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, OneSession, Paging, message_cursor
+from holdfast.cli.options import (
+    LIMIT_MOST,
+    SESSION_HELP,
+    Paging,
+    SessionRef,
+    message_cursor,
+)
 from holdfast.cli.output import Printer, local_time, money
-from holdfast.cli.session_refs import find_session, forked, shown_ids
+from holdfast.cli.session_refs import find_session, fork_session, short_ids
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.sessions import Session, Status
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventsOptions(OneSession):
+class EventsOptions(SessionRef):
     """Which events."""
 
     after: Annotated[int, typer.Option(metavar="N", help="Only events behind this one.")] = 0
@@ -41,7 +47,7 @@ class EventsOptions(OneSession):
     ] = False
 
 
-async def show_events(printer: Printer, wanted: EventsOptions) -> None:
+async def show_events(printer: Printer, options: EventsOptions) -> None:
     """Print the events of a session.
 
     With --json they have the words of `chat --json`: one document, or with --follow one line for
@@ -49,12 +55,12 @@ async def show_events(printer: Printer, wanted: EventsOptions) -> None:
     """
     from holdfast.cli.json_stream import EventLines
 
-    after = message_cursor(wanted.cursor, wanted.after)
-    async with opened(printer) as holdfast:
+    after = message_cursor(options.cursor, options.after)
+    async with connect(printer) as holdfast:
         owner = holdfast.owner
-        session = await holdfast.sessions.get(owner, await find_session(holdfast, wanted.id))
-        if not wanted.follow:
-            page = await holdfast.events.list(owner, session.id, after=after, limit=wanted.limit)
+        session = await holdfast.sessions.get(owner, await find_session(holdfast, options.id))
+        if not options.follow:
+            page = await holdfast.events.list(owner, session.id, after=after, limit=options.limit)
             # What was not asked for is heard all the same: some lines repeat what it said.
             lines = await EventLines.behind(holdfast, session, after)
             forms = [await lines.line(item) for item in page.items]
@@ -64,8 +70,8 @@ async def show_events(printer: Printer, wanted: EventsOptions) -> None:
                 printer.remark(f"There is no event behind {after}; --follow waits for the next.")
             return
         lines = await EventLines.behind(holdfast, session, after)
-        async with aclosing(holdfast.follow(session.id, after=after)) as news:
-            async for item in news:
+        async with aclosing(holdfast.follow(session.id, after=after)) as items:
+            async for item in items:
                 form = await lines.line(item)
                 if printer.is_json:
                     printer.document(form)
@@ -96,17 +102,17 @@ class Ending(StrEnum):
     CANCELLED = "cancelled"
 
 
-async def resume(printer: Printer, wanted: OneSession) -> None:
+async def resume(printer: Printer, options: SessionRef) -> None:
     """Open a closed session again.
 
     An open one stays as it is. A turn that waits is played by whoever runs turns.
     """
-    from holdfast.cli.commands.costs import form_of
+    from holdfast.cli.commands.costs import priced_session_form
 
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         session = (await holdfast.sessions.resume(holdfast.owner, session_id)).session
-        form = await form_of(holdfast, session)
+        form = await priced_session_form(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:
         printer.remark(
@@ -115,41 +121,41 @@ async def resume(printer: Printer, wanted: OneSession) -> None:
         )
 
 
-async def interrupt(printer: Printer, wanted: OneSession) -> None:
+async def interrupt(printer: Printer, options: SessionRef) -> None:
     """Stop the running turn of a session.
 
     What was streamed is kept, and the session stays open.
     """
-    from holdfast.cli.commands.costs import form_of
+    from holdfast.cli.commands.costs import priced_session_form
 
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
-        form = await form_of(holdfast, done.session)
+        form = await priced_session_form(holdfast, done.session)
     shown = {"session": form, "interrupted": done.turn is not None, "turn": done.turn}
     printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
     if not done.is_settled:
         printer.remark(f"Turn {done.turn} ends as soon as the store can be written.")
 
 
-async def compact(printer: Printer, wanted: OneSession) -> None:
+async def compact(printer: Printer, options: SessionRef) -> None:
     """Sum up what came before the last answer.
 
     From then on the model reads the summary instead. No message is removed or changed.
     """
-    from holdfast.cli.commands.costs import form_of
+    from holdfast.cli.commands.costs import priced_session_form
 
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        form = await form_of(holdfast, session)
-    told = "is summed up" if is_folded else "has nothing to sum up"
-    printer.done({"compacted": is_folded, "session": form}, f"Session {session.id} {told}.")
+        form = await priced_session_form(holdfast, session)
+    label = "is summed up" if is_folded else "has nothing to sum up"
+    printer.done({"compacted": is_folded, "session": form}, f"Session {session.id} {label}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForkOptions(OneSession):
+class ForkOptions(SessionRef):
     """Where to fork."""
 
     at: Annotated[
@@ -161,44 +167,44 @@ class ForkOptions(OneSession):
     title: Annotated[str | None, typer.Option(metavar="TITLE", help="The fork's title.")] = None
 
 
-async def fork(printer: Printer, wanted: ForkOptions) -> None:
+async def fork(printer: Printer, options: ForkOptions) -> None:
     """Go on from a message in a new session."""
-    from holdfast.cli.commands.costs import form_of
+    from holdfast.cli.commands.costs import priced_session_form
 
-    async with opened(printer) as holdfast:
-        parent_id = await find_session(holdfast, wanted.id)
-        session = await forked(holdfast, parent_id, at=wanted.at, title=wanted.title)
-        form = await form_of(holdfast, session)
+    async with connect(printer) as holdfast:
+        parent_id = await find_session(holdfast, options.id)
+        session = await fork_session(holdfast, parent_id, at=options.at, title=options.title)
+        form = await priced_session_form(holdfast, session)
     printer.done(form, f"Session {session.id} goes on from {parent_id}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloseOptions(OneSession):
+class CloseOptions(SessionRef):
     """How to close."""
 
     ending: Annotated[Ending, typer.Option("--as", help="How the session ends.")] = Ending.COMPLETED
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why it ends.")] = None
 
 
-async def close(printer: Printer, wanted: CloseOptions) -> None:
+async def close(printer: Printer, options: CloseOptions) -> None:
     """End a session; `resume` opens it again."""
-    from holdfast.cli.commands.costs import form_of
+    from holdfast.cli.commands.costs import priced_session_form
     from holdfast.domain.sessions import Status
 
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         session = await holdfast.sessions.close(
             holdfast.owner,
             session_id,
-            status=Status(wanted.ending),
-            reason=wanted.reason,
+            status=Status(options.ending),
+            reason=options.reason,
         )
-        form = await form_of(holdfast, session)
+        form = await priced_session_form(holdfast, session)
     printer.done(form, f"Session {session.id} is {session.status}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteOptions(OneSession):
+class DeleteOptions(SessionRef):
     """What becomes of forks."""
 
     cascade: Annotated[bool, typer.Option("--cascade", help="Delete its forks too.")] = False
@@ -208,29 +214,29 @@ class DeleteOptions(OneSession):
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 
 
-async def delete(printer: Printer, wanted: DeleteOptions) -> int | None:
+async def delete(printer: Printer, options: DeleteOptions) -> int | None:
     """Remove a session and its messages for good."""
     from holdfast.domain.errors import Code, Invalid
     from holdfast.services.session_lifecycle import DeletePolicy
 
-    if wanted.cascade and wanted.detach:
+    if options.cascade and options.detach:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
     heirs = (
         DeletePolicy.CASCADE
-        if wanted.cascade
+        if options.cascade
         else DeletePolicy.DETACH
-        if wanted.detach
+        if options.detach
         else DeletePolicy.REFUSE
     )
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        if not wanted.yes and not _is_sure(printer, session.title or session.id):
+        if not options.yes and not _is_sure(printer, session.title or session.id):
             printer.remark("Nothing was deleted.")
             return 1
         gone = await holdfast.sessions.delete(holdfast.owner, session.id, heirs=heirs)
-    told = "Session" if len(gone) == 1 else "Sessions"
-    printer.done({"deleted": list(gone)}, f"{told} {', '.join(gone)} deleted.")
+    label = "Session" if len(gone) == 1 else "Sessions"
+    printer.done({"deleted": list(gone)}, f"{label} {', '.join(gone)} deleted.")
     return None
 
 
@@ -250,20 +256,20 @@ def _is_sure(printer: Printer, name: str) -> bool:
 
 def _register_lifecycle(group: typer.Typer) -> None:
     """Put the commands into the group."""
-    command(group, "resume", OneSession)(resume)
-    command(group, "interrupt", OneSession)(interrupt)
-    command(group, "compact", OneSession)(compact)
+    command(group, "resume", SessionRef)(resume)
+    command(group, "interrupt", SessionRef)(interrupt)
+    command(group, "compact", SessionRef)(compact)
     command(group, "fork", ForkOptions)(fork)
     command(group, "close", CloseOptions)(close)
     command(group, "delete", DeleteOptions)(delete)
 
 
 # A page may end before the notice which says that its last answer was cut off.
-LOOK_AHEAD = 200
+READ_AHEAD = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Paging):
+class SessionListOptions(Paging):
     """Which sessions."""
 
     status: Annotated[
@@ -288,7 +294,7 @@ class ListOptions(Paging):
         return any((self.status, self.agent, self.tag, self.query, self.cursor))
 
 
-async def show_list(printer: Printer, wanted: ListOptions) -> None:
+async def show_list(printer: Printer, options: SessionListOptions) -> None:
     """List sessions.
 
     The one that was written to last comes first.
@@ -296,36 +302,36 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
     from holdfast.cli.commands.costs import unpriced
     from holdfast.cli.forms import session_form
 
-    async with opened(printer) as holdfast:
-        page = await _pages(holdfast, wanted)
+    async with connect(printer) as holdfast:
+        page = await _list_page(holdfast, options)
         unknown = await unpriced(holdfast, page.items)
-    shown = shown_ids([each.id for each in page.items])
+    shown = short_ids([each.id for each in page.items])
     printer.listing(
         [session_form(each, priced=each.id not in unknown) for each in page.items],
         page.next_cursor,
         ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
         [_row(each, shown[each.id], priced=each.id not in unknown) for each in page.items],
     )
-    if not page.items and wanted.is_narrowed():
+    if not page.items and options.is_narrowed():
         printer.remark("No session fits; leave a filter out, or the cursor.")
     elif not page.items:
         printer.remark("No sessions; `holdfast chat` opens one.")
 
 
-async def show_one(printer: Printer, wanted: OneSession) -> None:
+async def show_one(printer: Printer, options: SessionRef) -> None:
     """Show where a session stands and what it has cost."""
     from holdfast.cli.commands.costs import unpriced
     from holdfast.cli.forms import session_form
 
-    async with opened(printer) as holdfast:
-        session_id = await find_session(holdfast, wanted.id)
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
         priced = session.id not in await unpriced(holdfast, [session])
     printer.record(session_form(session, priced=priced), _facts(session, priced=priced))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessagesOptions(OneSession):
+class MessagesOptions(SessionRef):
     """Which messages."""
 
     after: Annotated[int, typer.Option(metavar="N", help="Only messages behind this one.")] = 0
@@ -337,7 +343,7 @@ class MessagesOptions(OneSession):
     ] = None
 
 
-async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
+async def show_messages(printer: Printer, options: MessagesOptions) -> None:
     """Print the messages of a session.
 
     They come in the order they were written.
@@ -346,15 +352,15 @@ async def show_messages(printer: Printer, wanted: MessagesOptions) -> None:
     from holdfast.cli.forms import message_forms
     from holdfast.domain.queries import MESSAGES_MOST
 
-    after = message_cursor(wanted.cursor, wanted.after)
-    async with opened(printer) as holdfast:
-        owner, session = holdfast.owner, await find_session(holdfast, wanted.id)
-        limit = MESSAGES_MOST if wanted.limit is None else wanted.limit
+    after = message_cursor(options.cursor, options.after)
+    async with connect(printer) as holdfast:
+        owner, session = holdfast.owner, await find_session(holdfast, options.id)
+        limit = MESSAGES_MOST if options.limit is None else options.limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
         following: tuple[Message, ...] = ()
         if page.next_cursor is not None:
             behind = await holdfast.messages.list(
-                owner, session, after=int(page.next_cursor), limit=LOOK_AHEAD
+                owner, session, after=int(page.next_cursor), limit=READ_AHEAD
             )
             following = behind.items
     if printer.is_json:
@@ -382,7 +388,7 @@ class VerifyOptions:
     ] = None
 
 
-async def verify(printer: Printer, wanted: VerifyOptions) -> int:
+async def verify(printer: Printer, options: VerifyOptions) -> int:
     """Check that messages are what was written.
 
     Every message is checked against the chain of hashes it belongs to. Ends with 1 if something
@@ -390,22 +396,22 @@ async def verify(printer: Printer, wanted: VerifyOptions) -> int:
     """
     from holdfast.cli.forms import verification_form
 
-    async with opened(printer) as holdfast:
-        if wanted.id is not None:
-            ids = [await find_session(holdfast, wanted.id)]
+    async with connect(printer) as holdfast:
+        if options.id is not None:
+            ids = [await find_session(holdfast, options.id)]
         else:
-            every = await _pages(holdfast, ListOptions(all=True))
+            every = await _list_page(holdfast, SessionListOptions(all=True))
             ids = [each.id for each in every.items]
         checked = [await holdfast.sessions.verify(holdfast.owner, each) for each in ids]
     if printer.is_json:
         forms = [verification_form(each) for each in checked]
-        printer.document(forms[0] if wanted.id is not None else {"data": forms})
+        printer.document(forms[0] if options.id is not None else {"data": forms})
     else:
-        _tell_verified(printer, checked)
+        _print_verification(printer, checked)
     return FINDINGS if any(each.faults for each in checked) else 0
 
 
-def _tell_verified(printer: Printer, checked: "list[Verification]") -> None:
+def _print_verification(printer: Printer, checked: "list[Verification]") -> None:
     if not checked:
         printer.remark("No sessions to check; `holdfast chat` opens one.")
         return
@@ -418,24 +424,24 @@ def _tell_verified(printer: Printer, checked: "list[Verification]") -> None:
     printer.line(f"{sound} ({rows} messages checked).")
 
 
-async def _pages(holdfast: "House", wanted: ListOptions) -> "Page[Session]":
+async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Session]":
     """Return the wanted page, or all pages as one."""
     from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 
     # A slug may have been given, and sessions know their agent by its id.
-    agent = await holdfast.agents.get(holdfast.owner, wanted.agent) if wanted.agent else None
+    agent = await holdfast.agents.get(holdfast.owner, options.agent) if options.agent else None
     query = SessionQuery(
         owner=holdfast.owner,
         agent_id=agent.id if agent else None,
-        statuses=tuple(wanted.status or ()),
-        tags=tuple(wanted.tag or ()),
-        text=wanted.query,
+        statuses=tuple(options.status or ()),
+        tags=tuple(options.tag or ()),
+        text=options.query,
         order=SessionOrder.UPDATED_AT,
-        limit=require_limit(wanted.limit, most=LIMIT_MOST),
+        limit=require_limit(options.limit, most=LIMIT_MOST),
     )
-    page = await holdfast.sessions.list(query, cursor=wanted.cursor)
+    page = await holdfast.sessions.list(query, cursor=options.cursor)
     found = list(page.items)
-    while wanted.all and page.next_cursor is not None:
+    while options.all and page.next_cursor is not None:
         page = await holdfast.sessions.list(query, cursor=page.next_cursor)
         found += page.items
     return Page(items=tuple(found), next_cursor=page.next_cursor)
@@ -479,13 +485,13 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="sessions", help="Look at sessions and steer them.", no_args_is_help=True
     )
-    command(group, "list", ListOptions)(show_list)
-    command(group, "show", OneSession)(show_one)
+    command(group, "list", SessionListOptions)(show_list)
+    command(group, "show", SessionRef)(show_one)
     command(group, "messages", MessagesOptions)(show_messages)
     _register_events(group)
     _register_lifecycle(group)
     session_export.register(group)
     command(group, "verify", VerifyOptions)(verify)
     app.add_typer(group)
-    command(app, "chat-list", ListOptions)(show_list)
+    command(app, "chat-list", SessionListOptions)(show_list)
     session_export.register_alone(app)

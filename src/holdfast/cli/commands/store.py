@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.command import Nothing, command
+from holdfast.cli.command import NoOptions, command
 from holdfast.cli.output import Printer
-from holdfast.cli.workspace import named_path
+from holdfast.cli.workspace import absolute_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -77,7 +77,7 @@ def file_of(to: str) -> Path:
     """Return the file that is meant: itself, or the store of a folder."""
     from holdfast.app import STORE_NAME
 
-    path = named_path(Path(to))
+    path = absolute_path(Path(to))
     return path if path.suffix == _FILE else path / STORE_NAME
 
 
@@ -142,7 +142,7 @@ class CopyOptions:
     ] = False
 
 
-async def copy(printer: Printer, wanted: CopyOptions) -> None:
+async def copy(printer: Printer, options: CopyOptions) -> None:
     """Copy the whole store into another database.
 
     From the store that is configured into Postgres, or into a file. Nobody writes meanwhile, so
@@ -155,37 +155,37 @@ async def copy(printer: Printer, wanted: CopyOptions) -> None:
         printer.remark(f"{each.table}: {each.rows} rows")
 
     config = printer.settings.load()
-    is_kept = not wanted.dry_run
+    is_kept = not options.dry_run
     async with source_of(config) as source:
         await transfer_run.require_idle(source)
-        async with target_of(config, wanted.to, is_kept=is_kept) as target:
+        async with target_of(config, options.to, is_kept=is_kept) as target:
             if target is not None:
                 await transfer_run.require_empty(target)
             if is_kept and target is not None:
                 tables = await transfer_run.copy(source, target, tell)
             else:
                 tables = await transfer_run.count_rows(source)
-    _report(printer, config, wanted, tables)
+    _report(printer, config, options, tables)
 
 
 def _report(
-    printer: Printer, config: "Config", wanted: CopyOptions, tables: "list[CopiedTable]"
+    printer: Printer, config: "Config", options: CopyOptions, tables: "list[CopiedTable]"
 ) -> None:
     from holdfast.app import STORE_NAME
     from holdfast.store.database_url import shown_url
 
     url = config.database_url
-    target = shown_url(wanted.to) if is_address(wanted.to) else str(file_of(wanted.to))
+    target = shown_url(options.to) if is_address(options.to) else str(file_of(options.to))
     rows = sum(each.rows for each in tables)
     form = {
         "from": str(config.home / STORE_NAME) if url is None else shown_url(url),
         "to": target,
-        "dry_run": wanted.dry_run,
+        "dry_run": options.dry_run,
         "rows": rows,
         "tables": {each.table: {"rows": each.rows, "hash": each.hash} for each in tables},
     }
-    told = "would be copied to" if wanted.dry_run else "are copied and verified in"
-    printer.done(form, f"{rows} rows of {len(tables)} tables {told} {target}.")
+    message = "would be copied to" if options.dry_run else "are copied and verified in"
+    printer.done(form, f"{rows} rows of {len(tables)} tables {message} {target}.")
 
 
 def _register_copy(app: typer.Typer) -> None:
@@ -205,7 +205,7 @@ def schema_of(config: "Config") -> "DatabaseSchema | None":
     return DatabaseSchema(config.database_url)
 
 
-def require_embedded(config: "Config", *, instead: str) -> None:
+def require_sqlite(config: "Config", *, instead: str) -> None:
     """Refuse what is done with files where the store is a database."""
     from holdfast.domain.errors import Code, Invalid
 
@@ -229,7 +229,7 @@ def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
         )
 
 
-def status(printer: Printer, _: Nothing) -> None:
+def status(printer: Printer, _: NoOptions) -> None:
     """Show which migrations were applied."""
     from holdfast.store.sqlite.migrate import migrations, newest
 
@@ -248,7 +248,7 @@ def status(printer: Printer, _: Nothing) -> None:
     printer.table(("NUMBER", "NAME", "STATE"), rows)
 
 
-def up(printer: Printer, _: Nothing) -> None:
+def up(printer: Printer, _: NoOptions) -> None:
     """Bring the store up to this program."""
     from holdfast.store.sqlite import migrate as sqlite_migrate
 
@@ -256,10 +256,10 @@ def up(printer: Printer, _: Nothing) -> None:
     if (schema := schema_of(config)) is not None:
         done, now = schema.up(), schema.version()
     else:
-        with _connected(config) as connection:
+        with _connect(config) as connection:
             done = sqlite_migrate.up(connection)
             now = sqlite_migrate.version(connection)
-    printer.done({"store": now, "done": _names(done)}, _told(done, now))
+    printer.done({"store": now, "done": _names(done)}, _summary(done, now))
 
 
 def _version(config: "Config") -> int:
@@ -270,11 +270,11 @@ def _version(config: "Config") -> int:
         return schema.version()
     if not _path(config).exists():
         return 0
-    with _connected(config) as connection:
+    with _connect(config) as connection:
         return version(connection)
 
 
-def forward(config: "Config") -> list[str]:
+def migrate_forward(config: "Config") -> list[str]:
     """Bring a store that is there up to this program, and return what was done."""
     from holdfast.store.sqlite import migrate as sqlite_migrate
 
@@ -282,7 +282,7 @@ def forward(config: "Config") -> list[str]:
         return _names(schema.up())
     if not _path(config).exists():
         return []
-    with _connected(config) as connection:
+    with _connect(config) as connection:
         return _names(sqlite_migrate.up(connection))
 
 
@@ -301,7 +301,7 @@ class DownOptions:
     ] = False
 
 
-def down(printer: Printer, wanted: DownOptions) -> None:
+def down(printer: Printer, options: DownOptions) -> None:
     """Take migrations back.
 
     What they brought into the store is lost, so a store with something in it needs --force and
@@ -312,14 +312,14 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     from holdfast.store.sqlite.files import exclusively
 
     # Before the store is touched: a wrong number must not cost a backup, or a row.
-    sqlite_migrate.require_known(wanted.to)
+    sqlite_migrate.require_known(options.to)
     config = printer.settings.load()
     if (schema := schema_of(config)) is not None:
-        sqlite_migrate.require_not_above(schema.version(), wanted.to)
-        if schema.version() > wanted.to:
-            require_empty(schema, force=wanted.force)
-        done, now = schema.down(wanted.to), schema.version()
-        printer.done({"store": now, "done": _names(done), "kept": None}, _told(done, now))
+        sqlite_migrate.require_not_above(schema.version(), options.to)
+        if schema.version() > options.to:
+            require_empty(schema, force=options.force)
+        done, now = schema.down(options.to), schema.version()
+        printer.done({"store": now, "done": _names(done), "kept": None}, _summary(done, now))
         return
     path = _path(config)
     if not path.exists():
@@ -327,19 +327,19 @@ def down(printer: Printer, wanted: DownOptions) -> None:
     # Asked for only: the lock would not outlive our own opening and closing of the file.
     with exclusively(path):
         pass
-    with _connected(config) as connection:
-        sqlite_migrate.require_below(connection, wanted.to)
-        changes = sqlite_migrate.version(connection) > wanted.to
-        kept = _keep_rows(config, connection, force=wanted.force) if changes else None
-        done = sqlite_migrate.down(connection, wanted.to)
+    with _connect(config) as connection:
+        sqlite_migrate.require_below(connection, options.to)
+        changes = sqlite_migrate.version(connection) > options.to
+        kept = _backup_before_down(config, connection, force=options.force) if changes else None
+        done = sqlite_migrate.down(connection, options.to)
         now = sqlite_migrate.version(connection)
     if kept is not None:
         printer.remark(f"What was there is kept in {kept}.")
     form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
-    printer.done(form, _told(done, now))
+    printer.done(form, _summary(done, now))
 
 
-def _keep_rows(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
+def _backup_before_down(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
     """Back a store up that has something in it, if its owner is willing to lose that."""
     from holdfast.app import store_key
     from holdfast.domain.errors import Code, Conflict
@@ -368,7 +368,7 @@ class BackupOptions:
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
 
 
-def backup(printer: Printer, wanted: BackupOptions) -> None:
+def backup(printer: Printer, options: BackupOptions) -> None:
     """Copy the whole store into a file.
 
     The copy is consistent, also while others work in the store. It is encrypted with the store's
@@ -378,12 +378,12 @@ def backup(printer: Printer, wanted: BackupOptions) -> None:
     from holdfast.store.sqlite.backup import back_up
 
     config = printer.settings.load()
-    require_embedded(config, instead="pg_dump, or the backups of your Postgres")
-    target = named_path(wanted.file)
+    require_sqlite(config, instead="pg_dump, or the backups of your Postgres")
+    target = absolute_path(options.file)
     path = _path(config)
     # Only where there is a store, because for a new one a key would be made.
     key = store_key(config, path).value if path.exists() else None
-    back_up(path, key, target, force=wanted.force)
+    back_up(path, key, target, force=options.force)
     size = target.stat().st_size
     printer.done({"file": str(target), "bytes": size}, f"{target} is written ({size} bytes).")
 
@@ -401,7 +401,7 @@ class RestoreOptions:
     ] = False
 
 
-def restore(printer: Printer, wanted: RestoreOptions) -> None:
+def restore(printer: Printer, options: RestoreOptions) -> None:
     """Put a backup in the place of the store.
 
     The store that was there is kept beside it. Refused while another process has the store open,
@@ -412,21 +412,21 @@ def restore(printer: Printer, wanted: RestoreOptions) -> None:
     from holdfast.store.sqlite.files import private_folder, require_suitable
 
     config = printer.settings.load()
-    require_embedded(config, instead="pg_restore, or the backups of your Postgres")
-    source = named_path(wanted.file)
+    require_sqlite(config, instead="pg_restore, or the backups of your Postgres")
+    source = absolute_path(options.file)
     # Before the key is looked for: what is not there would pass for a new store.
     backups.require_file(source)
     store = _path(config)
     # A new store would be encrypted; that a backup takes its place must not change it unsaid.
-    if not wanted.plain and not store.exists() and config.encryption != "off":
+    if not options.plain and not store.exists() and config.encryption != "off":
         backups.require_sealed(source)
     require_suitable(private_folder(config.home))
     key = store_key(config, source)
-    kept = backups.restore(source, key.value, store, plain=wanted.plain)
-    told = f"The store is as {source} has it."
+    kept = backups.restore(source, key.value, store, plain=options.plain)
+    message = f"The store is as {source} has it."
     if kept is not None:
-        told += f" The one before is kept as {kept}."
-    printer.done({"file": str(source), "kept": str(kept) if kept else None}, told)
+        message += f" The one before is kept as {kept}."
+    printer.done({"file": str(source), "kept": str(kept) if kept else None}, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +451,7 @@ class SalvageOptions:
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
 
 
-def salvage(printer: Printer, wanted: SalvageOptions) -> int:
+def salvage(printer: Printer, options: SalvageOptions) -> int:
     """Recover a store whose log is damaged.
 
     Writes what is whole into a file for `restore`, and names what is lost. The store stays as it
@@ -463,14 +463,14 @@ def salvage(printer: Printer, wanted: SalvageOptions) -> int:
     from holdfast.store.sqlite.salvage import salvage as recover
 
     config = printer.settings.load()
-    require_embedded(config, instead="the backups of your Postgres")
-    path, target = _path(config), named_path(wanted.file)
+    require_sqlite(config, instead="the backups of your Postgres")
+    path, target = _path(config), absolute_path(options.file)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
-    apart = named_path(wanted.messages) if wanted.messages is not None else None
+    apart = absolute_path(options.messages) if options.messages is not None else None
     if apart is not None and apart.exists():
         raise Conflict(Code.FILE_EXISTS, f"{apart} is there already; choose another name.")
-    done = recover(path, store_key(config, path).value, target, force=wanted.force)
+    done = recover(path, store_key(config, path).value, target, force=options.force)
     if apart is not None:
         _write_messages(apart, done)
     form = {
@@ -529,7 +529,7 @@ def _path(config: "Config") -> Path:
 
 
 @contextmanager
-def _connected(config: "Config") -> Iterator["Connection"]:
+def _connect(config: "Config") -> Iterator["Connection"]:
     """Open the store's file whatever its schema is."""
     from holdfast.app import store_key
     from holdfast.store.sqlite.connection import connect
@@ -550,7 +550,7 @@ def _names(done: "list[Migration]") -> list[str]:
     return [f"{each.number:04d}_{each.name}" for each in done]
 
 
-def _told(done: "list[Migration]", now: int) -> str:
+def _summary(done: "list[Migration]", now: int) -> str:
     if not done:
         return f"The store has schema {now}; nothing to do."
     verb = "made" if done[-1].number == now else "taken back"
@@ -562,8 +562,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="migrate", help="See and change the schema of the store.", no_args_is_help=True
     )
-    command(group, "status", Nothing, only_here=True)(status)
-    command(group, "up", Nothing, only_here=True)(up)
+    command(group, "status", NoOptions, only_here=True)(status)
+    command(group, "up", NoOptions, only_here=True)(up)
     command(group, "down", DownOptions, only_here=True)(down)
     app.add_typer(group)
     command(app, "backup", BackupOptions, only_here=True)(backup)

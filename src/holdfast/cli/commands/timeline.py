@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.commands.history import LIMIT, required
-from holdfast.cli.connect import opened
+from holdfast.cli.commands.history import LIMIT, parse_choice
+from holdfast.cli.connect import connect
 from holdfast.cli.output import Printer
-from holdfast.cli.session_refs import titles_of
+from holdfast.cli.session_refs import session_titles
 from holdfast.cli.terminal import is_terminal, one_line
 from holdfast.domain.errors import Code, Invalid
 
@@ -73,23 +73,26 @@ class TimelineOptions:
     ] = None
 
 
-async def timeline(printer: Printer, wanted: TimelineOptions) -> None:
+async def timeline(printer: Printer, options: TimelineOptions) -> None:
     """Draw what happened, day by day.
 
     Times are those of this machine. A day or time without an offset is one of UTC.
     """
     from holdfast.observations.timeline import EventType
-    from holdfast.services.history_forms import timeline_form
+    from holdfast.wire.observations import timeline_form
 
-    types = tuple(required(each, EventType, "--type") for each in wanted.types or ())
-    _require_dates(wanted.start, wanted.end)
-    async with opened(printer) as holdfast:
-        if wanted.entity_id is None:
-            page, is_cut = await _of_sessions(holdfast, wanted, types)
+    types = tuple(parse_choice(each, EventType, "--type") for each in options.types or ())
+    _require_dates(options.start, options.end)
+    async with connect(printer) as holdfast:
+        if options.entity_id is None:
+            page, is_cut = await _sessions_timeline(holdfast, options, types)
         else:
-            page, is_cut = await _of_one(holdfast, wanted.entity_id, wanted, types), False
+            page, is_cut = (
+                await _entity_timeline(holdfast, options.entity_id, options, types),
+                False,
+            )
         known = () if printer.is_json else (event.session_id for event in page.events)
-        titles = await titles_of(holdfast, known)
+        titles = await session_titles(holdfast, known)
     if printer.is_json:
         printer.document(timeline_form(page))
         return
@@ -117,21 +120,21 @@ def _require_dates(start: str | None, end: str | None) -> None:
             raise Invalid(Code.INVALID_INPUT, f"{name} {rule}.", {"field": name}) from None
 
 
-async def _of_one(
-    holdfast: "House", entity_id: str, wanted: TimelineOptions, types: "tuple[EventType, ...]"
+async def _entity_timeline(
+    holdfast: "House", entity_id: str, options: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "TimelinePage":
     from holdfast.observations.queries import TimelineQuery
 
     query = TimelineQuery(
-        start_date=wanted.start, end_date=wanted.end, event_types=types, limit=wanted.limit
+        start_date=options.start, end_date=options.end, event_types=types, limit=options.limit
     )
     return await holdfast.observations.timeline(
-        holdfast.owner, entity_id, query, cursor=wanted.cursor
+        holdfast.owner, entity_id, query, cursor=options.cursor
     )
 
 
-async def _of_sessions(
-    holdfast: "House", wanted: TimelineOptions, types: "tuple[EventType, ...]"
+async def _sessions_timeline(
+    holdfast: "House", options: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "tuple[TimelinePage, bool]":
     """Return the events of the newest sessions that have some, and whether there are older ones."""
     from holdfast.observations.as_of import parse_window
@@ -139,12 +142,12 @@ async def _of_sessions(
     from holdfast.observations.timeline import events_of
     from holdfast.observations.timeline import timeline as in_order
 
-    if wanted.cursor is not None:
-        told = "--cursor goes with an id; for all sessions use --to DAY."
-        raise Invalid(Code.INVALID_INPUT, told, {"field": "--cursor"})
+    if options.cursor is not None:
+        text = "--cursor goes with an id; for all sessions use --to DAY."
+        raise Invalid(Code.INVALID_INPUT, text, {"field": "--cursor"})
     # Judged as it is where an id is given.
-    most = TimelineQuery(limit=wanted.limit).limit
-    stretch = parse_window(wanted.start, wanted.end)
+    most = TimelineQuery(limit=options.limit).limit
+    stretch = parse_window(options.start, options.end)
     found: list[TimelineEvent] = []
     sessions, cursor = 0, None
     while True:
@@ -175,7 +178,7 @@ def draw(
     width = max(printer.console(sys.stdout).width, NARROWEST) if is_terminal(sys.stdout) else None
     is_plain = (sys.stdout.encoding or "utf8").lower().replace("-", "") not in {"utf8", "utf16"}
     for text, style in lines(shown, titles, is_plain=is_plain):
-        printer.line(text if width is None else _fitting(text, width), style=style)
+        printer.line(text if width is None else _fit_width(text, width), style=style)
 
 
 def lines(
@@ -198,8 +201,8 @@ def lines(
         more = f" · {whose}" if many and not is_told else ""
         title = titles.get(whose) if whose is not None and (is_told or more) else None
         named = f" · {title}" if title is not None else ""
-        told = one_line(f"{event.description}{more}{named}")
-        yield f"  {time}  {plain if is_plain else symbol} {told}", style
+        text = one_line(f"{event.description}{more}{named}")
+        yield f"  {time}  {plain if is_plain else symbol} {text}", style
 
 
 def _when(timestamp: str) -> tuple[str, str]:
@@ -210,7 +213,7 @@ def _when(timestamp: str) -> tuple[str, str]:
     return at.date().isoformat(), at.time().isoformat("minutes")
 
 
-def _fitting(text: str, width: int) -> str:
+def _fit_width(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened_here
+from holdfast.cli.connect import open_local
 from holdfast.cli.options import LIMIT_MOST, Paging
 from holdfast.cli.output import Printer, local_time
-from holdfast.cli.server_file import card_in
-from holdfast.cli.session_refs import BEGINNING_SHORTEST
+from holdfast.cli.server_file import read_server_file
+from holdfast.cli.session_refs import PREFIX_SHORTEST
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import LOCAL_OWNER, is_uuid, require_owner
 from holdfast.domain.tokens import Scope, Token, TokenKind
@@ -28,7 +28,7 @@ _SCOPES = f"{', '.join(Scope)}; each contains the one before."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Paging):
+class TokenListOptions(Paging):
     """Which tokens."""
 
     owner: Annotated[
@@ -39,24 +39,24 @@ class ListOptions(Paging):
     ] = False
 
 
-async def show_list(printer: Printer, wanted: ListOptions) -> None:
+async def show_list(printer: Printer, options: TokenListOptions) -> None:
     """List the tokens, without their secrets.
 
     LAST USED is exact to the hour.
     """
     from holdfast.domain.queries import require_limit
 
-    limit = require_limit(wanted.limit, most=LIMIT_MOST)
-    async with opened_here(printer) as holdfast:
+    limit = require_limit(options.limit, most=LIMIT_MOST)
+    async with open_local(printer) as holdfast:
         every = await holdfast.tokens.list_all()
     now = datetime.now(UTC)
     found = [
         each
         for each in every
-        if (wanted.owner is None or each.owner == wanted.owner)
-        and (wanted.all or each.is_live(now))
+        if (options.owner is None or each.owner == options.owner)
+        and (options.all or each.is_live(now))
     ]
-    rest = [each for each in found if wanted.cursor is None or each.id > wanted.cursor]
+    rest = [each for each in found if options.cursor is None or each.id > options.cursor]
     shown = rest[:limit]
     printer.listing(
         [token_form(each) for each in shown],
@@ -69,7 +69,7 @@ async def show_list(printer: Printer, wanted: ListOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateOptions:
+class TokenCreateOptions:
     """A new token."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)]
@@ -89,15 +89,15 @@ class CreateOptions:
     ] = LOCAL_OWNER
 
 
-async def create(printer: Printer, wanted: CreateOptions) -> None:
+async def create(printer: Printer, options: TokenCreateOptions) -> None:
     """Make a token and print its secret, this once.
 
     Programs send it as `Authorization: Bearer SECRET`.
     """
-    owner = require_owner(wanted.owner)
-    life = _life(wanted.expires)
-    async with opened_here(printer) as holdfast:
-        token, secret = await holdfast.tokens.create(owner, wanted.name, wanted.scope, life)
+    owner = require_owner(options.owner)
+    life = _parse_lifetime(options.expires)
+    async with open_local(printer) as holdfast:
+        token, secret = await holdfast.tokens.create(owner, options.name, options.scope, life)
     # Alone on stdout, so that a shell can take it.
     printer.done({**token_form(token), "secret": secret}, secret)
     printer.remark(f"This is the secret of token {token.id}; it is not shown again.")
@@ -111,20 +111,20 @@ class RevokeOptions:
         str,
         typer.Argument(
             metavar="ID",
-            help=f"The token's id, or its first {BEGINNING_SHORTEST} characters or more.",
+            help=f"The token's id, or its first {PREFIX_SHORTEST} characters or more.",
             show_default=False,
         ),
     ]
 
 
-async def revoke(printer: Printer, wanted: RevokeOptions) -> None:
+async def revoke(printer: Printer, options: RevokeOptions) -> None:
     """End a token, for good.
 
     Servers refuse it within seconds and close the streams it has open. In the place of the local
     token, which is in the file `token` of the home, there is a new one at once.
     """
-    async with opened_here(printer) as holdfast:
-        found = _meant(await holdfast.tokens.list_all(), wanted.id)
+    async with open_local(printer) as holdfast:
+        found = _find_token(await holdfast.tokens.list_all(), options.id)
         token = await holdfast.tokens.revoke(found.owner, found.id)
         if token.kind is TokenKind.LOCAL:
             try:
@@ -147,20 +147,20 @@ class LinkOptions:
     )
 
 
-async def link(printer: Printer, wanted: LinkOptions) -> None:
+async def link(printer: Printer, options: LinkOptions) -> None:
     """Print a link that signs a browser in to the running server.
 
     It works once, within ten minutes.
     """
-    owner = require_owner(wanted.owner)
-    url = (card_in(printer.settings.load().home) or {}).get("url")
+    owner = require_owner(options.owner)
+    url = (read_server_file(printer.settings.load().home) or {}).get("url")
     if not isinstance(url, str):
         raise Conflict(
             Code.SERVER_NOT_RUNNING,
             "No server runs in this home; start one with `holdfast serve`.",
         )
-    async with opened_here(printer) as holdfast:
-        code = await holdfast.tokens.sign_in_code(owner, wanted.scope)
+    async with open_local(printer) as holdfast:
+        code = await holdfast.tokens.sign_in_code(owner, options.scope)
     found = f"{url}/sign-in?code={code}"
     printer.done({"url": found}, found)
 
@@ -190,28 +190,28 @@ def _row(token: Token, now: datetime) -> tuple[str, ...]:
     return (token.id, token.owner, token.scope, token.kind, ends, used, token.name)
 
 
-def _meant(every: Sequence[Token], text: str) -> Token:
+def _find_token(every: Sequence[Token], text: str) -> Token:
     """Return the token that a person means by its id, or by the beginning of it."""
-    wanted = text.strip().lower()
-    is_enough = is_uuid(wanted) or len(wanted) >= BEGINNING_SHORTEST
-    found = [each for each in every if is_enough and each.id.startswith(wanted)]
+    options = text.strip().lower()
+    is_enough = is_uuid(options) or len(options) >= PREFIX_SHORTEST
+    found = [each for each in every if is_enough and each.id.startswith(options)]
     if not found:
         raise NotFound(
             Code.TOKEN_NOT_FOUND,
-            f"There is no such token; write its id or the first {BEGINNING_SHORTEST} characters "
+            f"There is no such token; write its id or the first {PREFIX_SHORTEST} characters "
             "or more, as `holdfast token list` shows it.",
         )
     if len(found) > 1:
         ids = [each.id for each in found]
         raise Invalid(
             Code.INVALID_ID,
-            f"Several tokens begin with {wanted}: {', '.join(ids)}; write more of the id.",
+            f"Several tokens begin with {options}: {', '.join(ids)}; write more of the id.",
             {"tokens": ids},
         )
     return found[0]
 
 
-def _life(text: str | None) -> "timedelta | None":
+def _parse_lifetime(text: str | None) -> "timedelta | None":
     from holdfast.config import duration
 
     try:
@@ -223,8 +223,8 @@ def _life(text: str | None) -> "timedelta | None":
 def register(app: typer.Typer) -> None:
     """Put the group into the command line."""
     group = typer.Typer(name="token", help="Say who may call the server.", no_args_is_help=True)
-    command(group, "list", ListOptions, only_here=True)(show_list)
-    command(group, "create", CreateOptions, only_here=True)(create)
+    command(group, "list", TokenListOptions, only_here=True)(show_list)
+    command(group, "create", TokenCreateOptions, only_here=True)(create)
     command(group, "revoke", RevokeOptions, only_here=True)(revoke)
     command(group, "link", LinkOptions, only_here=True)(link)
     app.add_typer(group)

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli.agent_files import agent_named, described_in, kept
-from holdfast.cli.approval_policy import manner_of
-from holdfast.cli.chat.conversation import Conversation, Signals
-from holdfast.cli.chat.session import begin
-from holdfast.cli.connect import opened
+from holdfast.cli.agent_files import read_agent_file, resolve_agent, store_agent
+from holdfast.cli.approval_policy import attendance_policy
+from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
+from holdfast.cli.chat.session import open_conversation
+from holdfast.cli.connect import connect
 from holdfast.cli.errors import INTERRUPTED, turn_code
 from holdfast.cli.options import ChatOptions
 from holdfast.cli.output import Printer
@@ -23,28 +23,28 @@ from holdfast.services.session_create import narrow_agent
 from holdfast.workflows.model import AgentRun, Workflow, agent_runs
 
 if TYPE_CHECKING:
-    from holdfast.cli.approval_policy import Manner
+    from holdfast.cli.approval_policy import AttendancePolicy
     from holdfast.cli.options import RunOptions
     from holdfast.cli.services import House
 
 
 # An answer is followed by few rows, so the end of the record is enough.
-LOOK_BACK: Final = 50
+READ_BACK: Final = 50
 
 
-async def played(printer: Printer, workflow: Workflow, wanted: "RunOptions") -> int:
+async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOptions") -> int:
     """Play a workflow and return the code of its last turn."""
     # All that can be refused is refused first: nothing should be half played because of it.
     line = agent_runs(workflow)
-    brought = referred(workflow, wanted.file)
-    folder = folder_of(printer, wanted.cwd)
-    signals = Signals()
-    manner = manner_of(printer, wanted.yes_to)
+    brought = referenced_agents(workflow, run_options.file)
+    folder = resolve_folder(printer, run_options.cwd)
+    signals = SignalHandler()
+    policy = attendance_policy(printer, run_options.yes_to)
     try:
         with signals:
-            async with opened(printer, "own", manner=manner) as holdfast:
+            async with connect(printer, "own", policy=policy) as holdfast:
                 agents = await _agents(holdfast, line, brought, folder)
-                run = _Run(printer, holdfast, signals, manner, wanted)
+                run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
                 return await run.play(list(zip(line, agents, strict=True)))
     except asyncio.CancelledError:
         # Cancelled by somebody else than the person: not ours to swallow.
@@ -53,22 +53,22 @@ async def played(printer: Printer, workflow: Workflow, wanted: "RunOptions") -> 
         return INTERRUPTED
 
 
-class _Run:
+class _WorkflowRun:
     """What stays the same from the first node to the last."""
 
     def __init__(
         self,
         printer: Printer,
         holdfast: "House",
-        signals: Signals,
-        manner: "Manner",
-        wanted: "RunOptions",
+        signals: SignalHandler,
+        policy: "AttendancePolicy",
+        run_options: "RunOptions",
     ) -> None:
         self._printer = printer
         self._holdfast = holdfast
         self._signals = signals
-        self._manner = manner
-        self._wanted = wanted
+        self._policy = policy
+        self._run_options = run_options
 
     async def play(self, line: list[tuple[AgentRun, Agent]]) -> int:
         """Play stretch after stretch; a turn that was not answered ends the run."""
@@ -87,21 +87,21 @@ class _Run:
                 answer = found
         return 0
 
-    async def _opened(self, stretch: AgentRun, agent: Agent) -> Conversation:
-        wanted = self._wanted
+    async def _opened(self, stretch: AgentRun, agent: Agent) -> ChatConversation:
+        run_options = self._run_options
         options = ChatOptions(
             agent=agent.id,
-            model=wanted.model,
-            cwd=wanted.cwd,
+            model=run_options.model,
+            cwd=run_options.cwd,
             tools=None if stretch.tools is None else ",".join(stretch.tools),
         )
-        conversation = await begin(
-            self._printer, self._holdfast, options, self._signals, self._manner
+        conversation = await open_conversation(
+            self._printer, self._holdfast, options, self._signals, self._policy
         )
         await conversation.catch_up()
         return conversation
 
-    def _stopped(self, conversation: Conversation, node: str) -> int:
+    def _stopped(self, conversation: ChatConversation, node: str) -> int:
         self._printer.remark(
             f"Stopped at {node}; `holdfast chat --resume {conversation.session_id}` goes on there."
         )
@@ -111,12 +111,12 @@ class _Run:
         return turn_code(conversation.last) or 1
 
 
-async def _answer(conversation: Conversation) -> str | None:
+async def _answer(conversation: ChatConversation) -> str | None:
     """Return the answer of the turn that has just settled; nothing where it has none."""
     holdfast = conversation.holdfast
     session = await conversation.session()
     page = await holdfast.messages.list(
-        holdfast.owner, session.id, after=max(session.message_count - LOOK_BACK, 0)
+        holdfast.owner, session.id, after=max(session.message_count - READ_BACK, 0)
     )
     past = [turn for turn in turns(page.items) if turn.number == session.settled]
     if not past or not past[0].is_answered:
@@ -136,9 +136,9 @@ async def _agents(
     for stretch in line:
         described = brought.get(stretch.agent_ref)
         if described is not None:
-            agent = await kept(holdfast, described)
+            agent = await store_agent(holdfast, described)
         else:
-            named = await agent_named(holdfast, stretch.agent_ref, folder)
+            named = await resolve_agent(holdfast, stretch.agent_ref, folder)
             agent = await holdfast.agents.get(holdfast.owner, named)
         # Here, and not when its session opens: by then others would have been played.
         narrow_agent(agent, stretch.tools)
@@ -146,20 +146,20 @@ async def _agents(
     return found
 
 
-def folder_of(printer: Printer, cwd: Path | None = None) -> Path | None:
+def resolve_folder(printer: Printer, cwd: Path | None = None) -> Path | None:
     """Return the folder that is worked in; nothing where it is a server's."""
     folder = None if printer.settings.server is not None else working_dir(cwd)
     return None if folder is None else Path(folder)
 
 
-def referred(workflow: Workflow, file: str) -> dict[str, AgentFile]:
+def referenced_agents(workflow: Workflow, file: str) -> dict[str, AgentFile]:
     """Return the agents that a workflow brings along, and those of files that it refers to."""
     folder = Path(file).absolute().parent
     scrubber = secrets_here().scrubber
     found: dict[str, AgentFile] = {}
     for each in workflow.body.get("agents", ()):
         described = (
-            described_in(folder / each["$ref"])
+            read_agent_file(folder / each["$ref"])
             if "$ref" in each
             else build_agent(each, where=file, scrubber=scrubber).with_models(
                 lambda ref: absolute_model(ref, folder=folder)

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.command import command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.files import write_file
-from holdfast.cli.options import FormatOptions, OneFile, RunOptions
+from holdfast.cli.options import FormatOptions, RunOptions, WorkflowFile
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Invalid, NotFound
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STDIN: Final = "-"
 
 
-async def validate(printer: Printer, wanted: OneFile) -> int:
+async def validate(printer: Printer, options: WorkflowFile) -> int:
     """Check a workflow.
 
     What cannot be read is an error; what can be read and means nothing is a finding. Ends with 1
@@ -32,11 +32,11 @@ async def validate(printer: Printer, wanted: OneFile) -> int:
     """
     from holdfast.workflows.checks import check
 
-    workflow = read(wanted.file)
-    findings = check(workflow, await _known_agents(printer, workflow, wanted.file))
+    workflow = read(options.file)
+    findings = check(workflow, await _known_agents(printer, workflow, options.file))
     why = _why_not_runnable(workflow)
     form = {
-        "file": wanted.file,
+        "file": options.file,
         "id": workflow.id,
         "nodes": len(workflow.nodes),
         "edges": len(workflow.edges),
@@ -49,12 +49,14 @@ async def validate(printer: Printer, wanted: OneFile) -> int:
     else:
         for each in findings:
             printer.line(f"{each.code} at {each.node}: {each.message}.")
-        printer.line(f"{wanted.file} is a workflow, {workflow.id}, of {len(workflow.nodes)} nodes.")
+        printer.line(
+            f"{options.file} is a workflow, {workflow.id}, of {len(workflow.nodes)} nodes."
+        )
         printer.remark(why or "`holdfast workflow run` can play it.")
     return FINDINGS if findings else 0
 
 
-def format_file(printer: Printer, wanted: FormatOptions) -> int:
+def format_file(printer: Printer, options: FormatOptions) -> int:
     """Print a workflow in its one form.
 
     Keys are sorted and lists keep their order, so equal workflows are equal files. With --check
@@ -62,37 +64,37 @@ def format_file(printer: Printer, wanted: FormatOptions) -> int:
     """
     from holdfast.parsing.workflow_files import write_workflow
 
-    if wanted.check and wanted.write:
+    if options.check and options.write:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --check and --write.")
-    if wanted.write and wanted.file == STDIN:
+    if options.write and options.file == STDIN:
         raise Invalid(Code.INVALID_INPUT, "--write needs a file to write to.")
-    before = _text(wanted.file)
-    text = write_workflow(parse(before, wanted.file))
+    before = _text(options.file)
+    text = write_workflow(parse(before, options.file))
     is_same = text == before
-    if wanted.write and not is_same:
-        write_file(Path(wanted.file), text.encode(), force=True)
-    if not (wanted.check or wanted.write or printer.is_json):
+    if options.write and not is_same:
+        write_file(Path(options.file), text.encode(), force=True)
+    if not (options.check or options.write or printer.is_json):
         # As it is and in UTF-8, because it is meant for a file and not for a screen.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         return 0
-    told = "has its one form" if is_same or wanted.write else "has another form"
-    form = {"file": wanted.file, "formatted": is_same, "written": wanted.write and not is_same}
-    printer.done(form, f"{wanted.file} {told}.")
-    return FINDINGS if wanted.check and not is_same else 0
+    state = "has its one form" if is_same or options.write else "has another form"
+    form = {"file": options.file, "formatted": is_same, "written": options.write and not is_same}
+    printer.done(form, f"{options.file} {state}.")
+    return FINDINGS if options.check and not is_same else 0
 
 
-async def run(printer: Printer, wanted: RunOptions) -> int:
+async def run(printer: Printer, options: RunOptions) -> int:
     """Play a workflow: one line from input over agents to output.
 
     Its agents' turns are those of ordinary sessions: saved as they happen, and there to be
     resumed. What cannot be played is refused before the first turn. Ends with the code of its
     last turn.
     """
-    from holdfast.cli.commands.workflow_run import played
+    from holdfast.cli.commands.workflow_run import run_workflow
 
-    workflow = read(wanted.file)
-    return await played(printer, workflow, wanted)
+    workflow = read(options.file)
+    return await run_workflow(printer, workflow, options)
 
 
 def read(file: str) -> "Workflow":
@@ -141,29 +143,29 @@ async def _known_agents(
     printer: Printer, workflow: "Workflow", file: str
 ) -> dict[str, dict[str, Any]]:
     """Return the agents that a workflow names and does not bring along, by their names."""
-    from holdfast.cli.commands.workflow_run import folder_of, referred
-    from holdfast.cli.connect import opened
+    from holdfast.cli.commands.workflow_run import referenced_agents, resolve_folder
+    from holdfast.cli.connect import connect
     from holdfast.workflows.checks import unresolved
 
-    known = {ref: _reach(each) for ref, each in referred(workflow, file).items()}
+    known = {ref: _reach(each) for ref, each in referenced_agents(workflow, file).items()}
     missing = [ref for ref in unresolved(workflow) if ref not in known]
     # Without a need nothing is opened: a check of files should leave no trace.
     if not missing:
         return known
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         for ref in missing:
             with suppress(NotFound):
-                known[ref] = _reach(await _described(holdfast, ref, folder_of(printer)))
+                known[ref] = _reach(await _find_agent(holdfast, ref, resolve_folder(printer)))
     return known
 
 
-async def _described(holdfast: "House", ref: str, folder: Path | None) -> "Agent | AgentFile":
-    from holdfast.cli.agent_files import describing, file_named
+async def _find_agent(holdfast: "House", ref: str, folder: Path | None) -> "Agent | AgentFile":
+    from holdfast.cli.agent_files import find_agent_file, read_named_agent_file
 
-    file = file_named(ref, folder, Path(holdfast.config.home))
+    file = find_agent_file(ref, folder, Path(holdfast.config.home))
     if file is None:
         return await holdfast.agents.get(holdfast.owner, ref)
-    return describing(ref, file)
+    return read_named_agent_file(ref, file)
 
 
 def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
@@ -177,7 +179,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="workflow", help="Check, format and play workflows.", no_args_is_help=True
     )
-    command(group, "validate", OneFile)(validate)
+    command(group, "validate", WorkflowFile)(validate)
     command(group, "format", FormatOptions)(format_file)
     command(group, "run", RunOptions)(run)
     app.add_typer(group)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.connect import opened, opened_here
+from holdfast.cli.connect import connect, open_local
 from holdfast.cli.output import Printer, local_time
 from holdfast.domain.errors import Code, Invalid
 
@@ -26,14 +26,14 @@ MS_HELP = "When it was archived, as `zones archives` shows it."
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneDesk:
+class ZoneRef:
     """A desk by the id it belongs to."""
 
     id: Annotated[str, typer.Argument(metavar="ID", help=ID_HELP, show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneArchive(OneDesk):
+class ArchiveRef(ZoneRef):
     """An archive by its time."""
 
     ms: Annotated[str, typer.Argument(metavar="MS", help=MS_HELP, show_default=False)]
@@ -54,7 +54,7 @@ def archive_ms(id_: str, text: str) -> int:
     return ms
 
 
-def shown_time(ms: int) -> str:
+def format_archive_time(ms: int) -> str:
     """Return when it was, as people at this machine read it."""
     try:
         return local_time(datetime.fromtimestamp(ms / 1000, UTC))
@@ -63,18 +63,18 @@ def shown_time(ms: int) -> str:
         return "-"
 
 
-async def archive(printer: Printer, wanted: OneDesk) -> None:
+async def archive(printer: Printer, options: ZoneRef) -> None:
     """Clear a desk into a new archive."""
     from holdfast.wire.zones import archived_form
 
-    async with opened(printer) as holdfast:
-        done = await holdfast.zones.archive(holdfast.owner, wanted.id)
-    told = f"The desk is cleared into {done.archive_zoneid}." if done else "Nothing lies there."
-    printer.done(archived_form(done), told)
+    async with connect(printer) as holdfast:
+        done = await holdfast.zones.archive(holdfast.owner, options.id)
+    message = f"The desk is cleared into {done.archive_zoneid}." if done else "Nothing lies there."
+    printer.done(archived_form(done), message)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchivesOptions(OneDesk):
+class ArchivesOptions(ZoneRef):
     """Which archives."""
 
     limit: Annotated[
@@ -82,17 +82,22 @@ class ArchivesOptions(OneDesk):
     ] = 20
 
 
-async def archives(printer: Printer, wanted: ArchivesOptions) -> None:
+async def archives(printer: Printer, options: ArchivesOptions) -> None:
     """List the archives of an id, newest first."""
     from holdfast.wire.zones import archives_form
 
-    async with opened(printer) as holdfast:
-        found = await holdfast.zones.list_archives(holdfast.owner, wanted.id, limit=wanted.limit)
+    async with connect(printer) as holdfast:
+        found = await holdfast.zones.list_archives(holdfast.owner, options.id, limit=options.limit)
     if printer.is_json:
         printer.document(archives_form(found))
         return
     rows = [
-        (str(each.archived_at_ms), shown_time(each.archived_at_ms), str(each.size), each.preview)
+        (
+            str(each.archived_at_ms),
+            format_archive_time(each.archived_at_ms),
+            str(each.size),
+            each.preview,
+        )
         for each in found
     ]
     printer.table(("MS", "ARCHIVED", "BYTES", "PREVIEW"), rows)
@@ -100,7 +105,7 @@ async def archives(printer: Printer, wanted: ArchivesOptions) -> None:
         printer.remark("No archives; `holdfast zones archive ID` makes one of a desk.")
 
 
-async def restore(printer: Printer, wanted: OneArchive) -> None:
+async def restore(printer: Printer, options: ArchiveRef) -> None:
     """Copy an archive to the desk.
 
     What lies there is archived first, and the archive stays.
@@ -109,25 +114,25 @@ async def restore(printer: Printer, wanted: OneArchive) -> None:
 
     from holdfast.wire.zones import RestoredForm
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         done = await holdfast.zones.restore_archive(
-            holdfast.owner, wanted.id, archive_ms(wanted.id, wanted.ms)
+            holdfast.owner, options.id, archive_ms(options.id, options.ms)
         )
     kept = f" What lay there is in {done.displaced}." if done.displaced else ""
     form = msgspec.convert(done, RestoredForm, from_attributes=True)
     printer.done(form, f"{done.restored_from} lies on the desk again.{kept}")
 
 
-async def delete(printer: Printer, wanted: OneArchive) -> None:
+async def delete(printer: Printer, options: ArchiveRef) -> None:
     """Remove an archive."""
-    ms = archive_ms(wanted.id, wanted.ms)
-    async with opened(printer) as holdfast:
-        is_gone = await holdfast.zones.delete_archive(holdfast.owner, wanted.id, ms)
+    ms = archive_ms(options.id, options.ms)
+    async with connect(printer) as holdfast:
+        is_gone = await holdfast.zones.delete_archive(holdfast.owner, options.id, ms)
     printer.done({"deleted": is_gone}, "It is removed." if is_gone else "There was none.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PurgeOptions(OneDesk):
+class PurgeOptions(ZoneRef):
     """The same id twice."""
 
     confirm: Annotated[
@@ -135,15 +140,15 @@ class PurgeOptions(OneDesk):
     ] = ""
 
 
-async def purge(printer: Printer, wanted: PurgeOptions) -> None:
+async def purge(printer: Printer, options: PurgeOptions) -> None:
     """Remove the desk and all archives of an id for good."""
-    async with opened_here(printer) as holdfast:
-        gone = await holdfast.zones.purge(holdfast.owner, wanted.id, confirm=wanted.confirm)
+    async with open_local(printer) as holdfast:
+        gone = await holdfast.zones.purge(holdfast.owner, options.id, confirm=options.confirm)
     printer.done({"purged": gone}, f"{gone} zones are removed.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteOptions(OneDesk):
+class WriteOptions(ZoneRef):
     """A snapshot from stdin."""
 
     if_modified: Annotated[
@@ -152,7 +157,7 @@ class WriteOptions(OneDesk):
     ] = None
 
 
-async def write(printer: Printer, wanted: WriteOptions) -> None:
+async def write(printer: Printer, options: WriteOptions) -> None:
     """Replace the snapshot of a desk with what comes on stdin."""
     import msgspec
 
@@ -160,38 +165,38 @@ async def write(printer: Printer, wanted: WriteOptions) -> None:
     from holdfast.zones.model import WRITE_LARGEST, require_definition_id
 
     # Before anything is read: a command that cannot be right waits for nobody.
-    require_definition_id(wanted.id)
-    content = await asyncio.to_thread(_stdin, WRITE_LARGEST + 1)
-    async with opened(printer) as holdfast:
+    require_definition_id(options.id)
+    content = await asyncio.to_thread(_read_stdin, WRITE_LARGEST + 1)
+    async with connect(printer) as holdfast:
         done = await holdfast.zones.write_state(
-            holdfast.owner, wanted.id, content, if_modified_ms=wanted.if_modified
+            holdfast.owner, options.id, content, if_modified_ms=options.if_modified
         )
     form = msgspec.convert(done, StateWrittenForm, from_attributes=True)
     printer.done(form, f"{done.bytes_written} bytes lie in {done.zone}.")
 
 
-async def append(printer: Printer, wanted: OneDesk) -> None:
+async def append(printer: Printer, options: ZoneRef) -> None:
     """Append the lines of stdin to the output of a desk, as they come."""
     from holdfast.wire.zones import OutputAppendedForm
     from holdfast.zones.model import require_definition_id
 
-    require_definition_id(wanted.id)
+    require_definition_id(options.id)
     offset, size = None, 0
-    async with opened(printer) as holdfast:
-        async for done in _appended(holdfast, wanted.id):
+    async with connect(printer) as holdfast:
+        async for done in _append_batches(holdfast, options.id):
             offset = done.offset if offset is None else offset
             size += done.bytes_written
-        zone = (await holdfast.zones.show(holdfast.owner, wanted.id)).zone
+        zone = (await holdfast.zones.show(holdfast.owner, options.id)).zone
     form = OutputAppendedForm(zone=zone, offset=offset or 0, bytes_written=size)
     printer.done(form, f"{size} bytes were appended to {zone}.")
 
 
-async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
+async def _append_batches(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
     """Append what comes, a batch for whatever is there at a time; yield what became of each."""
     from holdfast.zones.model import APPEND_LARGEST, require_size
 
     held = b""
-    while more := await asyncio.to_thread(_some_of_stdin):
+    while more := await asyncio.to_thread(_read_available):
         held += more
         end = held.rfind(b"\n") + 1
         if end:
@@ -203,12 +208,12 @@ async def _appended(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppend
         yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(held),))
 
 
-def _stdin(most: int) -> bytes:
+def _read_stdin(most: int) -> bytes:
     # Python has no stdin where whoever started it closed it.
     return sys.stdin.buffer.read(most) if sys.stdin is not None else b""
 
 
-def _some_of_stdin() -> bytes:
+def _read_available() -> bytes:
     # As much as is there, and no waiting for more: what comes slowly is appended as it comes.
     return cast(BufferedReader, sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
 
@@ -220,18 +225,18 @@ def _text(line: bytes) -> str:
         raise Invalid(Code.INVALID_TEXT, "stdin is not UTF-8 text; convert it first.") from None
 
 
-async def show(printer: Printer, wanted: OneDesk) -> None:
+async def show(printer: Printer, options: ZoneRef) -> None:
     """Show what lies on a desk, and which session sits at it."""
-    from holdfast.wire.zones import desk_form
+    from holdfast.wire.zones import zone_form
 
-    async with opened(printer) as holdfast:
-        desk = await holdfast.zones.show(holdfast.owner, wanted.id)
+    async with connect(printer) as holdfast:
+        desk = await holdfast.zones.show(holdfast.owner, options.id)
     if printer.is_json:
-        printer.document(desk_form(desk))
+        printer.document(zone_form(desk))
         return
     printer.record(None, {"zone": desk.zone, "session": desk.session_id})
     rows = [
-        (each.name, str(each.size), str(each.lines), shown_time(each.modified_ms))
+        (each.name, str(each.size), str(each.lines), format_archive_time(each.modified_ms))
         for each in desk.files
     ]
     printer.table(("FILE", "BYTES", "LINES", "CHANGED"), rows)
@@ -240,7 +245,7 @@ async def show(printer: Printer, wanted: OneDesk) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(OneDesk):
+class ReadOptions(ZoneRef):
     """What to read of a desk or an archive."""
 
     ms: Annotated[str | None, typer.Argument(metavar="MS", help=MS_HELP)] = None
@@ -258,25 +263,25 @@ class ReadOptions(OneDesk):
     ] = False
 
 
-async def read(printer: Printer, wanted: ReadOptions) -> None:
+async def read(printer: Printer, options: ReadOptions) -> None:
     """Print the snapshot of a desk or an archive, or the lines of its output."""
-    async with opened(printer) as holdfast:
-        if wanted.follow:
-            await _follow(printer, holdfast, wanted)
-        elif wanted.output or wanted.start is not None or wanted.limit is not None:
-            await _lines(printer, holdfast, wanted)
-        elif wanted.ms is not None:
-            await _archive(printer, holdfast, wanted.id, wanted.ms)
+    async with connect(printer) as holdfast:
+        if options.follow:
+            await _follow(printer, holdfast, options)
+        elif options.output or options.start is not None or options.limit is not None:
+            await _lines(printer, holdfast, options)
+        elif options.ms is not None:
+            await _archive(printer, holdfast, options.id, options.ms)
         else:
-            await _state(printer, holdfast, wanted.id)
+            await _state(printer, holdfast, options.id)
 
 
-async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
-    if wanted.ms is not None:
+async def _follow(printer: Printer, holdfast: "House", options: ReadOptions) -> None:
+    if options.ms is not None:
         raise Invalid(Code.INVALID_INPUT, "An archive does not grow; leave out --follow.")
-    following = holdfast.zones.follow(holdfast.owner, wanted.id, start=wanted.start)
-    async with aclosing(following) as news:
-        async for page in news:
+    following = holdfast.zones.follow(holdfast.owner, options.id, start=options.start)
+    async with aclosing(following) as items:
+        async for page in items:
             for number, line in enumerate(page.lines, page.start):
                 if printer.is_json:
                     printer.document({"line": number, "text": line})
@@ -285,14 +290,14 @@ async def _follow(printer: Printer, holdfast: "House", wanted: ReadOptions) -> N
             printer.flush()
 
 
-async def _lines(printer: Printer, holdfast: "House", wanted: ReadOptions) -> None:
+async def _lines(printer: Printer, holdfast: "House", options: ReadOptions) -> None:
     from holdfast.wire.zones import lines_form
     from holdfast.zones.lines import LINES_USUAL, LineQuery
 
-    limit = LINES_USUAL if wanted.limit is None else wanted.limit
-    query = LineQuery(start=wanted.start or 0, limit=limit)
-    ms = None if wanted.ms is None else archive_ms(wanted.id, wanted.ms)
-    page = await holdfast.zones.read_lines(holdfast.owner, wanted.id, query, archive=ms)
+    limit = LINES_USUAL if options.limit is None else options.limit
+    query = LineQuery(start=options.start or 0, limit=limit)
+    ms = None if options.ms is None else archive_ms(options.id, options.ms)
+    page = await holdfast.zones.read_lines(holdfast.owner, options.id, query, archive=ms)
     if printer.is_json:
         printer.document(lines_form(page))
         return
@@ -309,7 +314,7 @@ async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
 
     state = await holdfast.zones.read_state(holdfast.owner, id_)
     form = msgspec.convert(state, StateForm, from_attributes=True)
-    printer.done(form, _shown(state.content, "nothing to restore"))
+    printer.done(form, _printed_content(state.content, "nothing to restore"))
 
 
 async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> None:
@@ -317,17 +322,18 @@ async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> No
 
     found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))
     printer.done(
-        archive_form(found), _shown(found.content, "no snapshot; --output shows the lines")
+        archive_form(found),
+        _printed_content(found.content, "no snapshot; --output shows the lines"),
     )
 
 
-def _shown(content: str | None, nothing: str) -> str:
+def _printed_content(content: str | None, nothing: str) -> str:
     """Return a snapshot as it is printed: with one end of the last line, its own or ours."""
     return nothing if content is None else content.removesuffix("\n")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayOptions(OneDesk):
+class ReplayOptions(ZoneRef):
     """How much is shown."""
 
     window: Annotated[
@@ -336,13 +342,13 @@ class ReplayOptions(OneDesk):
     page: Annotated[int, typer.Option(metavar="N", help="Lines, where none has.")] = 200
 
 
-async def replay(printer: Printer, wanted: ReplayOptions) -> None:
+async def replay(printer: Printer, options: ReplayOptions) -> None:
     """Show what a page would show of a desk: the newest lines of its output."""
     from holdfast.wire.zones import replay_form
 
-    async with opened(printer) as holdfast:
+    async with connect(printer) as holdfast:
         found = await holdfast.zones.replay(
-            holdfast.owner, wanted.id, window=wanted.window, page=wanted.page
+            holdfast.owner, options.id, window=options.window, page=options.page
         )
     if printer.is_json:
         printer.document(replay_form(found))
@@ -360,14 +366,14 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="zones", help="Look at agents' desks and their archives.", no_args_is_help=True
     )
-    command(group, "show", OneDesk)(show)
+    command(group, "show", ZoneRef)(show)
     command(group, "read", ReadOptions)(read)
     command(group, "write", WriteOptions)(write)
-    command(group, "append", OneDesk)(append)
-    command(group, "archive", OneDesk)(archive)
+    command(group, "append", ZoneRef)(append)
+    command(group, "archive", ZoneRef)(archive)
     command(group, "archives", ArchivesOptions)(archives)
-    command(group, "restore", OneArchive)(restore)
-    command(group, "delete", OneArchive)(delete)
+    command(group, "restore", ArchiveRef)(restore)
+    command(group, "delete", ArchiveRef)(delete)
     command(group, "replay", ReplayOptions)(replay)
     command(group, "purge", PurgeOptions, only_here=True)(purge)
     app.add_typer(group)

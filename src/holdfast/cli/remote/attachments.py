@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from holdfast.client import Client
-from holdfast.client.sessions import of
+from holdfast.client.sessions import session_path
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
 
@@ -26,7 +26,7 @@ class RemoteMedia:
     async def read(self, _: Owner, session_id: SessionId, handle: str) -> bytes:
         """Return a content."""
         name = handle.removeprefix("media://")
-        return await self._client.requests.content(of(session_id, "media", name))
+        return await self._client.requests.content(session_path(session_id, "media", name))
 
 
 class RemoteGuests:

@@ -38,16 +38,18 @@ from holdfast.observations.queries import (
     TimelineQuery,
     require_filters,
 )
-from holdfast.services.history_forms import EntityForm, ObservationForm, RemovalForm
 from holdfast.wire.observations import (
     CheckpointQuery,
     ClaimsQuery,
     CorrectionPost,
     EntitiesQuery,
+    EntityForm,
     EntityPost,
-    EventsOfQuery,
+    EntityTimelineQuery,
     HistoryPageQuery,
+    ObservationForm,
     PastQuery,
+    RemovalForm,
     RemovalQuery,
     RestorationPost,
 )
@@ -223,7 +225,7 @@ class RemoteObservations:
         if not 0 < len(entity_id) <= STRING_LONGEST:
             # Nothing is called so, here or there.
             return TimelinePage(events=(), total=0)
-        asked = EventsOfQuery(
+        asked = EntityTimelineQuery(
             entity_id=entity_id,
             start_date=wanted.start_date,
             end_date=wanted.end_date,

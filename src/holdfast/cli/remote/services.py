@@ -24,8 +24,8 @@ from holdfast.cli.remote.sessions import (
 from holdfast.cli.remote.values import OWNER, message_of, parts_form, session_of
 from holdfast.cli.remote.work import RemoteApprovals, RemoteCalls
 from holdfast.cli.remote.zones import RemoteZones
-from holdfast.client import Client, Patience, SessionPost
-from holdfast.client.stream import Following, Wish
+from holdfast.client import Client, SessionPost, Timeouts
+from holdfast.client.stream import FollowRequest, ResumingStream
 from holdfast.config import Config
 from holdfast.domain.errors import Code, Denied
 from holdfast.domain.events import Event, Gap
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 — its name, not its value
 # A person waits, and knows better than we do whether a server will be there in a minute.
-PATIENCE: Final = Patience(request=3.0)
+PATIENCE: Final = Timeouts(request=3.0)
 
 _events = msgspec.json.Decoder(Event)
 
@@ -114,9 +114,9 @@ class RemoteHouse:
         self, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[Event | Gap, None]:
         """Yield the session's news after a number, then what comes."""
-        wish = Wish(target=house_events(session_id), after=after, decode=_events.decode)
-        async with aclosing(Following(self._client.requests, wish).news()) as news:
-            async for item in news:
+        wish = FollowRequest(target=house_events(session_id), after=after, decode=_events.decode)
+        async with aclosing(ResumingStream(self._client.requests, wish).items()) as items:
+            async for item in items:
                 if isinstance(item, Event):
                     yield item
                 else:
@@ -133,7 +133,7 @@ async def remote_house(url: str, config: Config, secrets: "Secrets") -> AsyncIte
     token = await _token(url, config)
     if token is not None:
         secrets.remember(TOKEN_VARIABLE, Secret(token))
-    async with Client(url, token, patience=PATIENCE) as client:
+    async with Client(url, token, timeouts=PATIENCE) as client:
         told = await client.requests.get("/v1/defaults", DefaultsForm)
         known = msgspec.structs.replace(config, default_model=told.model, approval=told.approval)
         yield RemoteHouse(client, known)

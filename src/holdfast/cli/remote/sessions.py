@@ -18,8 +18,8 @@ from holdfast.client import (
     SessionPatch,
     SessionsQuery,
 )
-from holdfast.client.requests import query_of
-from holdfast.client.sessions import of
+from holdfast.client.requests import build_query
+from holdfast.client.sessions import session_path
 from holdfast.domain.costs import CostQuery, CostReport, CostSum
 from holdfast.domain.events import Event, Gap
 from holdfast.domain.ids import Owner, SessionId
@@ -29,7 +29,7 @@ from holdfast.domain.sessions import Created, ForkRequest, Session, SessionConte
 from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
 from holdfast.services.sessions import Verification
 from holdfast.wire.events import EventsQuery, HouseEventList, Words
-from holdfast.wire.messages import MessageForm, MessageWish
+from holdfast.wire.messages import MessageForm, MessagePartsQuery
 from holdfast.wire.sessions import (
     Compacted,
     CompactPost,
@@ -138,12 +138,12 @@ class RemoteSessions:
 
     async def verify(self, _: Owner, session_id: SessionId) -> Verification:
         """Have the server check a session's messages."""
-        found = await self._client.requests.get(of(session_id, "verify"), Verified)
+        found = await self._client.requests.get(session_path(session_id, "verify"), Verified)
         return Verification(**asdict(found) | {"session_id": SessionId(found.session_id)})
 
     async def compact(self, _: Owner, session_id: SessionId) -> bool:
         """Have the server sum up what came before the last answer."""
-        path = of(session_id, "compact")
+        path = session_path(session_id, "compact")
         done = await self._client.requests.post(
             path, CompactPost(), Compacted, seconds=COMPACT_SECONDS
         )
@@ -186,8 +186,8 @@ class RemoteMessages:
 
     async def get(self, _: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return a message."""
-        path = of(session_id, "messages", message_id)
-        wish = MessageWish(parts="all")
+        path = session_path(session_id, "messages", message_id)
+        wish = MessagePartsQuery(parts="all")
         return message_of(await self._client.requests.get(path, MessageForm, wish))
 
     async def list(
@@ -230,7 +230,7 @@ class RemoteEvents:
         while True:
             most = min(limit - len(found), LIMIT_MOST)
             query = EventsQuery(after=after, limit=most, cursor=cursor, words=Words.HOUSE)
-            target = of(session_id, "events")
+            target = session_path(session_id, "events")
             page = await self._client.requests.get(target, HouseEventList, query)
             found += sorted((*page.data, *page.gaps), key=_number)
             cursor = page.next_cursor
@@ -288,7 +288,7 @@ class RemoteExports:
 
 def house_events(session_id: SessionId) -> str:
     """Return where the stream of a session's news is, in the house's own words."""
-    return of(session_id, "events") + query_of(EventsQuery(words=Words.HOUSE))
+    return session_path(session_id, "events") + build_query(EventsQuery(words=Words.HOUSE))
 
 
 def _number(item: Event | Gap) -> int:

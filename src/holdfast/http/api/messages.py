@@ -11,9 +11,9 @@ from msgspec import UnsetType
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.tokens import Scope
-from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
-from holdfast.http.responses import Answer, Stream
-from holdfast.http.routing import Asked, Route
+from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
+from holdfast.http.responses import Response, StreamResponse
+from holdfast.http.routing import Route, RouteRequest
 from holdfast.services.batches import BATCH_ROWS
 from holdfast.services.journal import session_not_found
 from holdfast.services.messages import MessageExcerpt, UnfinishedAnswer
@@ -30,33 +30,35 @@ Rows = AsyncGenerator[list[AgentMessage], None]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def list_messages(asked: Asked[AgentMessagesQuery, None]) -> Answer | Stream:
+async def list_messages(
+    request: RouteRequest[AgentMessagesQuery, None],
+) -> Response | StreamResponse:
     """Return the rows of a session that a reader has not seen."""
-    query = asked.query
-    session_id = await _bound(asked)
+    query = request.query
+    session_id = await _require_repo_session(request)
     if not isinstance(query.after, UnsetType) and query.since is not None:
         raise invalid_query("since", "since or after, and not both")
     after = 0 if isinstance(query.after, UnsetType) else query.after
     place = after if query.since is None else _instant(query.since)
     # A row takes two messages at most, but for those that show nothing.
     most = BATCH_ROWS if query.limit is None else 2 * query.limit + 2
-    excerpts, unfinished = await asked.house.messages.excerpts(
-        asked.owner, session_id, after=place, limit=most
+    excerpts, unfinished = await request.holdfast.messages.excerpts(
+        request.owner, session_id, after=place, limit=most
     )
-    rows = shown_rows(session_id, excerpts, unfinished if query.partial else None)
+    rows = message_rows(session_id, excerpts, unfinished if query.partial else None)
     if query.limit is None:
-        return await in_pieces(asked, joined(encoded_rows(asked, rows)))
-    return await _page(asked, rows, query.limit)
+        return await in_pieces(request, add(encoded_rows(request, rows)))
+    return await _page(request, rows, query.limit)
 
 
-async def encoded_rows(asked: Asked[Any, Any], rows: Rows) -> AsyncGenerator[bytes, None]:
+async def encoded_rows(request: RouteRequest[Any, Any], rows: Rows) -> AsyncGenerator[bytes, None]:
     """Yield rows as members of a JSON array."""
     async with aclosing(rows):
         async for batch in rows:
-            yield await members(asked.room, batch)
+            yield await members(request.room, batch)
 
 
-async def _page(asked: Asked[Any, Any], rows: Rows, limit: int) -> Answer:
+async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Response:
     """Return so many rows, or as many as fit into one answer."""
     found: list[AgentMessage] = []
     size = 0
@@ -67,12 +69,12 @@ async def _page(asked: Asked[Any, Any], rows: Rows, limit: int) -> Answer:
             found += batch
             if len(found) > limit:
                 page = found[:limit]
-                return Answer(content=page, headers={"x-next-after": str(page[-1].sequence)})
-            size += len(await members(asked.room, batch))
-    return Answer(content=found)
+                return Response(content=page, headers={"x-next-after": str(page[-1].sequence)})
+            size += len(await members(request.room, batch))
+    return Response(content=found)
 
 
-async def shown_rows(
+async def message_rows(
     session_id: SessionId,
     excerpts: AsyncGenerator[MessageExcerpt, None],
     unfinished: UnfinishedAnswer | None,
@@ -90,14 +92,14 @@ async def shown_rows(
         yield [growing]
 
 
-async def _bound(asked: Asked[Any, Any]) -> SessionId:
-    session_id = asked.path["id"]
+async def _require_repo_session(request: RouteRequest[Any, Any]) -> SessionId:
+    session_id = request.path["id"]
     if not is_uuid(session_id):
         raise session_not_found()
-    session = await asked.house.sessions.get(asked.owner, SessionId(session_id))
+    session = await request.holdfast.sessions.get(request.owner, SessionId(session_id))
     if session.repo_id is None:
         raise session_not_found()
-    after = asked.query.after
+    after = request.query.after
     if not isinstance(after, UnsetType) and after > session.message_count:
         raise Conflict(
             Code.CURSOR_AHEAD,
@@ -130,12 +132,12 @@ ROUTES: Final = (
         path="/api/sessions/{id}/messages",
         name="api.sessions.messages",
         summary="Return the messages that a reader has not seen.",
-        act=list_messages,
+        handler=list_messages,
         needs=Scope.READ,
         query=AgentMessagesQuery,
-        gives={200: tuple[AgentMessage, ...]},
-        tells={200: ("x-next-after",)},
-        refuses=(Code.SESSION_NOT_FOUND, Code.CURSOR_AHEAD),
+        responses={200: tuple[AgentMessage, ...]},
+        response_headers={200: ("x-next-after",)},
+        error_codes=(Code.SESSION_NOT_FOUND, Code.CURSOR_AHEAD),
         tolerant=True,
     ),
 )

@@ -5,29 +5,31 @@ from typing import Final
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import is_uuid
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, Route, RouteRequest
 from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_form
 
 
-async def add_repo(asked: Asked[NoQuery, RepoPost]) -> Answer:
+async def add_repo(request: RouteRequest[NoQuery, RepoPost]) -> Response:
     """Register a repository; the same path again is the one that is there."""
-    made = await asked.house.repos.make(asked.owner, asked.body.path, name=asked.body.name)
-    return Answer(status=201 if made.is_new else 200, content=repo_form(made.thing))
+    created = await request.holdfast.repos.make(
+        request.owner, request.body.path, name=request.body.name
+    )
+    return Response(status=201 if created.is_new else 200, content=repo_form(created.thing))
 
 
-async def list_repos(asked: Asked[NoQuery, None]) -> Answer:
+async def list_repos(request: RouteRequest[NoQuery, None]) -> Response:
     """List the repositories, by name."""
-    found = await asked.house.repos.list(asked.owner)
-    return Answer(content=RepoList(tuple(map(repo_form, found))))
+    found = await request.holdfast.repos.list(request.owner)
+    return Response(content=RepoList(tuple(map(repo_form, found))))
 
 
-async def remove_repo(asked: Asked[NoQuery, None]) -> Answer:
+async def remove_repo(request: RouteRequest[NoQuery, None]) -> Response:
     """Forget a repository that no session is bound to; its files stay."""
-    if not is_uuid(asked.path["id"]):
+    if not is_uuid(request.path["id"]):
         raise repo_not_found()
-    await asked.house.repos.remove(asked.owner, asked.path["id"])
-    return Answer(status=204)
+    await request.holdfast.repos.remove(request.owner, request.path["id"])
+    return Response(status=204)
 
 
 def repo_not_found() -> NotFound:
@@ -41,12 +43,12 @@ ROUTES: Final = (
         path="/api/repos",
         name="api.repos.add",
         summary="Register a repository.",
-        act=add_repo,
+        handler=add_repo,
         needs=Scope.ADMIN,
         body=RepoPost,
         examples={"body": {"path": "/srv/work/sums", "name": "Sums"}},
-        gives={200: RepoForm, 201: RepoForm},
-        refuses=(Code.REPO_INVALID, Code.REPO_OUTSIDE_ROOT, Code.WORKSPACE_ROOT_UNSET),
+        responses={200: RepoForm, 201: RepoForm},
+        error_codes=(Code.REPO_INVALID, Code.REPO_OUTSIDE_ROOT, Code.WORKSPACE_ROOT_UNSET),
         tolerant=True,
     ),
     Route(
@@ -54,9 +56,9 @@ ROUTES: Final = (
         path="/api/repos",
         name="api.repos.list",
         summary="List the repositories, by name.",
-        act=list_repos,
+        handler=list_repos,
         needs=Scope.READ,
-        gives={200: RepoList},
+        responses={200: RepoList},
         tolerant=True,
     ),
     Route(
@@ -64,10 +66,10 @@ ROUTES: Final = (
         path="/api/repos/{id}",
         name="api.repos.remove",
         summary="Forget a repository that no session is bound to.",
-        act=remove_repo,
+        handler=remove_repo,
         needs=Scope.ADMIN,
-        gives={204: None},
-        refuses=(Code.REPO_NOT_FOUND, Code.REPO_IN_USE),
+        responses={204: None},
+        error_codes=(Code.REPO_NOT_FOUND, Code.REPO_IN_USE),
         tolerant=True,
     ),
 )

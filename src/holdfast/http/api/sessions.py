@@ -10,11 +10,11 @@ from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
 from holdfast.domain.tokens import Scope
 from holdfast.http.api import messages, repos
-from holdfast.http.api.messages import encoded_rows, shown_rows
+from holdfast.http.api.messages import encoded_rows, message_rows
 from holdfast.http.api.repos import repo_not_found
-from holdfast.http.bodies import in_pieces, joined
-from holdfast.http.responses import Answer, Stream, encoded, etag_of
-from holdfast.http.routing import Asked, NoQuery, Route
+from holdfast.http.bodies import add, in_pieces
+from holdfast.http.responses import Response, StreamResponse, encode_json, etag_of
+from holdfast.http.routing import NoQuery, Route, RouteRequest
 from holdfast.services.journal import session_not_found
 from holdfast.wire.errors import invalid_query
 from holdfast.wire.repo_sessions import (
@@ -33,72 +33,74 @@ from holdfast.wire.repo_sessions import (
 USER_REQUEST: Final = "user_request"
 
 
-async def open_session(asked: Asked[NoQuery, AgentSessionPost]) -> Answer:
+async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Response:
     """Open a session in a repository; no process starts before its first prompt."""
-    body, repo_id = asked.body, RepoId(asked.body.repo_id.lower())
+    body, repo_id = request.body, RepoId(request.body.repo_id.lower())
     if not is_uuid(repo_id):
         raise repo_not_found()
-    known = await _opened_before(asked, repo_id)
+    known = await _find_repeat(request, repo_id)
     if known is not None:
-        return _opened(known, is_new=False)
-    agent = body.agent_id or (await asked.house.agents.in_repositories(asked.owner)).id
-    await asked.house.agents.seed(asked.owner, agent)
-    request = SessionRequest(title=body.title, repo_id=repo_id)
+        return _created_response(known, is_new=False)
+    agent = body.agent_id or (await request.holdfast.agents.in_repositories(request.owner)).id
+    await request.holdfast.agents.seed(request.owner, agent)
+    session_request = SessionRequest(title=body.title, repo_id=repo_id)
     try:
-        with _slots_told():
-            made = await asked.house.sessions.make(asked.owner, agent, request, id=body.id)
+        with _explain_session_limit():
+            created = await request.holdfast.sessions.make(
+                request.owner, agent, session_request, id=body.id
+            )
     except Conflict as error:
         # Two may have asked with one id at the same moment, and not in the same words.
-        known = await _opened_before(asked, repo_id) if error.code is Code.ID_REUSED else None
+        known = await _find_repeat(request, repo_id) if error.code is Code.ID_REUSED else None
         if known is None:
             raise
-        return _opened(known, is_new=False)
-    return _opened(made.thing, is_new=made.is_new)
+        return _created_response(known, is_new=False)
+    return _created_response(created.thing, is_new=created.is_new)
 
 
-async def _opened_before(
-    asked: Asked[NoQuery, AgentSessionPost], repo_id: RepoId
+async def _find_repeat(
+    request: RouteRequest[NoQuery, AgentSessionPost], repo_id: RepoId
 ) -> Session | None:
     """Return the session that has the chosen id, if it is in the same repository."""
-    chosen = (asked.body.id or "").lower()
+    chosen = (request.body.id or "").lower()
     if not is_uuid(chosen):
         return None
     try:
-        session = await asked.house.sessions.get(asked.owner, SessionId(chosen))
+        session = await request.holdfast.sessions.get(request.owner, SessionId(chosen))
     except NotFound:
         return None
     return session if session.repo_id == repo_id else None
 
 
-def _opened(session: Session, *, is_new: bool) -> Answer:
-    return Answer(
+def _created_response(session: Session, *, is_new: bool) -> Response:
+    return Response(
         status=201 if is_new else 200,
         content=session_form(session),
         headers={"location": f"/api/sessions/{session.id}"},
     )
 
 
-async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
+async def list_sessions(request: RouteRequest[AgentSessionsQuery, None]) -> Response:
     """List sessions, newest first."""
-    query = asked.query
+    query = request.query
     if query.before is not None and query.offset:
         raise invalid_query("before", "pages go by before or by offset, not by both")
     if query.repo_id is not None and not is_uuid(query.repo_id.lower()):
         empty = AgentSessionList(sessions=(), total=0, limit=query.limit, offset=query.offset)
-        return Answer(content=empty)
+        return Response(content=empty)
     wanted = SessionQuery(
-        owner=asked.owner,
+        owner=request.owner,
         is_bound=True,
         repo_id=None if query.repo_id is None else RepoId(query.repo_id.lower()),
         statuses=_statuses(query.status),
         offset=query.offset,
         limit=query.limit,
     )
-    behind = None if query.before is None else await _bound(asked, query.before)
-    page = await asked.house.session_views.list(
+    behind = None if query.before is None else await _require_repo_session(request, query.before)
+    page = await request.holdfast.session_views.list(
         wanted, behind=behind.id if behind else None, is_counted=True
     )
-    return Answer(
+    return Response(
         content=AgentSessionList(
             sessions=tuple(session_form(each.session) for each in page.items),
             total=page.total or 0,
@@ -108,80 +110,80 @@ async def list_sessions(asked: Asked[AgentSessionsQuery, None]) -> Answer:
     )
 
 
-async def read_session(asked: Asked[NoQuery, None]) -> Answer | Stream:
+async def read_session(request: RouteRequest[NoQuery, None]) -> Response | StreamResponse:
     """Return a session with its repository and all its messages."""
-    session_id = asked.path["id"]
+    session_id = request.path["id"]
     if not is_uuid(session_id):
         raise session_not_found()
-    whole = await asked.house.session_views.whole(asked.owner, SessionId(session_id))
+    whole = await request.holdfast.session_views.whole(request.owner, SessionId(session_id))
     if whole.repo is None:
         raise session_not_found()
-    rows = shown_rows(whole.session.id, whole.excerpts, whole.unfinished)
-    form = encoded(whole_form(whole.session, whole.repo, ()))
+    rows = message_rows(whole.session.id, whole.excerpts, whole.unfinished)
+    form = encode_json(whole_form(whole.session, whole.repo, ()))
     # The messages are the last member.
     start = form.removesuffix(b"]}")
-    pieces = joined(encoded_rows(asked, rows), start=start, end=lambda: b"]}")
+    pieces = add(encoded_rows(request, rows), start=start, end=lambda: b"]}")
     tag = etag_of([form.decode(), whole.chain, whole.unfinished])
-    return await in_pieces(asked, pieces, tag=tag)
+    return await in_pieces(request, pieces, tag=tag)
 
 
-async def prompt(asked: Asked[NoQuery, PromptPost]) -> Answer:
+async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
     """Write a prompt down; its turn comes after the answer."""
-    session = await _bound(asked, asked.path["id"])
-    body, make = asked.body, asked.house.messages.make
+    session = await _require_repo_session(request, request.path["id"])
+    body, make = request.body, request.holdfast.messages.make
     try:
-        made = await make(asked.owner, session.id, body.text, id=body.id, on_busy=body.on_busy)
+        created = await make(request.owner, session.id, body.text, id=body.id, on_busy=body.on_busy)
     except Conflict as error:
         if error.code not in (Code.SESSION_CLOSED, Code.SESSION_FAILED):
             raise
         # As it is now: it may have ended after it was looked at.
-        raise not_active(await asked.house.sessions.get(asked.owner, session.id)) from None
-    message = made.thing
-    return Answer(
+        raise not_active(await request.holdfast.sessions.get(request.owner, session.id)) from None
+    message = created.thing
+    return Response(
         status=202,
         content=PromptAccepted(message_id=message.id, sequence=message.sequence, turn=message.turn),
     )
 
 
-async def complete(asked: Asked[NoQuery, None]) -> Answer:
+async def complete(request: RouteRequest[NoQuery, None]) -> Response:
     """End a session gracefully; a running turn is stopped first."""
-    return await _close(asked, Status.COMPLETED)
+    return await _close(request, Status.COMPLETED)
 
 
-async def cancel(asked: Asked[NoQuery, None]) -> Answer:
+async def cancel(request: RouteRequest[NoQuery, None]) -> Response:
     """Cancel a session; its rows stay."""
-    return await _close(asked, Status.CANCELLED)
+    return await _close(request, Status.CANCELLED)
 
 
-async def _close(asked: Asked[Any, Any], status: Status) -> Answer:
-    session = await _bound(asked, asked.path["id"])
+async def _close(request: RouteRequest[Any, Any], status: Status) -> Response:
+    session = await _require_repo_session(request, request.path["id"])
     # What has ended stays as it ended.
     if STATUS_WORDS[session.status] == "active":
-        session = await asked.house.sessions.close(
-            asked.owner, session.id, status=status, reason=USER_REQUEST
+        session = await request.holdfast.sessions.close(
+            request.owner, session.id, status=status, reason=USER_REQUEST
         )
-    return Answer(content=session_form(session))
+    return Response(content=session_form(session))
 
 
-async def _bound(asked: Asked[Any, Any], session_id: str) -> Session:
+async def _require_repo_session(request: RouteRequest[Any, Any], session_id: str) -> Session:
     """Return the session of that id, if it is bound to a repository."""
     if not is_uuid(session_id):
         raise session_not_found()
-    session = await asked.house.sessions.get(asked.owner, SessionId(session_id))
+    session = await request.holdfast.sessions.get(request.owner, SessionId(session_id))
     if session.repo_id is None:
         raise session_not_found()
     return session
 
 
 @contextmanager
-def _slots_told() -> Iterator[None]:
+def _explain_session_limit() -> Iterator[None]:
     """Tell who finds no free slot how to free one from here."""
     try:
         yield
     except LimitReached as error:
-        told = error.message.removesuffix(".")
+        reason = error.message.removesuffix(".")
         raise LimitReached(
-            error.code, f"{told} with DELETE /api/sessions/{{id}}.", error.details
+            error.code, f"{reason} with DELETE /api/sessions/{{id}}.", error.details
         ) from None
 
 
@@ -212,13 +214,13 @@ ROUTES: Final = (
         path="/api/sessions",
         name="api.sessions.open",
         summary="Open a session in a repository.",
-        act=open_session,
+        handler=open_session,
         needs=Scope.WRITE,
         body=AgentSessionPost,
         examples={"body": {"repoId": "019b7ca9-8f2e-7666-8aaa-000000000006", "title": "Sums"}},
-        gives={200: AgentSession, 201: AgentSession},
-        tells={200: ("location",), 201: ("location",)},
-        refuses=(
+        responses={200: AgentSession, 201: AgentSession},
+        response_headers={200: ("location",), 201: ("location",)},
+        error_codes=(
             Code.REPO_NOT_FOUND,
             Code.REPO_OUTSIDE_ROOT,
             Code.WORKSPACE_ROOT_UNSET,
@@ -235,11 +237,11 @@ ROUTES: Final = (
         path="/api/sessions",
         name="api.sessions.list",
         summary="List sessions, newest first.",
-        act=list_sessions,
+        handler=list_sessions,
         needs=Scope.READ,
         query=AgentSessionsQuery,
-        gives={200: AgentSessionList},
-        refuses=(Code.SESSION_NOT_FOUND,),
+        responses={200: AgentSessionList},
+        error_codes=(Code.SESSION_NOT_FOUND,),
         tolerant=True,
     ),
     Route(
@@ -247,11 +249,11 @@ ROUTES: Final = (
         path="/api/sessions/{id}",
         name="api.sessions.read",
         summary="Return a session with its repository and all its messages.",
-        act=read_session,
+        handler=read_session,
         needs=Scope.READ,
-        gives={200: AgentSessionWhole, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
-        refuses=(Code.SESSION_NOT_FOUND,),
+        responses={200: AgentSessionWhole, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
+        error_codes=(Code.SESSION_NOT_FOUND,),
         tolerant=True,
     ),
     Route(
@@ -259,12 +261,12 @@ ROUTES: Final = (
         path="/api/sessions/{id}/prompt",
         name="api.sessions.prompt",
         summary="Write a prompt down; its turn comes after the answer.",
-        act=prompt,
+        handler=prompt,
         needs=Scope.WRITE,
         body=PromptPost,
         examples={"body": {"text": "How much is 2+2?"}},
-        gives={202: PromptAccepted},
-        refuses=(
+        responses={202: PromptAccepted},
+        error_codes=(
             Code.SESSION_NOT_FOUND,
             Code.SESSION_NOT_ACTIVE,
             Code.MESSAGE_EMPTY,
@@ -279,10 +281,10 @@ ROUTES: Final = (
         path="/api/sessions/{id}/complete",
         name="api.sessions.complete",
         summary="End a session gracefully.",
-        act=complete,
+        handler=complete,
         needs=Scope.WRITE,
-        gives={200: AgentSession},
-        refuses=(Code.SESSION_NOT_FOUND,),
+        responses={200: AgentSession},
+        error_codes=(Code.SESSION_NOT_FOUND,),
         tolerant=True,
     ),
     Route(
@@ -290,10 +292,10 @@ ROUTES: Final = (
         path="/api/sessions/{id}",
         name="api.sessions.cancel",
         summary="Cancel a session; its rows stay.",
-        act=cancel,
+        handler=cancel,
         needs=Scope.WRITE,
-        gives={200: AgentSession},
-        refuses=(Code.SESSION_NOT_FOUND,),
+        responses={200: AgentSession},
+        error_codes=(Code.SESSION_NOT_FOUND,),
         tolerant=True,
     ),
 )

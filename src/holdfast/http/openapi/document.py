@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.errors import Code
-from holdfast.http.openapi.responses import header_components, refusal_examples, responses_of
-from holdfast.http.openapi.schemas import Document, Schemas, inlined, without_null
-from holdfast.http.responses import encoded
+from holdfast.http.openapi.responses import error_examples, header_components, responses_of
+from holdfast.http.openapi.schemas import Document, Schemas, inline_references, strip_null
+from holdfast.http.responses import encode_json
 from holdfast.http.routing import Route
 
 _PLACEHOLDER: Final = re.compile(r"{(\w+)}")
@@ -19,7 +19,7 @@ _UUID: Final[Document] = {
     "pattern": "^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$",
 }
 # What can stand in a path; everything else is 404, because nothing is called so.
-PLACES: Final[Mapping[str, tuple[str, Document]]] = {
+PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
     "agent_id": (
         "The agent's id, or its slug.",
         {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,255}$"},
@@ -120,14 +120,14 @@ _KEY: Final[Document] = {
 
 def parameters_of(route: Route) -> list[Document]:
     """Return all parameters of a route."""
-    return [*_in_path(route), *_in_query(route), *_in_headers(route)]
+    return [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]
 
 
 def header_parameters() -> Document:
     """Return the components that operations refer to."""
     return {
-        name: {"name": name, "in": "header", "required": False, **told}
-        for name, told in HEADERS.items()
+        name: {"name": name, "in": "header", "required": False, **schema_description}
+        for name, schema_description in HEADERS.items()
     }
 
 
@@ -136,43 +136,49 @@ def names_in(path: str) -> list[str]:
     return _PLACEHOLDER.findall(path)
 
 
-def _in_path(route: Route) -> list[Document]:
+def _path_parameters(route: Route) -> list[Document]:
     return [
         {
             "name": name,
             "in": "path",
             "required": True,
-            "description": PLACES[name][0],
-            "schema": PLACES[name][1],
+            "description": PATH_PARAMETERS[name][0],
+            "schema": PATH_PARAMETERS[name][1],
         }
         for name in names_in(route.path)
     ]
 
 
-def _in_query(route: Route) -> list[Document]:
+def _query_parameters(route: Route) -> list[Document]:
     schema = msgspec.json.schema(route.query)
     own = schema["$defs"].pop(route.query.__name__)
     required = own.get("required", ())
     return [
-        _query_parameter(name, inlined(each, schema["$defs"]), is_required=name in required)
+        _query_parameter(
+            name, inline_references(each, schema["$defs"]), is_required=name in required
+        )
         for name, each in own["properties"].items()
     ]
 
 
 def _query_parameter(name: str, whole: Document, *, is_required: bool) -> Document:
-    schema = without_null(whole)
-    told: Any = schema.pop("description", None)
+    schema = strip_null(whole)
+    schema_description: Any = schema.pop("description", None)
     parameter = {"name": name, "in": "query", "required": is_required, "schema": schema}
-    return parameter if told is None else {**parameter, "description": told}
+    return (
+        parameter
+        if schema_description is None
+        else {**parameter, "description": schema_description}
+    )
 
 
-def _in_headers(route: Route) -> list[Document]:
+def _header_parameters(route: Route) -> list[Document]:
     names = ["X-Request-Id"]
-    if 304 in route.gives:
+    if 304 in route.responses:
         names.append("If-None-Match")
-    if 206 in route.gives:
+    if 206 in route.responses:
         names.append("Range")
-    if Code.STALE_ETAG in route.refuses:
+    if Code.STALE_ETAG in route.error_codes:
         names.append("If-Match")
     # What takes an id of its sender's choice takes it in the header, too.
     if _takes_an_id(route):
@@ -189,8 +195,8 @@ def _takes_a_key(route: Route) -> bool:
 
 
 def _takes_an_id(route: Route) -> bool:
-    kinds = getattr(route.body, "__args__", (route.body,))
-    return not route.tolerant and all("id" in _names(kind) for kind in kinds)
+    other_media_types = getattr(route.body, "__args__", (route.body,))
+    return not route.tolerant and all("id" in _names(kind) for kind in other_media_types)
 
 
 def _names(kind: Any) -> tuple[str, ...]:
@@ -235,12 +241,12 @@ _SECURITY: Final[Document] = {
 }
 
 
-def described(routes: Sequence[Route], version: str) -> bytes:
+def encode_document(routes: Sequence[Route], version: str) -> bytes:
     """Return the document of a version."""
-    return encoded(document_of(routes, version))
+    return encode_json(build_document(routes, version))
 
 
-def document_of(routes: Sequence[Route], version: str) -> Document:
+def build_document(routes: Sequence[Route], version: str) -> Document:
     """Return the document as plain values."""
     schemas = Schemas(routes)
     paths: dict[str, Document] = {}
@@ -256,11 +262,14 @@ def document_of(routes: Sequence[Route], version: str) -> Document:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
+        "tags": [
+            {"name": name, "description": schema_description}
+            for name, schema_description in _TAGS.items()
+        ],
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "examples": refusal_examples(routes),
+            "examples": error_examples(routes),
             "parameters": header_parameters(),
             "headers": header_components(),
             "securitySchemes": _SECURITY,

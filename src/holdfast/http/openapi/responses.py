@@ -12,7 +12,7 @@ from holdfast.wire.models import ModelForm
 from holdfast.wire.repo_sessions import AgentSession, RepoForm
 from holdfast.wire.sessions import SessionForm, SessionList
 
-MEANINGS: Final[Mapping[int, str]] = {
+STATUS_DESCRIPTIONS: Final[Mapping[int, str]] = {
     200: "It is so.",
     201: "It was made.",
     202: "It was heard, and is being done.",
@@ -112,7 +112,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
 }
 
 
-def status_of(route: Route, code: Code) -> int:
+def status_of_code(route: Route, code: Code) -> int:
     """Return the status by which a route tells a code."""
     is_named = code in NAMED_IN_BODIES and route.body is not None
     return 400 if is_named else STATUS_OF[code]
@@ -121,7 +121,7 @@ def status_of(route: Route, code: Code) -> int:
 API_REPOS: Final = "/api/repos"
 API_SESSIONS: Final = "/api/sessions"
 # By type: the placeholders it knows, and where in its body their values stand.
-KNOWN: Final[Mapping[Any, Mapping[str, str]]] = {
+LINK_SOURCES: Final[Mapping[Any, Mapping[str, str]]] = {
     AgentForm: {"agent_id": "/id"},
     AgentList: {"agent_id": "/data/0/id"},
     AgentSession: {"id": "/id"},
@@ -133,13 +133,13 @@ KNOWN: Final[Mapping[Any, Mapping[str, str]]] = {
 }
 _LISTS: Final = frozenset({AgentList, SessionList})
 # Where one word names two things, the path decides which one is meant.
-_BELOW: Final[Mapping[Any, str]] = {AgentSession: API_SESSIONS, RepoForm: API_REPOS}
+_PARENT_PATHS: Final[Mapping[Any, str]] = {AgentSession: API_SESSIONS, RepoForm: API_REPOS}
 
 
 def links_of(route: Route, status: int, routes: Sequence[Route]) -> Document:
     """Return what can be asked next with what an answer says."""
-    kind = route.gives[status]
-    places = KNOWN.get(kind) if isinstance(kind, type) else None
+    kind = route.responses[status]
+    places = LINK_SOURCES.get(kind) if isinstance(kind, type) else None
     # From where something is made or listed; whoever reads one thing has named it already.
     if places is None or not (status == 201 or kind in _LISTS):
         return {}
@@ -169,7 +169,7 @@ def _is_reached(other: Route, kind: Any, places: Mapping[str, str]) -> bool:
     return (
         bool(names)
         and set(names) <= set(places)
-        and other.path.startswith(_BELOW.get(kind, "/v1/"))
+        and other.path.startswith(_PARENT_PATHS.get(kind, "/v1/"))
     )
 
 
@@ -227,7 +227,7 @@ HEADERS: Final[Mapping[str, Document]] = {
 # Those that some answers of a status have and others have not.
 _SOMETIMES: Final = frozenset({"Retry-After", "X-Next-After"})
 _ALWAYS: Final = ("cache-control", "x-request-id")
-_OF_REFUSALS: Final[Mapping[int, tuple[str, ...]]] = {
+_ERROR_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     401: ("www-authenticate",),
     405: ("allow",),
     429: ("retry-after",),
@@ -237,37 +237,40 @@ _OF_REFUSALS: Final[Mapping[int, tuple[str, ...]]] = {
 
 def header_components() -> Document:
     """Return the components that answers refer to."""
-    return {name: {**told, "required": name not in _SOMETIMES} for name, told in HEADERS.items()}
+    return {
+        name: {**code_list, "required": name not in _SOMETIMES}
+        for name, code_list in HEADERS.items()
+    }
 
 
 def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Document:
     """Return every answer that a route can give."""
     answers: dict[int, Document] = {}
-    for status, kind in route.gives.items():
-        answers[status] = _given(route, status, kind, schemas)
+    for status, kind in route.responses.items():
+        answers[status] = _success_response(route, status, kind, schemas)
         if links := links_of(route, status, routes):
             answers[status]["links"] = links
-    for status, codes in refusals_of(route).items():
-        refused = _refused(status, codes, schemas)
-        kinds = alternatives(route.gives.get(status))
-        if ErrorForm in kinds:
+    for status, codes in errors_of(route).items():
+        refused = _error_response(status, codes, schemas)
+        other_media_types = alternatives(route.responses.get(status))
+        if ErrorForm in other_media_types:
             # It refuses in its own words, too.
-            refused["content"]["application/json"]["schema"] = schemas.of(kinds)
+            refused["content"]["application/json"]["schema"] = schemas.of(other_media_types)
             answers[status] = refused
         # Health has a body of its own for being unwell.
         answers.setdefault(status, refused)
     return {str(status): answers[status] for status in sorted(answers)}
 
 
-def _given(route: Route, status: int, kind: Any, schemas: Schemas) -> Document:
+def _success_response(route: Route, status: int, kind: Any, schemas: Schemas) -> Document:
     answer: Document = {
-        "description": MEANINGS[status],
-        "headers": _references(route.tells.get(status, ())),
+        "description": STATUS_DESCRIPTIONS[status],
+        "headers": _references(route.response_headers.get(status, ())),
     }
     if kind is None:
         return answer
     content: Document = {}
-    for media_type in (route.media_type, *route.kinds):
+    for media_type in (route.media_type, *route.other_media_types):
         is_text = media_type != "application/json"
         content[media_type] = {"schema": _text_of(kind) if is_text else schemas.of(kind)}
     if route.is_stream:
@@ -280,26 +283,32 @@ def _text_of(kind: Any) -> Document:
     return {} if kind is bytes else _TEXT
 
 
-def _refused(status: int, codes: Sequence[Code], schemas: Schemas) -> Document:
-    told = ", ".join(f"`{code}`" for code in codes)
+def _error_response(status: int, codes: Sequence[Code], schemas: Schemas) -> Document:
+    code_list = ", ".join(f"`{code}`" for code in codes)
     examples = {str(code): {"$ref": f"#/components/examples/{code}"} for code in codes}
     return {
-        "description": f"{MEANINGS[status]} Codes: {told}.",
-        "headers": _references(_OF_REFUSALS.get(status, ())),
+        "description": f"{STATUS_DESCRIPTIONS[status]} Codes: {code_list}.",
+        "headers": _references(_ERROR_HEADERS.get(status, ())),
         "content": {"application/json": {"schema": schemas.of(ErrorForm), "examples": examples}},
     }
 
 
-def refusal_examples(routes: Sequence[Route]) -> Document:
+def error_examples(routes: Sequence[Route]) -> Document:
     """Return one example of every error that a table can answer with."""
     codes = {
         code: status
         for route in routes
-        for status, told in refusals_of(route).items()
-        for code in told
+        for status, code_list in errors_of(route).items()
+        for code in code_list
     }
     return {
-        str(code): {"value": {"error": str(code), "message": MEANINGS[codes[code]], "details": {}}}
+        str(code): {
+            "value": {
+                "error": str(code),
+                "message": STATUS_DESCRIPTIONS[codes[code]],
+                "details": {},
+            }
+        }
         for code in sorted(codes)
     }
 
@@ -311,10 +320,10 @@ def _references(names: Sequence[str]) -> Document:
     }
 
 
-def refusals_of(route: Route) -> dict[int, list[Code]]:
+def errors_of(route: Route) -> dict[int, list[Code]]:
     """Return every status of failure that the route can answer with, and its codes."""
     codes = {Code.INVALID_HOST, Code.INVALID_QUERY, Code.INTERNAL, Code.METHOD_NOT_ALLOWED}
-    codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.refuses}
+    codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.error_codes}
     if route.needs is not None:
         codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.FOREIGN_ORIGIN}
     if route.needs is not None and not route.changes and not route.is_stream:
@@ -323,5 +332,5 @@ def refusals_of(route: Route) -> dict[int, list[Code]]:
         codes |= {Code.INVALID_BODY, Code.INVALID_TEXT}
     found: dict[int, list[Code]] = {}
     for code in sorted(codes):
-        found.setdefault(status_of(route, code), []).append(code)
+        found.setdefault(status_of_code(route, code), []).append(code)
     return found

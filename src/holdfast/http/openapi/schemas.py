@@ -79,16 +79,18 @@ class Schemas:
     """A schema for each type of a table, and the components they have in common."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        kinds: list[Any] = [ErrorForm]
+        other_media_types: list[Any] = [ErrorForm]
         for route in routes:
-            kinds += [route.body] if route.body else []
-            kinds += [kind for each in route.gives.values() for kind in alternatives(each)]
+            other_media_types += [route.body] if route.body else []
+            other_media_types += [
+                kind for each in route.responses.values() for kind in alternatives(each)
+            ]
         # Compared by name, because some types cannot be hashed.
-        unique = {repr(kind): kind for kind in kinds}
+        unique = {repr(kind): kind for kind in other_media_types}
         found, components = msgspec.json.schema_components(unique.values(), ref_template=_REFERENCE)
         self._schemas = dict(zip(unique, found, strict=True))
         self.components: Final[Document] = {
-            name: _whole(name, schema) for name, schema in sorted(components.items())
+            name: _component(name, schema) for name, schema in sorted(components.items())
         }
 
     def of(self, kind: Any) -> Document:
@@ -104,28 +106,32 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
-def _whole(name: str, schema: Document) -> Document:
+def _component(name: str, schema: Document) -> Document:
     examples = {"examples": [EXAMPLES[name]]} if name in EXAMPLES else {}
     return {**schema, **REFINEMENTS.get(name, {}), **examples}
 
 
-def without_null(schema: Document) -> Document:
+def strip_null(schema: Document) -> Document:
     """Return the schema of a value that is left out rather than null, as in a query."""
     rest = {name: each for name, each in schema.items() if (name, each) != ("default", None)}
-    kinds = [kind for kind in rest.pop("anyOf", ()) if kind != {"type": "null"}]
-    if len(kinds) == 1:
-        return {**kinds[0], **rest}
-    return {"anyOf": kinds, **rest} if kinds else rest
+    other_media_types = [kind for kind in rest.pop("anyOf", ()) if kind != {"type": "null"}]
+    if len(other_media_types) == 1:
+        return {**other_media_types[0], **rest}
+    return {"anyOf": other_media_types, **rest} if other_media_types else rest
 
 
-def inlined(schema: Any, definitions: Mapping[str, Document]) -> Any:
+def inline_references(schema: Any, definitions: Mapping[str, Document]) -> Any:
     """Return a parameter's schema without references: they are small, and nobody shares them."""
     if isinstance(schema, list):
-        return [inlined(each, definitions) for each in schema]
+        return [inline_references(each, definitions) for each in schema]
     if not isinstance(schema, dict):
         return schema
     reference = schema.get("$ref")
-    rest = {name: inlined(each, definitions) for name, each in schema.items() if name != "$ref"}
+    rest = {
+        name: inline_references(each, definitions)
+        for name, each in schema.items()
+        if name != "$ref"
+    }
     if reference is None:
         return rest
-    return inlined(definitions[reference.rsplit("/", 1)[-1]], definitions) | rest
+    return inline_references(definitions[reference.rsplit("/", 1)[-1]], definitions) | rest

@@ -7,9 +7,9 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import require_tools
-from holdfast.http.responses import Answer, require_match
-from holdfast.http.routing import Asked, NoQuery, Route
-from holdfast.http.v1.idempotency import TELLS, chosen_id, made
+from holdfast.http.responses import Response, require_etag_match
+from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
 from holdfast.wire.agents import (
     AcpRuntimeForm,
     AgentForm,
@@ -18,67 +18,71 @@ from holdfast.wire.agents import (
     AgentPost,
     AgentsQuery,
     KnownProgramList,
+    agent_fields,
     agent_form,
     changed_fields,
-    fields_of,
     program_form,
 )
-from holdfast.wire.errors import query_judged
+from holdfast.wire.errors import as_query_errors
 
 
-async def create_agent(asked: Asked[NoQuery, AgentPost]) -> Answer:
+async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
     """Make an agent."""
-    if isinstance(asked.body.runtime, AcpRuntimeForm):
-        _require_admin(asked)
-    _require_tools(asked.body)
-    new = await asked.house.agents.make(asked.owner, fields_of(asked.body), id=chosen_id(asked))
-    return made(agent_form(new.thing), is_new=new.is_new, location=f"/v1/agents/{new.thing.id}")
+    if isinstance(request.body.runtime, AcpRuntimeForm):
+        _require_admin(request)
+    _require_tools(request.body)
+    new = await request.holdfast.agents.make(
+        request.owner, agent_fields(request.body), id=chosen_id(request)
+    )
+    return created_response(
+        agent_form(new.thing), is_new=new.is_new, location=f"/v1/agents/{new.thing.id}"
+    )
 
 
-async def list_agents(asked: Asked[AgentsQuery, None]) -> Answer:
+async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
     """List agents."""
-    query = asked.query
+    query = request.query
     wanted = AgentQuery(
-        owner=asked.owner,
+        owner=request.owner,
         status=None if query.status == "all" else AgentStatus(query.status),
         tags=query.tag,
         text=query.q,
         limit=query.limit,
     )
-    with query_judged():
-        page = await asked.house.agents.list(wanted, cursor=query.cursor)
-    return Answer(content=AgentList(tuple(map(agent_form, page.items)), page.next_cursor))
+    with as_query_errors():
+        page = await request.holdfast.agents.list(wanted, cursor=query.cursor)
+    return Response(content=AgentList(tuple(map(agent_form, page.items)), page.next_cursor))
 
 
-async def read_agent(asked: Asked[NoQuery, None]) -> Answer:
+async def read_agent(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an agent."""
-    agent = await asked.house.agents.get(asked.owner, asked.path["agent_id"])
-    return Answer(content=agent_form(agent), has_etag=True)
+    agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
+    return Response(content=agent_form(agent), has_etag=True)
 
 
-async def change_agent(asked: Asked[NoQuery, AgentPatch]) -> Answer:
+async def change_agent(request: RouteRequest[NoQuery, AgentPatch]) -> Response:
     """Change an agent."""
-    ref = asked.path["agent_id"]
+    ref = request.path["agent_id"]
     while True:
-        agent = await asked.house.agents.get(asked.owner, ref)
-        require_match(asked.headers, agent_form(agent))
+        agent = await request.holdfast.agents.get(request.owner, ref)
+        require_etag_match(request.headers, agent_form(agent))
         try:
-            changed = await _changed(asked, agent)
+            changed = await _apply_changes(request, agent)
         except Conflict as error:
             # Somebody was faster: what the change adds to is read again, and its tag is judged.
             if error.code is not Code.STALE_ETAG:
                 raise
             continue
-        return Answer(content=agent_form(changed), has_etag=True)
+        return Response(content=agent_form(changed), has_etag=True)
 
 
-async def _changed(asked: Asked[NoQuery, AgentPatch], agent: Agent) -> Agent:
-    if isinstance(asked.body.runtime, AcpRuntimeForm) or isinstance(agent.runtime, AcpRuntime):
-        _require_admin(asked)
-    _require_tools(asked.body, agent)
-    changes = changed_fields(asked.body, agent.runtime)
-    return await asked.house.agents.update(
-        asked.owner, agent.id, changes, expected=lambda now: now == agent
+async def _apply_changes(request: RouteRequest[NoQuery, AgentPatch], agent: Agent) -> Agent:
+    if isinstance(request.body.runtime, AcpRuntimeForm) or isinstance(agent.runtime, AcpRuntime):
+        _require_admin(request)
+    _require_tools(request.body, agent)
+    changes = changed_fields(request.body, agent.runtime)
+    return await request.holdfast.agents.update(
+        request.owner, agent.id, changes, expected=lambda now: now == agent
     )
 
 
@@ -89,15 +93,15 @@ def _require_tools(body: AgentPost | AgentPatch, agent: Agent | None = None) -> 
     require_tools(names, agent.tools if agent else (), field="tools")
 
 
-def _require_admin(asked: Asked[Any, Any]) -> None:
+def _require_admin(request: RouteRequest[Any, Any]) -> None:
     """Refuse who may only write: such an agent is a command that runs as the server's user."""
-    asked.required_caller.require(Scope.ADMIN)
+    request.required_caller.require(Scope.ADMIN)
 
 
-async def archive_agent(asked: Asked[NoQuery, None]) -> Answer:
+async def archive_agent(request: RouteRequest[NoQuery, None]) -> Response:
     """Archive an agent; nothing is lost, and its sessions go on."""
-    await asked.house.agents.archive(asked.owner, asked.path["agent_id"])
-    return Answer(status=204)
+    await request.holdfast.agents.archive(request.owner, request.path["agent_id"])
+    return Response(status=204)
 
 
 EXAMPLE: Final[dict[str, Any]] = {
@@ -112,12 +116,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/agents",
         name="agents.create",
         summary="Make an agent.",
-        act=create_agent,
+        handler=create_agent,
         needs=Scope.WRITE,
         body=AgentPost,
-        gives={201: AgentForm, 200: AgentForm},
-        tells=TELLS,
-        refuses=(
+        responses={201: AgentForm, 200: AgentForm},
+        response_headers=CREATED_HEADERS,
+        error_codes=(
             Code.AGENT_INVALID,
             Code.ID_REUSED,
             Code.INVALID_TEXT,
@@ -132,33 +136,33 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/agents",
         name="agents.list",
         summary="List agents, newest first.",
-        act=list_agents,
+        handler=list_agents,
         needs=Scope.READ,
         query=AgentsQuery,
-        gives={200: AgentList},
+        responses={200: AgentList},
     ),
     Route(
         method="GET",
         path="/v1/agents/{agent_id}",
         name="agents.read",
         summary="Return an agent by id or slug.",
-        act=read_agent,
+        handler=read_agent,
         needs=Scope.READ,
-        gives={200: AgentForm, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
-        refuses=(Code.AGENT_NOT_FOUND,),
+        responses={200: AgentForm, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
+        error_codes=(Code.AGENT_NOT_FOUND,),
     ),
     Route(
         method="PATCH",
         path="/v1/agents/{agent_id}",
         name="agents.change",
         summary="Change an agent; sessions that are open keep the one they opened with.",
-        act=change_agent,
+        handler=change_agent,
         needs=Scope.WRITE,
         body=AgentPatch,
-        gives={200: AgentForm},
-        tells={200: ("etag",)},
-        refuses=(
+        responses={200: AgentForm},
+        response_headers={200: ("etag",)},
+        error_codes=(
             Code.AGENT_INVALID,
             Code.AGENT_NOT_FOUND,
             Code.INVALID_TEXT,
@@ -174,18 +178,18 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/agents/{agent_id}",
         name="agents.archive",
         summary="Archive an agent; it opens no new session until it is active again.",
-        act=archive_agent,
+        handler=archive_agent,
         needs=Scope.WRITE,
-        gives={204: None},
-        refuses=(Code.AGENT_NOT_FOUND,),
+        responses={204: None},
+        error_codes=(Code.AGENT_NOT_FOUND,),
     ),
 )
 
 
-async def list_programs(asked: Asked[NoQuery, None]) -> Answer:
+async def list_programs(request: RouteRequest[NoQuery, None]) -> Response:
     """Look for the programs; a version that is told late is not waited for."""
-    found = await asked.house.programs()
-    return Answer(content=KnownProgramList(tuple(map(program_form, found))))
+    found = await request.holdfast.programs()
+    return Response(content=KnownProgramList(tuple(map(program_form, found))))
 
 
 PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
@@ -194,9 +198,9 @@ PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/programs",
         name="programs",
         summary="Look for well-known agents on the server's machine.",
-        act=list_programs,
+        handler=list_programs,
         # Where programs lie on a machine is for those who look after it.
         needs=Scope.ADMIN,
-        gives={200: KnownProgramList},
+        responses={200: KnownProgramList},
     ),
 )

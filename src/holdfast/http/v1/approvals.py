@@ -5,8 +5,14 @@ from typing import Final
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
+from holdfast.http.responses import Response
+from holdfast.http.routing import (
+    NoQuery,
+    Route,
+    RouteRequest,
+    requested_session,
+    session_routes,
+)
 from holdfast.wire.approvals import (
     AnswerPost,
     ApprovalForm,
@@ -16,56 +22,60 @@ from holdfast.wire.approvals import (
     answer_of,
     approval_form,
 )
-from holdfast.wire.errors import query_judged
+from holdfast.wire.errors import as_query_errors
 
 # Who has answered, beside the terminal, the command line and the flag.
 BY_HTTP: Final = "http"
 
 
-async def list_approvals(asked: Asked[ApprovalsQuery, None]) -> Answer:
+async def list_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
     """List the questions of all sessions."""
-    return await _listed(asked, None)
+    return await _list(request, None)
 
 
-async def list_session_approvals(asked: Asked[ApprovalsQuery, None]) -> Answer:
+async def list_session_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
     """List the questions of a session."""
-    return await _listed(asked, await session_of(asked))
+    return await _list(request, await requested_session(request))
 
 
-async def _listed(asked: Asked[ApprovalsQuery, None], session_id: SessionId | None) -> Answer:
-    query = asked.query
-    with query_judged():
-        page = await asked.house.approvals.list(
-            asked.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
+async def _list(
+    request: RouteRequest[ApprovalsQuery, None], session_id: SessionId | None
+) -> Response:
+    query = request.query
+    with as_query_errors():
+        page = await request.holdfast.approvals.list(
+            request.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
         )
-    return Answer(content=ApprovalList(tuple(map(approval_form, page.items)), page.next_cursor))
+    return Response(content=ApprovalList(tuple(map(approval_form, page.items)), page.next_cursor))
 
 
-async def read_approval(asked: Asked[NoQuery, None]) -> Answer:
+async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a question."""
-    session_id = await session_of(asked)
-    found = await asked.house.approvals.get(asked.owner, session_id, asked.path["approval_id"])
-    return Answer(content=approval_form(found), has_etag=True)
+    session_id = await requested_session(request)
+    found = await request.holdfast.approvals.get(
+        request.owner, session_id, request.path["approval_id"]
+    )
+    return Response(content=approval_form(found), has_etag=True)
 
 
-async def revoke_approval(asked: Asked[NoQuery, RevokePost]) -> Answer:
+async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Response:
     """Take back an answer that holds for the whole session."""
-    session_id = await session_of(asked)
-    approvals, approval_id = asked.house.approvals, asked.path["approval_id"]
-    return Answer(
-        content=approval_form(await approvals.revoke(asked.owner, session_id, approval_id))
+    session_id = await requested_session(request)
+    approvals, approval_id = request.holdfast.approvals, request.path["approval_id"]
+    return Response(
+        content=approval_form(await approvals.revoke(request.owner, session_id, approval_id))
     )
 
 
-async def answer_approval(asked: Asked[NoQuery, AnswerPost]) -> Answer:
+async def answer_approval(request: RouteRequest[NoQuery, AnswerPost]) -> Response:
     """Answer a question."""
-    session_id = await session_of(asked)
-    approvals, owner, body = asked.house.approvals, asked.owner, asked.body
-    approval_id = asked.path["approval_id"]
+    session_id = await requested_session(request)
+    approvals, owner, body = request.holdfast.approvals, request.owner, request.body
+    approval_id = request.path["approval_id"]
     approval = await approvals.get(owner, session_id, approval_id)
     answer = answer_of(body, approval, by=BY_HTTP)
     answered = await approvals.answer(owner, session_id, approval_id, answer, digest=body.digest)
-    return Answer(content=approval_form(answered))
+    return Response(content=approval_form(answered))
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -74,61 +84,61 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/approvals",
         name="approvals.list",
         summary="List the questions of all sessions, oldest first.",
-        act=list_approvals,
+        handler=list_approvals,
         needs=Scope.READ,
         query=ApprovalsQuery,
-        gives={200: ApprovalList},
+        responses={200: ApprovalList},
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/approvals",
             name="approvals.list_of_session",
             summary="List the questions of a session, oldest first.",
-            act=list_session_approvals,
+            handler=list_session_approvals,
             needs=Scope.READ,
             query=ApprovalsQuery,
-            gives={200: ApprovalList},
-            refuses=(Code.SESSION_NOT_FOUND,),
+            responses={200: ApprovalList},
+            error_codes=(Code.SESSION_NOT_FOUND,),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/approvals/{approval_id}",
             name="approvals.read",
             summary="Return a question.",
-            act=read_approval,
+            handler=read_approval,
             needs=Scope.READ,
-            gives={200: ApprovalForm, 304: None},
-            refuses=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
+            responses={200: ApprovalForm, 304: None},
+            error_codes=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="POST",
             path="/approvals/{approval_id}/revoke",
             name="approvals.revoke",
             summary="Take back an answer for the whole session; the like is asked about again.",
-            act=revoke_approval,
+            handler=revoke_approval,
             needs=Scope.WRITE,
             body=RevokePost,
             body_may_be_missing=True,
-            gives={200: ApprovalForm},
-            refuses=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
+            responses={200: ApprovalForm},
+            error_codes=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="POST",
             path="/approvals/{approval_id}",
             name="approvals.answer",
             summary="Answer a question; the first answer counts.",
-            act=answer_approval,
+            handler=answer_approval,
             needs=Scope.WRITE,
             body=AnswerPost,
-            gives={200: ApprovalForm},
-            refuses=(
+            responses={200: ApprovalForm},
+            error_codes=(
                 Code.APPROVAL_CLOSED,
                 Code.APPROVAL_NOT_FOUND,
                 Code.INVALID_TEXT,

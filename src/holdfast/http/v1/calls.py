@@ -5,8 +5,14 @@ from typing import Final
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
+from holdfast.http.responses import Response
+from holdfast.http.routing import (
+    NoQuery,
+    Route,
+    RouteRequest,
+    requested_session,
+    session_routes,
+)
 from holdfast.http.v1.approvals import BY_HTTP
 from holdfast.wire.calls import (
     CallForm,
@@ -14,43 +20,45 @@ from holdfast.wire.calls import (
     CallsQuery,
     SettlePost,
     call_form,
-    wish_of,
+    settlement_of,
 )
-from holdfast.wire.errors import query_judged
+from holdfast.wire.errors import as_query_errors
 
 
-async def list_calls(asked: Asked[CallsQuery, None]) -> Answer:
+async def list_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of all sessions."""
-    return await _listed(asked, None)
+    return await _list(request, None)
 
 
-async def list_session_calls(asked: Asked[CallsQuery, None]) -> Answer:
+async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of a session."""
-    return await _listed(asked, await session_of(asked))
+    return await _list(request, await requested_session(request))
 
 
-async def _listed(asked: Asked[CallsQuery, None], session_id: SessionId | None) -> Answer:
-    query = asked.query
-    with query_judged():
-        page = await asked.house.calls.list(
-            asked.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
+async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId | None) -> Response:
+    query = request.query
+    with as_query_errors():
+        page = await request.holdfast.calls.list(
+            request.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
         )
-    return Answer(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
+    return Response(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
 
 
-async def read_call(asked: Asked[NoQuery, None]) -> Answer:
+async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a call."""
-    session_id = await session_of(asked)
-    call = await asked.house.calls.get(asked.owner, session_id, asked.path["call_id"])
-    return Answer(content=call_form(call), has_etag=True)
+    session_id = await requested_session(request)
+    call = await request.holdfast.calls.get(request.owner, session_id, request.path["call_id"])
+    return Response(content=call_form(call), has_etag=True)
 
 
-async def settle_call(asked: Asked[NoQuery, SettlePost]) -> Answer:
+async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
     """Put an unknown outcome right."""
-    session_id = await session_of(asked)
-    wish = wish_of(asked.body, by=BY_HTTP)
-    call = await asked.house.calls.settle(asked.owner, session_id, asked.path["call_id"], wish)
-    return Answer(content=call_form(call))
+    session_id = await requested_session(request)
+    settlement = settlement_of(request.body, by=BY_HTTP)
+    call = await request.holdfast.calls.settle(
+        request.owner, session_id, request.path["call_id"], settlement
+    )
+    return Response(content=call_form(call))
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -59,47 +67,47 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/calls",
         name="calls.list",
         summary="List the calls of all sessions.",
-        act=list_calls,
+        handler=list_calls,
         needs=Scope.READ,
         query=CallsQuery,
-        gives={200: CallList},
+        responses={200: CallList},
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/calls",
             name="calls.list_of_session",
             summary="List the calls of a session in their order.",
-            act=list_session_calls,
+            handler=list_session_calls,
             needs=Scope.READ,
             query=CallsQuery,
-            gives={200: CallList},
-            refuses=(Code.SESSION_NOT_FOUND,),
+            responses={200: CallList},
+            error_codes=(Code.SESSION_NOT_FOUND,),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/calls/{call_id}",
             name="calls.read",
             summary="Return a call.",
-            act=read_call,
+            handler=read_call,
             needs=Scope.READ,
-            gives={200: CallForm, 304: None},
-            refuses=(Code.CALL_NOT_FOUND, Code.SESSION_NOT_FOUND),
+            responses={200: CallForm, 304: None},
+            error_codes=(Code.CALL_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="POST",
             path="/calls/{call_id}/settle",
             name="calls.settle",
             summary="Put an unknown outcome right: run the call again, skip it, or mark it done.",
-            act=settle_call,
+            handler=settle_call,
             needs=Scope.WRITE,
             body=SettlePost,
-            gives={200: CallForm},
-            refuses=(
+            responses={200: CallForm},
+            error_codes=(
                 Code.CALL_NOT_FOUND,
                 Code.CALL_NOT_OPEN,
                 Code.INVALID_INPUT,

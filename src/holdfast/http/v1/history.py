@@ -9,9 +9,9 @@ import msgspec
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route
-from holdfast.http.v1.idempotency import KEY
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.http.v1.idempotency import IDEMPOTENCY_KEY
 from holdfast.observations.claims import BYTES_MOST
 from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import ANYTHING, FieldShape, Shape
@@ -25,33 +25,31 @@ from holdfast.observations.queries import (
 )
 from holdfast.observations.validation import decode_payload_strictly, faults
 from holdfast.parsing.strict_json import has_more_values
-from holdfast.services.history_forms import (
-    EntityList,
-    HistoryForm,
-    ObservationList,
-    RemovalForm,
-    TimelineForm,
-    entity_list,
-    history_form,
-    observation_list,
-    removal_form,
-    timeline_form,
-)
 from holdfast.wire.errors import invalid_body, invalid_query
 from holdfast.wire.observations import (
     CheckpointQuery,
     ClaimsQuery,
     CorrectionPost,
     EntitiesQuery,
+    EntityList,
     EntityPost,
-    EventsOfQuery,
+    EntityTimelineQuery,
+    HistoryForm,
     HistoryList,
     HistoryPageQuery,
+    ObservationList,
     PastQuery,
+    RemovalForm,
     RemovalQuery,
     RestorationPost,
     SubmissionPost,
+    TimelineForm,
+    entity_list,
+    history_form,
     history_list,
+    observation_list,
+    removal_form,
+    timeline_form,
 )
 
 FIELD: Final = "idempotency_key"
@@ -61,7 +59,7 @@ _HEADER: Final = re.compile(r"[!-~]{1,200}")
 Payload = dict[str, Any]
 
 
-def payload(raw: bytes) -> Any:
+def parse_payload(raw: bytes) -> Any:
     """Return what a body spells; doubled keys and the like are still there to be refused."""
     # Whatever is kept of it, it could not be kept in so many bytes; so it is not even read.
     if has_more_values(raw, BYTES_MOST):
@@ -70,13 +68,13 @@ def payload(raw: bytes) -> Any:
     return decode_payload_strictly(raw)
 
 
-def arguments(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
+def argument_parser(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
     """Return what reads a body with these members, all it needs and no others."""
     known = (*needs, *takes, FIELD)
     shape = Shape(members=tuple(FieldShape(name, ANYTHING, "") for name in known))
 
     def read(raw: bytes) -> Payload:
-        found = payload(raw)
+        found = parse_payload(raw)
         issues = faults(shape, found)
         if not issues:
             # What is null was sent; whoever takes it says whether it may be.
@@ -93,133 +91,138 @@ def arguments(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes
     return read
 
 
-def key_of(asked: Asked[Any, Any]) -> Any:
+def take_key(request: RouteRequest[Any, Any]) -> Any:
     """Take the key of a request out of its body, or from `Idempotency-Key`."""
-    body = asked.body
-    return chosen_key(asked, body.pop(FIELD, None) if isinstance(body, dict) else None)
+    body = request.body
+    return agreed_key(request, body.pop(FIELD, None) if isinstance(body, dict) else None)
 
 
-def chosen_key(asked: Asked[Any, Any], given: Any) -> Any:
+def agreed_key(request: RouteRequest[Any, Any], given: Any) -> Any:
     """Return the key that was given, or that of the header; two must be one."""
-    header = asked.headers.get(KEY)
+    header = request.headers.get(IDEMPOTENCY_KEY)
     if header is not None and _HEADER.fullmatch(header) is None:
         expected, message = f"pattern: {_HEADER.pattern}", "Idempotency-Key must be printable ASCII"
         raise rejection((Issue(path=(FIELD,), value=header, expected=expected, message=message),))
     if given is not None and header is not None and given != header:
-        told = invalid_query if asked.body is None else invalid_body
-        raise told(FIELD, "it must be equal to Idempotency-Key")
+        invalid = invalid_query if request.body is None else invalid_body
+        raise invalid(FIELD, "it must be equal to Idempotency-Key")
     return header if given is None else given
 
 
-def source_of(asked: Asked[Any, Any]) -> str:
+def source_of(request: RouteRequest[Any, Any]) -> str:
     """Return through whom something is observed: what the client calls itself."""
-    name = asked.headers.get("user-agent", "")
+    name = request.headers.get("user-agent", "")
     return "".join(filter(str.isprintable, name))[:SOURCE_LONGEST]
 
 
 def _unknown(name: str, value: Any, known: tuple[str, ...]) -> Issue:
-    told = ", ".join(known)
-    message = f"{name} is none of {told}"
-    return Issue(path=(name,), value=value, expected=f"one of: {told}", message=message)
+    names = ", ".join(known)
+    message = f"{name} is none of {names}"
+    return Issue(path=(name,), value=value, expected=f"one of: {names}", message=message)
 
 
 HISTORY: Final = "/v1/history"
 SESSION: Final = f"{HISTORY}/{{session_key}}"
-WRITING: Final = (Code.IDEMPOTENCY_MISMATCH, Code.RATE_LIMITED, Code.SCHEMA_VALIDATION_FAILED)
+WRITE_ERRORS: Final = (Code.IDEMPOTENCY_MISMATCH, Code.RATE_LIMITED, Code.SCHEMA_VALIDATION_FAILED)
 SUBMITTED: Final = {201: ("location",), 200: ("idempotency-replayed", "location")}
 
 
-async def submit(asked: Asked[NoQuery, Any]) -> Answer:
+async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
     """Take a claim about a session."""
-    key = key_of(asked)
-    done = await asked.house.observations.submit(
-        asked.owner, asked.body, idempotency_key=key, source=source_of(asked)
+    key = take_key(request)
+    done = await request.holdfast.observations.submit(
+        request.owner, request.body, idempotency_key=key, source=source_of(request)
     )
-    return submitted(done, _place(asked.body["session_id"]))
+    return submitted_response(done, _session_path(request.body["session_id"]))
 
 
-async def query(asked: Asked[HistoryPageQuery, None]) -> Answer:
+async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
     """List sessions."""
-    wanted = msgspec.convert(asked.query, HistoryQuery, from_attributes=True)
-    page = await asked.house.observations.query(asked.owner, wanted, cursor=asked.query.cursor)
-    return Answer(content=history_list(page))
+    wanted = msgspec.convert(request.query, HistoryQuery, from_attributes=True)
+    page = await request.holdfast.observations.query(
+        request.owner, wanted, cursor=request.query.cursor
+    )
+    return Response(content=history_list(page))
 
 
-async def show(asked: Asked[PastQuery, None]) -> Answer:
+async def show(request: RouteRequest[PastQuery, None]) -> Response:
     """Return what is known of a session."""
-    found = await asked.house.observations.show(
-        asked.owner, _key(asked), at=asked.query.at, at_ingested=asked.query.at_ingested
+    found = await request.holdfast.observations.show(
+        request.owner,
+        _session_key(request),
+        at=request.query.at,
+        at_ingested=request.query.at_ingested,
     )
-    return Answer(content=history_form(found), has_etag=True)
+    return Response(content=history_form(found), has_etag=True)
 
 
-async def list_observations(asked: Asked[ClaimsQuery, None]) -> Answer:
+async def list_observations(request: RouteRequest[ClaimsQuery, None]) -> Response:
     """Return the claims about a session."""
-    page = await asked.house.observations.list_observations(
-        asked.owner, _key(asked), limit=asked.query.limit, cursor=asked.query.cursor
+    page = await request.holdfast.observations.list_observations(
+        request.owner, _session_key(request), limit=request.query.limit, cursor=request.query.cursor
     )
-    return Answer(content=observation_list(page))
+    return Response(content=observation_list(page))
 
 
-async def read_checkpoint(asked: Asked[CheckpointQuery, None]) -> Answer:
+async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Response:
     """Return what was kept at a checkpoint."""
-    found = await asked.house.observations.checkpoint(
-        asked.owner,
-        _key(asked),
-        asked.path["checkpoint"],
-        timestamp=asked.query.timestamp,
-        at=asked.query.at,
+    found = await request.holdfast.observations.checkpoint(
+        request.owner,
+        _session_key(request),
+        request.path["checkpoint"],
+        timestamp=request.query.timestamp,
+        at=request.query.at,
     )
-    return Answer(content=found, has_etag=True)
+    return Response(content=found, has_etag=True)
 
 
-async def correct(asked: Asked[NoQuery, Payload]) -> Answer:
+async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
     """Put one field of a session's history right."""
-    key = key_of(asked)
-    correction = Correction(session_id=_key(asked), **asked.body)
-    done = await asked.house.observations.correct(
-        asked.owner, correction, idempotency_key=key, source=source_of(asked)
+    key = take_key(request)
+    correction = Correction(session_id=_session_key(request), **request.body)
+    done = await request.holdfast.observations.correct(
+        request.owner, correction, idempotency_key=key, source=source_of(request)
     )
-    return submitted(done, _place(_key(asked)))
+    return submitted_response(done, _session_path(_session_key(request)))
 
 
-async def delete(asked: Asked[RemovalQuery, None]) -> Answer:
+async def delete(request: RouteRequest[RemovalQuery, None]) -> Response:
     """Hide the history of a session."""
-    done = await asked.house.observations.delete(
-        asked.owner,
-        _key(asked),
-        reason=asked.query.reason,
-        idempotency_key=chosen_key(asked, asked.query.idempotency_key),
-        source=source_of(asked),
+    done = await request.holdfast.observations.delete(
+        request.owner,
+        _session_key(request),
+        reason=request.query.reason,
+        idempotency_key=agreed_key(request, request.query.idempotency_key),
+        source=source_of(request),
     )
-    return Answer(content=removal_form(done))
+    return Response(content=removal_form(done))
 
 
-async def restore(asked: Asked[NoQuery, Payload]) -> Answer:
+async def restore(request: RouteRequest[NoQuery, Payload]) -> Response:
     """Show the history of a session again."""
-    key = key_of(asked)
-    done = await asked.house.observations.restore(
-        asked.owner,
-        _key(asked),
-        reason=asked.body.get("reason"),
+    key = take_key(request)
+    done = await request.holdfast.observations.restore(
+        request.owner,
+        _session_key(request),
+        reason=request.body.get("reason"),
         idempotency_key=key,
-        source=source_of(asked),
+        source=source_of(request),
     )
-    return Answer(content=removal_form(done))
+    return Response(content=removal_form(done))
 
 
-def submitted(done: SubmitResult, location: str) -> Answer:
+def submitted_response(done: SubmitResult, location: str) -> Response:
     """Return what became of a claim: 201, or 200 for one that was made before."""
     repeated = {"idempotency-replayed": "true"} if done.deduplicated else {}
     status = 200 if done.deduplicated else 201
-    return Answer(status=status, content=done, headers={"location": location, **repeated})
+    return Response(status=status, content=done, headers={"location": location, **repeated})
 
 
-def _key(asked: Asked[Any, Any]) -> str:
-    return asked.path["session_key"]
+def _session_key(request: RouteRequest[Any, Any]) -> str:
+    return request.path["session_key"]
 
 
-def _place(session_id: str) -> str:
+def _session_path(session_id: str) -> str:
     return f"{HISTORY}/{quote(session_id, safe='')}"
 
 
@@ -233,13 +236,13 @@ ROUTES: Final[tuple[Route, ...]] = (
             "It is on disk when it is answered, and every later reading sees it. What was said "
             "last, or under the same key, is not written again. Keys beyond these are kept."
         ),
-        act=submit,
+        handler=submit,
         needs=Scope.WRITE,
         body=SubmissionPost,
-        reads=payload,
-        gives={201: SubmitResult, 200: SubmitResult},
-        tells=SUBMITTED,
-        refuses=WRITING,
+        parse_body=parse_payload,
+        responses={201: SubmitResult, 200: SubmitResult},
+        response_headers=SUBMITTED,
+        error_codes=WRITE_ERRORS,
         examples={
             "body": {
                 "session_id": "abc123",
@@ -253,60 +256,60 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=HISTORY,
         name="history.query",
         summary="List sessions: those that were told of, and those that are hosted here.",
-        act=query,
+        handler=query,
         needs=Scope.READ,
         query=HistoryPageQuery,
-        gives={200: HistoryList},
-        refuses=(Code.INVALID_CURSOR, Code.INVALID_INPUT, Code.SCHEMA_VALIDATION_FAILED),
+        responses={200: HistoryList},
+        error_codes=(Code.INVALID_CURSOR, Code.INVALID_INPUT, Code.SCHEMA_VALIDATION_FAILED),
     ),
     Route(
         method="GET",
         path=SESSION,
         name="history.show",
         summary="Return what is known of a session, or was at a moment, with its newest claims.",
-        act=show,
+        handler=show,
         needs=Scope.READ,
         query=PastQuery,
-        gives={200: HistoryForm, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
-        refuses=(Code.ENTITY_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
+        responses={200: HistoryForm, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
+        error_codes=(Code.ENTITY_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
     ),
     Route(
         method="DELETE",
         path=SESSION,
         name="history.delete",
         summary="Hide the history of a session; it can be restored.",
-        act=delete,
+        handler=delete,
         needs=Scope.WRITE,
         query=RemovalQuery,
-        gives={200: RemovalForm},
-        refuses=(Code.ENTITY_NOT_FOUND, *WRITING),
+        responses={200: RemovalForm},
+        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
     ),
     Route(
         method="POST",
         path=f"{SESSION}/restore",
         name="history.restore",
         summary="Show the history of a session again.",
-        act=restore,
+        handler=restore,
         needs=Scope.WRITE,
         body=RestorationPost,
         body_may_be_missing=True,
-        reads=arguments((), ("reason",)),
-        gives={200: RemovalForm},
-        refuses=(Code.ENTITY_NOT_FOUND, *WRITING),
+        parse_body=argument_parser((), ("reason",)),
+        responses={200: RemovalForm},
+        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
     ),
     Route(
         method="POST",
         path=f"{SESSION}/correct",
         name="history.correct",
         summary="Put one field of a session's history right; it outweighs what others say.",
-        act=correct,
+        handler=correct,
         needs=Scope.WRITE,
         body=CorrectionPost,
-        reads=arguments(("field", "value"), ("reason",)),
-        gives={201: SubmitResult, 200: SubmitResult},
-        tells=SUBMITTED,
-        refuses=(Code.ENTITY_NOT_FOUND, *WRITING),
+        parse_body=argument_parser(("field", "value"), ("reason",)),
+        responses={201: SubmitResult, 200: SubmitResult},
+        response_headers=SUBMITTED,
+        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
         examples={"body": {"field": "ended_at", "value": "2025-12-31T12:00:00Z"}},
     ),
     Route(
@@ -314,12 +317,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=f"{SESSION}/checkpoints/{{checkpoint}}",
         name="history.checkpoint",
         summary="Return what was kept at a checkpoint; of several of a name, the latest.",
-        act=read_checkpoint,
+        handler=read_checkpoint,
         needs=Scope.READ,
         query=CheckpointQuery,
-        gives={200: CheckpointState, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
-        refuses=(
+        responses={200: CheckpointState, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
+        error_codes=(
             Code.CHECKPOINT_NOT_FOUND,
             Code.ENTITY_NOT_FOUND,
             Code.SCHEMA_VALIDATION_FAILED,
@@ -330,46 +333,46 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=f"{SESSION}/observations",
         name="history.observations",
         summary="List every claim about a session as it was made, newest first.",
-        act=list_observations,
+        handler=list_observations,
         needs=Scope.READ,
         query=ClaimsQuery,
-        gives={200: ObservationList},
-        refuses=(Code.ENTITY_NOT_FOUND, Code.INVALID_CURSOR),
+        responses={200: ObservationList},
+        error_codes=(Code.ENTITY_NOT_FOUND, Code.INVALID_CURSOR),
     ),
 )
 
 
-async def read_timeline(asked: Asked[EventsOfQuery, None]) -> Answer:
+async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Response:
     """Return what happened to an entity."""
-    query = asked.query
+    query = request.query
     wanted = TimelineQuery(
         start_date=query.start_date,
         end_date=query.end_date,
         event_types=query.event_types,
         limit=query.limit,
     )
-    page = await asked.house.observations.timeline(
-        asked.owner, query.entity_id, wanted, cursor=query.cursor
+    page = await request.holdfast.observations.timeline(
+        request.owner, query.entity_id, wanted, cursor=query.cursor
     )
-    return Answer(content=timeline_form(page))
+    return Response(content=timeline_form(page))
 
 
-async def submit_entity(asked: Asked[NoQuery, Payload]) -> Answer:
+async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
     """Take a claim about an entity that is no session."""
-    key, body = key_of(asked), asked.body
-    done = await asked.house.observations.submit_entity(
-        asked.owner,
+    key, body = take_key(request), request.body
+    done = await request.holdfast.observations.submit_entity(
+        request.owner,
         body["entity_type"],
         body["fields"],
         idempotency_key=key,
-        source=source_of(asked),
+        source=source_of(request),
     )
-    return submitted(done, f"/v1/timeline?entity_id={quote(done.entity_id)}")
+    return submitted_response(done, f"/v1/timeline?entity_id={quote(done.entity_id)}")
 
 
-async def query_entities(asked: Asked[EntitiesQuery, None]) -> Answer:
+async def query_entities(request: RouteRequest[EntitiesQuery, None]) -> Response:
     """List entities of a type."""
-    query = asked.query
+    query = request.query
     wanted = EntityQuery(
         entity_type=query.entity_type,
         filters=_filters(query.filters),
@@ -377,8 +380,8 @@ async def query_entities(asked: Asked[EntitiesQuery, None]) -> Answer:
         order=query.order,
         limit=query.limit,
     )
-    page = await asked.house.observations.entities(asked.owner, wanted, cursor=query.cursor)
-    return Answer(content=entity_list(page))
+    page = await request.holdfast.observations.entities(request.owner, wanted, cursor=query.cursor)
+    return Response(content=entity_list(page))
 
 
 def _filters(text: str | None) -> Any:
@@ -394,24 +397,24 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/timeline",
         name="history.timeline",
         summary="Return what happened to an entity, and to whoever names it, in the order of time.",
-        act=read_timeline,
+        handler=read_timeline,
         needs=Scope.READ,
-        query=EventsOfQuery,
-        gives={200: TimelineForm},
-        refuses=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
+        query=EntityTimelineQuery,
+        responses={200: TimelineForm},
+        error_codes=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
     ),
     Route(
         method="POST",
         path="/v1/entities",
         name="history.submit_entity",
         summary="Write down what is known of a feature unit, a release, a decision or a check.",
-        act=submit_entity,
+        handler=submit_entity,
         needs=Scope.WRITE,
         body=EntityPost,
-        reads=arguments(("entity_type", "fields"), ()),
-        gives={201: SubmitResult, 200: SubmitResult},
-        tells=SUBMITTED,
-        refuses=WRITING,
+        parse_body=argument_parser(("entity_type", "fields"), ()),
+        responses={201: SubmitResult, 200: SubmitResult},
+        response_headers=SUBMITTED,
+        error_codes=WRITE_ERRORS,
         examples={
             "body": {
                 "entity_type": "agent_decision",
@@ -428,10 +431,10 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/entities",
         name="history.entities",
         summary="List entities of a type by what is known of them.",
-        act=query_entities,
+        handler=query_entities,
         needs=Scope.READ,
         query=EntitiesQuery,
-        gives={200: EntityList},
-        refuses=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
+        responses={200: EntityList},
+        error_codes=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
     ),
 )

@@ -4,22 +4,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.domain.ids import is_uuid
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked
+from holdfast.http.responses import Response
+from holdfast.http.routing import RouteRequest
 from holdfast.wire.errors import invalid_body
 
-KEY: Final = "idempotency-key"
+IDEMPOTENCY_KEY: Final = "idempotency-key"
 # What the answers to such a request say beside their bodies.
-TELLS: Final[Mapping[int, tuple[str, ...]]] = {
+CREATED_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     200: ("etag", "idempotency-replayed", "location"),
     201: ("etag", "location"),
 }
 
 
-def chosen_id(asked: Asked[Any, Any]) -> str | None:
+def chosen_id(request: RouteRequest[Any, Any]) -> str | None:
     """Return the id that the sender chose, in the body or as `Idempotency-Key`."""
-    in_body: str | None = asked.body.id
-    header = asked.headers.get(KEY)
+    in_body: str | None = request.body.id
+    header = request.headers.get(IDEMPOTENCY_KEY)
     if header is None:
         return in_body
     if not is_uuid(header.lower()):
@@ -29,10 +29,10 @@ def chosen_id(asked: Asked[Any, Any]) -> str | None:
     return header
 
 
-def made(form: Any, *, is_new: bool, location: str) -> Answer:
+def created_response(form: Any, *, is_new: bool, location: str) -> Response:
     """Return the answer to a request that makes something: 201, or 200 when it was made before."""
     replayed: Mapping[str, str] = {} if is_new else {"idempotency-replayed": "true"}
-    return Answer(
+    return Response(
         status=201 if is_new else 200,
         content=form,
         headers={"location": location, **replayed},

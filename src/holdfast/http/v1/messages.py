@@ -10,64 +10,73 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
 from holdfast.domain.sessions import Created
 from holdfast.domain.tokens import Scope
-from holdfast.http.bodies import PAGE_BYTES, in_pieces, joined, members
-from holdfast.http.responses import Answer, Stream, encoded
-from holdfast.http.routing import Asked, NoQuery, Route, of_session, session_of
-from holdfast.http.v1.idempotency import TELLS, chosen_id, made
+from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
+from holdfast.http.responses import Response, StreamResponse, encode_json
+from holdfast.http.routing import (
+    NoQuery,
+    Route,
+    RouteRequest,
+    requested_session,
+    session_routes,
+)
+from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
 from holdfast.services.batches import MessageBatch
-from holdfast.wire.errors import query_judged
+from holdfast.wire.errors import as_query_errors
 from holdfast.wire.messages import (
     MessageForm,
     MessageList,
+    MessagePartsQuery,
     MessagePost,
     MessagesQuery,
-    MessageWish,
     UserPost,
     draft_of,
     message_form,
     parts_of,
     with_parts,
 )
-from holdfast.wire.scalars import after_of, comma_list, cursor_after
+from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
 
-async def create_message(asked: Asked[NoQuery, MessagePost]) -> Answer:
+async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Response:
     """Store a message; a user's starts a turn, or waits for the one that runs."""
-    session_id = await session_of(asked)
-    id_ = chosen_id(asked)
-    if isinstance(asked.body, UserPost):
-        new = await _sent(asked, session_id, asked.body, id_)
+    session_id = await requested_session(request)
+    id_ = chosen_id(request)
+    if isinstance(request.body, UserPost):
+        new = await _send(request, session_id, request.body, id_)
     else:
-        draft = draft_of(asked.body, id_)
-        new = await asked.house.messages.record(asked.owner, session_id, draft)
+        draft = draft_of(request.body, id_)
+        new = await request.holdfast.messages.record(request.owner, session_id, draft)
     form = message_form(new.thing, session_id)
     location = f"/v1/sessions/{session_id}/messages/{form.id}"
-    return made(form, is_new=new.is_new, location=location)
+    return created_response(form, is_new=new.is_new, location=location)
 
 
-async def _sent(
-    asked: Asked[NoQuery, MessagePost], session_id: SessionId, body: UserPost, id_: str | None
+async def _send(
+    request: RouteRequest[NoQuery, MessagePost],
+    session_id: SessionId,
+    body: UserPost,
+    id_: str | None,
 ) -> Created[Message]:
     """Send a user's message; one to a closed session opens it again."""
-    send, parts = asked.house.messages.make_resuming, parts_of(body)
-    return await send(asked.owner, session_id, parts, id=id_, on_busy=body.on_busy)
+    send, parts = request.holdfast.messages.make_resuming, parts_of(body)
+    return await send(request.owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
 
-async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer | Stream:
+async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response | StreamResponse:
     """List messages: all of them, or a page that is bounded in number and size."""
-    session_id = await session_of(asked)
-    query, owner = asked.query, asked.owner
+    session_id = await requested_session(request)
+    query, owner = request.query, request.owner
     stretch = (query.after, query.before)
     filters = ("messages", owner, session_id, *stretch, query.role, query.turn)
-    with query_judged():
+    with as_query_errors():
         wanted = MessageQuery(
-            after=max(query.after, after_of(query.cursor, *filters)),
+            after=max(query.after, decode_cursor(query.cursor, *filters)),
             before=query.before,
-            roles=tuple(map(Role, comma_list(query.role))),
+            roles=tuple(map(Role, split_commas(query.role))),
             turn=query.turn,
             limit=query.limit or MESSAGES_MOST,
         )
-        scan = await asked.house.messages.scan(owner, session_id, wanted)
+        scan = await request.holdfast.messages.scan(owner, session_id, wanted)
     # Without a limit, and before a number, the answer is complete whatever its size.
     is_bounded = query.limit is not None and query.before is None
     cut: str | None = None
@@ -80,14 +89,16 @@ async def list_messages(asked: Asked[MessagesQuery, None]) -> Answer | Stream:
                 cut = str(last)
                 return
             forms = [_form(row, session_id, batch, query.parts) for row in batch.rows]
-            piece = await members(asked.room, forms)
+            piece = await members(request.room, forms)
             size, last = size + len(piece), batch.rows[-1].sequence
             yield piece
 
     def end() -> bytes:
-        return b'],"next_cursor":%b}' % encoded(cursor_after(cut or scan.next_cursor, *filters))
+        return b'],"next_cursor":%b}' % encode_json(
+            encode_cursor(cut or scan.next_cursor, *filters)
+        )
 
-    return await in_pieces(asked, joined(batches(), start=b'{"data":[', end=end))
+    return await in_pieces(request, add(batches(), start=b'{"data":[', end=end))
 
 
 def _form(
@@ -97,29 +108,29 @@ def _form(
     return with_parts(form, row, parts)
 
 
-async def read_message(asked: Asked[MessageWish, None]) -> Answer:
+async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Response:
     """Return a message."""
-    session_id = await session_of(asked)
-    messages, owner = asked.house.messages, asked.owner
-    found = await messages.get(owner, session_id, asked.path["message_id"])
+    session_id = await requested_session(request)
+    messages, owner = request.holdfast.messages, request.owner
+    found = await messages.get(owner, session_id, request.path["message_id"])
     is_cut = await messages.is_interrupted(owner, session_id, found)
     form = message_form(found, session_id, is_interrupted=is_cut)
-    return Answer(content=with_parts(form, found, asked.query.parts), has_etag=True)
+    return Response(content=with_parts(form, found, request.query.parts), has_etag=True)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
-    *of_session(
+    *session_routes(
         Route(
             method="POST",
             path="/messages",
             name="messages.create",
             summary="Store a message; a user's message starts a turn.",
-            act=create_message,
+            handler=create_message,
             needs=Scope.WRITE,
             body=MessagePost,
-            gives={201: MessageForm, 200: MessageForm},
-            tells=TELLS,
-            refuses=(
+            responses={201: MessageForm, 200: MessageForm},
+            response_headers=CREATED_HEADERS,
+            error_codes=(
                 Code.CALL_NOT_OPEN,
                 Code.ID_REUSED,
                 Code.INVALID_TEXT,
@@ -143,31 +154,31 @@ ROUTES: Final[tuple[Route, ...]] = (
             ),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/messages",
             name="messages.list",
             summary="List messages in the order of their numbers.",
-            act=list_messages,
+            handler=list_messages,
             needs=Scope.READ,
             query=MessagesQuery,
-            gives={200: MessageList},
-            refuses=(Code.SESSION_NOT_FOUND,),
+            responses={200: MessageList},
+            error_codes=(Code.SESSION_NOT_FOUND,),
         )
     ),
-    *of_session(
+    *session_routes(
         Route(
             method="GET",
             path="/messages/{message_id}",
             name="messages.read",
             summary="Return a message.",
-            act=read_message,
+            handler=read_message,
             needs=Scope.READ,
-            query=MessageWish,
-            gives={200: MessageForm, 304: None},
-            tells={200: ("etag",), 304: ("etag",)},
-            refuses=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND),
+            query=MessagePartsQuery,
+            responses={200: MessageForm, 304: None},
+            response_headers={200: ("etag",), 304: ("etag",)},
+            error_codes=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )
     ),
 )
@@ -181,17 +192,19 @@ _SAFE: Final = (
 )
 
 
-async def read_media(asked: Asked[NoQuery, None]) -> Answer:
+async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a content."""
-    session_id = await session_of(asked)
-    found = _HASH.fullmatch(asked.path["hash"])
+    session_id = await requested_session(request)
+    found = _HASH.fullmatch(request.path["hash"])
     hash_ = found[1] if found else ""
     # Checked whole before any of it is sent, so few are read at a time.
-    async with asked.room.reading:
-        content = await asked.house.media.read(asked.owner, session_id, f"media://sha256-{hash_}")
+    async with request.room.reading:
+        content = await request.holdfast.media.read(
+            request.owner, session_id, f"media://sha256-{hash_}"
+        )
     # By its bytes and not by what its sender called it: a name makes nothing harmless.
     kind = next((kind for begins, kind in _SAFE if begins.match(content)), None)
-    return Answer(
+    return Response(
         content=content,
         media_type=kind or "application/octet-stream",
         headers={
@@ -202,21 +215,21 @@ async def read_media(asked: Asked[NoQuery, None]) -> Answer:
     )
 
 
-MEDIA_ROUTES: Final[tuple[Route, ...]] = of_session(
+MEDIA_ROUTES: Final[tuple[Route, ...]] = session_routes(
     Route(
         method="GET",
         path="/media/{hash}",
         name="media.read",
         summary="Return a content that a message names; pictures are shown, all else is saved.",
-        act=read_media,
+        handler=read_media,
         needs=Scope.READ,
-        gives={200: bytes, 304: None},
-        tells={
+        responses={200: bytes, 304: None},
+        response_headers={
             200: ("content-disposition", "etag"),
             304: ("content-disposition", "etag"),
         },
         media_type="application/octet-stream",
-        kinds=tuple(kind for _, kind in _SAFE),
-        refuses=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
+        other_media_types=tuple(kind for _, kind in _SAFE),
+        error_codes=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
     )
 )

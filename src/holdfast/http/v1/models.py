@@ -6,10 +6,10 @@ from holdfast.domain.errors import Code
 from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import CATALOGUE
-from holdfast.http.auth import may_see
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, NoQuery, Route
-from holdfast.http.v1.idempotency import TELLS, made
+from holdfast.http.auth import can_see_model
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.http.v1.idempotency import CREATED_HEADERS, created_response
 from holdfast.services.models import model_not_found
 from holdfast.wire.models import (
     DefaultsForm,
@@ -21,26 +21,26 @@ from holdfast.wire.models import (
 )
 
 
-async def list_models(asked: Asked[NoQuery, None]) -> Answer:
+async def list_models(request: RouteRequest[NoQuery, None]) -> Response:
     """List models."""
-    found = await asked.house.models.catalogue()
-    shown = (model for model in found if may_see(asked.required_caller, model))
-    return Answer(content=ModelList(tuple(map(model_form, shown))))
+    found = await request.holdfast.models.catalogue()
+    shown = (model for model in found if can_see_model(request.required_caller, model))
+    return Response(content=ModelList(tuple(map(model_form, shown))))
 
 
-async def read_model(asked: Asked[NoQuery, None]) -> Answer:
+async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a model."""
-    model = await asked.house.models.get(asked.path["model_id"])
-    if not may_see(asked.required_caller, model):
+    model = await request.holdfast.models.get(request.path["model_id"])
+    if not can_see_model(request.required_caller, model):
         raise model_not_found()
-    return Answer(content=model_form(model), has_etag=True)
+    return Response(content=model_form(model), has_etag=True)
 
 
-async def add_model(asked: Asked[NoQuery, ModelPost]) -> Answer:
+async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
     """Add a model."""
-    new = await asked.house.models.add(model_request(asked.body))
+    new = await request.holdfast.models.add(model_request(request.body))
     form = model_form(new.thing)
-    return made(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
+    return created_response(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -49,32 +49,32 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/models",
         name="models.list",
         summary="List all models by provider and name.",
-        act=list_models,
+        handler=list_models,
         needs=Scope.READ,
-        gives={200: ModelList},
+        responses={200: ModelList},
     ),
     Route(
         method="GET",
         path="/v1/models/{model_id}",
         name="models.read",
         summary="Return a model by id or by `provider:name`.",
-        act=read_model,
+        handler=read_model,
         needs=Scope.READ,
-        gives={200: ModelForm, 304: None},
-        tells={200: ("etag",), 304: ("etag",)},
-        refuses=(Code.MODEL_NOT_FOUND,),
+        responses={200: ModelForm, 304: None},
+        response_headers={200: ("etag",), 304: ("etag",)},
+        error_codes=(Code.MODEL_NOT_FOUND,),
     ),
     Route(
         method="POST",
         path="/v1/models",
         name="models.add",
         summary="Add a model, or describe a known one anew.",
-        act=add_model,
+        handler=add_model,
         needs=Scope.ADMIN,
         body=ModelPost,
-        gives={201: ModelForm, 200: ModelForm},
-        tells=TELLS,
-        refuses=(Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND),
+        responses={201: ModelForm, 200: ModelForm},
+        response_headers=CREATED_HEADERS,
+        error_codes=(Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND),
         examples={
             "body": {
                 "provider": "openai",
@@ -86,14 +86,18 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 
 
-async def read_defaults(asked: Asked[NoQuery, None]) -> Answer:
+async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
     """Return what holds by default."""
-    config = asked.house.config
+    config = request.holdfast.config
     model = model_of(config.default_model)
     # Who may not know the file's name can still tell that it is one.
-    shown = model.ref if may_see(asked.required_caller, model) else f"{model.provider}:{model.id}"
+    shown = (
+        model.ref
+        if can_see_model(request.required_caller, model)
+        else f"{model.provider}:{model.id}"
+    )
     tools = tuple(sorted(CATALOGUE))
-    return Answer(content=DefaultsForm(model=shown, approval=config.approval, tools=tools))
+    return Response(content=DefaultsForm(model=shown, approval=config.approval, tools=tools))
 
 
 DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
@@ -102,8 +106,8 @@ DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/defaults",
         name="defaults",
         summary="Return what answers, what is asked about at most, and which tools there are.",
-        act=read_defaults,
+        handler=read_defaults,
         needs=Scope.READ,
-        gives={200: DefaultsForm},
+        responses={200: DefaultsForm},
     ),
 )

@@ -4,19 +4,19 @@ from typing import Final
 
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
-from holdfast.http.responses import Answer
-from holdfast.http.routing import Asked, Route
-from holdfast.wire.errors import query_judged
+from holdfast.http.responses import Response
+from holdfast.http.routing import Route, RouteRequest
+from holdfast.wire.errors import as_query_errors
 from holdfast.wire.search import HitList, SearchForm, hit_form, query_of
 
 
-async def search(asked: Asked[SearchForm, None]) -> Answer:
+async def search(request: RouteRequest[SearchForm, None]) -> Response:
     """Find words in messages, tools, titles and observations."""
-    with query_judged():
-        page = await asked.house.search.find(
-            asked.owner, query_of(asked.query), cursor=asked.query.cursor
+    with as_query_errors():
+        page = await request.holdfast.search.find(
+            request.owner, query_of(request.query), cursor=request.query.cursor
         )
-    return Answer(content=HitList(tuple(map(hit_form, page.items)), page.next_cursor))
+    return Response(content=HitList(tuple(map(hit_form, page.items)), page.next_cursor))
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -25,10 +25,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/search",
         name="search",
         summary="Find words in messages, tools, titles and observations, newest session first.",
-        act=search,
+        handler=search,
         needs=Scope.READ,
         query=SearchForm,
-        gives={200: HitList},
-        refuses=(Code.AGENT_NOT_FOUND,),
+        responses={200: HitList},
+        error_codes=(Code.AGENT_NOT_FOUND,),
     ),
 )

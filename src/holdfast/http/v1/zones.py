@@ -10,9 +10,9 @@ import msgspec
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tokens import Scope
 from holdfast.http.bodies import Pieces, in_pieces
-from holdfast.http.responses import Answer, Stream
-from holdfast.http.routing import Asked, NoQuery, Route
-from holdfast.wire.errors import query_judged
+from holdfast.http.responses import Response, StreamResponse
+from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.wire.errors import as_query_errors
 from holdfast.wire.zones import (
     ArchivedForm,
     ArchiveForm,
@@ -33,9 +33,9 @@ from holdfast.wire.zones import (
     archive_form,
     archived_form,
     archives_form,
-    desk_form,
     lines_form,
     replay_form,
+    zone_form,
 )
 from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import (
@@ -52,28 +52,30 @@ _RANGE: Final = re.compile(r"bytes=(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))")
 Read = Callable[[int, int], Awaitable[bytes]]
 
 
-async def file_answer(asked: Asked[Any, Any], file: ZoneFile, read: Read) -> Answer | Stream:
+async def file_response(
+    request: RouteRequest[Any, Any], file: ZoneFile, read: Read
+) -> Response | StreamResponse:
     """Return a file as its caller wants it."""
-    headers = asked.headers
+    headers = request.headers
     # Thirty-two digits that change with every byte: what is appended makes the file larger.
     tag = f'"{file.generation}{file.size:016x}"'
-    told = {"etag": tag}
-    if _is_named(headers.get("if-none-match", ""), tag):
-        return Answer(status=304, headers=told)
-    told["content-disposition"] = f'attachment; filename="{file.name}"'
-    told["x-content-type-options"] = "nosniff"
-    span = _span(headers, tag, file.size)
+    response_headers = {"etag": tag}
+    if _names_etag(headers.get("if-none-match", ""), tag):
+        return Response(status=304, headers=response_headers)
+    response_headers["content-disposition"] = f'attachment; filename="{file.name}"'
+    response_headers["x-content-type-options"] = "nosniff"
+    span = _requested_range(headers, tag, file.size)
     if span is None:
-        start, end = _whole(file)
+        start, end = _whole_range(file)
     else:
         start, end = span
-        told["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
-    like = Answer(
+        response_headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    like = Response(
         status=200 if span is None else 206,
-        headers=told,
+        headers=response_headers,
         media_type="application/octet-stream",
     )
-    return await in_pieces(asked, _pieces(read, start, end), like)
+    return await in_pieces(request, _pieces(read, start, end), like)
 
 
 async def _pieces(read: Read, start: int, end: int) -> Pieces:
@@ -81,7 +83,7 @@ async def _pieces(read: Read, start: int, end: int) -> Pieces:
         yield await read(first, min(first + PIECE, end))
 
 
-def _whole(file: ZoneFile) -> tuple[int, int]:
+def _whole_range(file: ZoneFile) -> tuple[int, int]:
     if file.size > ANSWER_LARGEST:
         raise Invalid(
             Code.TOO_LARGE,
@@ -91,7 +93,7 @@ def _whole(file: ZoneFile) -> tuple[int, int]:
     return 0, file.size
 
 
-def _span(headers: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | None:
+def _requested_range(headers: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | None:
     """Return the range that is asked for, cut to the file; nothing where all of it is."""
     found = _RANGE.fullmatch(headers.get("range", "").replace(" ", ""))
     # A range of what the caller had before is of no use with what is there now.
@@ -109,170 +111,181 @@ def _span(headers: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | 
     return start, min(end, start + ANSWER_LARGEST)
 
 
-def _is_named(header: str, tag: str) -> bool:
+def _names_etag(header: str, tag: str) -> bool:
     given = (each.strip().removeprefix("W/").replace('-gzip"', '"') for each in header.split(","))
     return any(each in {"*", tag} for each in given)
 
 
-DESK: Final = "/v1/zones/{definition_id}"
-ARCHIVE: Final = f"{DESK}/archives/{{ms}}"
+ZONE: Final = "/v1/zones/{definition_id}"
+ARCHIVE: Final = f"{ZONE}/archives/{{ms}}"
 
 
-async def show_desk(asked: Asked[NoQuery, None]) -> Answer:
+async def show_zone(request: RouteRequest[NoQuery, None]) -> Response:
     """Return what lies on a desk."""
-    return Answer(content=desk_form(await asked.house.zones.show(asked.owner, _id(asked))))
+    return Response(
+        content=zone_form(await request.holdfast.zones.show(request.owner, _id(request)))
+    )
 
 
-async def read_state(asked: Asked[NoQuery, None]) -> Answer:
+async def read_state(request: RouteRequest[NoQuery, None]) -> Response:
     """Return the snapshot of a desk."""
-    state = await asked.house.zones.read_state(asked.owner, _id(asked))
-    return Answer(content=msgspec.convert(state, StateForm, from_attributes=True))
+    state = await request.holdfast.zones.read_state(request.owner, _id(request))
+    return Response(content=msgspec.convert(state, StateForm, from_attributes=True))
 
 
-async def write_state(asked: Asked[NoQuery, StatePut]) -> Answer:
+async def write_state(request: RouteRequest[NoQuery, StatePut]) -> Response:
     """Replace the snapshot of a desk."""
-    written = await asked.house.zones.write_state(
-        asked.owner, _id(asked), asked.body.content, if_modified_ms=asked.body.if_modified_ms
+    written = await request.holdfast.zones.write_state(
+        request.owner,
+        _id(request),
+        request.body.content,
+        if_modified_ms=request.body.if_modified_ms,
     )
-    return Answer(content=msgspec.convert(written, StateWrittenForm, from_attributes=True))
+    return Response(content=msgspec.convert(written, StateWrittenForm, from_attributes=True))
 
 
-async def append_output(asked: Asked[NoQuery, OutputPost]) -> Answer:
+async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
     """Append a line to the output of a desk."""
-    done = await asked.house.zones.append_output(asked.owner, _id(asked), asked.body.line)
-    return Answer(content=msgspec.convert(done, OutputAppendedForm, from_attributes=True))
+    done = await request.holdfast.zones.append_output(
+        request.owner, _id(request), request.body.line
+    )
+    return Response(content=msgspec.convert(done, OutputAppendedForm, from_attributes=True))
 
 
-async def read_output(asked: Asked[LinesQuery, None]) -> Answer:
+async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
     """Return lines of a desk's output, or of an archive's."""
-    wanted = msgspec.convert(asked.query, LineQuery, from_attributes=True)
-    lines = await asked.house.zones.read_lines(
-        asked.owner, _id(asked), wanted, archive=_ms_or_none(asked)
+    wanted = msgspec.convert(request.query, LineQuery, from_attributes=True)
+    lines = await request.holdfast.zones.read_lines(
+        request.owner, _id(request), wanted, archive=_ms_or_none(request)
     )
-    return Answer(content=lines_form(lines))
+    return Response(content=lines_form(lines))
 
 
-async def replay(asked: Asked[ReplayQuery, None]) -> Answer:
+async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
     """Return what to show of a desk at once."""
-    query = asked.query
-    found = await asked.house.zones.replay(
-        asked.owner, _id(asked), window=query.window, page=query.page
+    query = request.query
+    found = await request.holdfast.zones.replay(
+        request.owner, _id(request), window=query.window, page=query.page
     )
-    return Answer(content=replay_form(found))
+    return Response(content=replay_form(found))
 
 
-async def read_file(asked: Asked[NoQuery, None]) -> Answer | Stream:
+async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamResponse:
     """Return the bytes of a file, or a range of them."""
-    zones = asked.house.zones
+    zones = request.holdfast.zones
     file = await zones.read_file(
-        asked.owner, _id(asked), asked.path["name"], archive=_ms_or_none(asked)
+        request.owner, _id(request), request.path["name"], archive=_ms_or_none(request)
     )
 
     async def read(start: int, end: int) -> bytes:
-        return await zones.read_bytes(asked.owner, file, start, end)
+        return await zones.read_bytes(request.owner, file, start, end)
 
-    return await file_answer(asked, file, read)
+    return await file_response(request, file, read)
 
 
-async def archive_desk(asked: Asked[NoQuery, None]) -> Answer:
+async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
     """Clear a desk into a new archive."""
-    return Answer(content=archived_form(await asked.house.zones.archive(asked.owner, _id(asked))))
+    return Response(
+        content=archived_form(await request.holdfast.zones.archive(request.owner, _id(request)))
+    )
 
 
-async def list_archives(asked: Asked[ArchivesQuery, None]) -> Answer:
+async def list_archives(request: RouteRequest[ArchivesQuery, None]) -> Response:
     """List the archives of an agent."""
-    with query_judged():
-        found = await asked.house.zones.list_archives(
-            asked.owner, _id(asked), limit=asked.query.limit
+    with as_query_errors():
+        found = await request.holdfast.zones.list_archives(
+            request.owner, _id(request), limit=request.query.limit
         )
-    return Answer(content=archives_form(found))
+    return Response(content=archives_form(found))
 
 
-async def read_archive(asked: Asked[NoQuery, None]) -> Answer:
+async def read_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an archive."""
-    found = await asked.house.zones.read_archive(asked.owner, _id(asked), _ms(asked))
-    return Answer(content=archive_form(found))
+    found = await request.holdfast.zones.read_archive(request.owner, _id(request), _ms(request))
+    return Response(content=archive_form(found))
 
 
-async def restore_archive(asked: Asked[NoQuery, None]) -> Answer:
+async def restore_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Copy an archive to the desk."""
-    done = await asked.house.zones.restore_archive(asked.owner, _id(asked), _ms(asked))
-    return Answer(content=msgspec.convert(done, RestoredForm, from_attributes=True))
+    done = await request.holdfast.zones.restore_archive(request.owner, _id(request), _ms(request))
+    return Response(content=msgspec.convert(done, RestoredForm, from_attributes=True))
 
 
-async def delete_archive(asked: Asked[NoQuery, None]) -> Answer:
+async def delete_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Remove an archive."""
-    is_gone = await asked.house.zones.delete_archive(asked.owner, _id(asked), _ms(asked))
-    return Answer(content=DeletedForm(deleted=is_gone))
+    is_gone = await request.holdfast.zones.delete_archive(request.owner, _id(request), _ms(request))
+    return Response(content=DeletedForm(deleted=is_gone))
 
 
-def _id(asked: Asked[Any, Any]) -> str:
-    return asked.path["definition_id"]
+def _id(request: RouteRequest[Any, Any]) -> str:
+    return request.path["definition_id"]
 
 
-def _ms(asked: Asked[Any, Any]) -> int:
-    ms = parse_archive_time(asked.path["ms"])
+def _ms(request: RouteRequest[Any, Any]) -> int:
+    ms = parse_archive_time(request.path["ms"])
     if ms is None:
         # Judged by the service where both are wrong: the id is told first, as everywhere.
-        require_definition_id(_id(asked))
+        require_definition_id(_id(request))
         raise archive_not_found()
     return ms
 
 
-def _ms_or_none(asked: Asked[Any, Any]) -> int | None:
-    return _ms(asked) if "ms" in asked.path else None
+def _ms_or_none(request: RouteRequest[Any, Any]) -> int | None:
+    return _ms(request) if "ms" in request.path else None
 
 
-def _read(path: str, name: str, summary: str, act: Any, **rest: Any) -> Route:
-    refuses = (*rest.pop("refuses", ()), Code.INVALID_DEFINITION_ID)
+def _read_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -> Route:
+    error_codes = (*rest.pop("error_codes", ()), Code.INVALID_DEFINITION_ID)
     return Route(
         method="GET",
-        path=DESK + path,
+        path=ZONE + path,
         name=f"zones.{name}",
         summary=summary,
-        act=act,
+        handler=handler,
         needs=Scope.READ,
-        refuses=refuses,
+        error_codes=error_codes,
         **rest,
     )
 
 
-def _change(path: str, name: str, summary: str, act: Any, **rest: Any) -> Route:
+def _change_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -> Route:
     method = rest.pop("method", "POST")
-    return replace(_read(path, name, summary, act, **rest), method=method, needs=Scope.WRITE)
-
-
-def _in_archive(route: Route) -> Route:
     return replace(
-        route,
-        path=route.path.replace(DESK, ARCHIVE),
-        name=route.name.replace("zones.", "zones.archives."),
-        refuses=(Code.ARCHIVE_NOT_FOUND, *route.refuses),
+        _read_route(path, name, summary, handler, **rest), method=method, needs=Scope.WRITE
     )
 
 
-_OUTPUT: Final = _read(
+def _archive_route(route: Route) -> Route:
+    return replace(
+        route,
+        path=route.path.replace(ZONE, ARCHIVE),
+        name=route.name.replace("zones.", "zones.archives."),
+        error_codes=(Code.ARCHIVE_NOT_FOUND, *route.error_codes),
+    )
+
+
+_OUTPUT: Final = _read_route(
     "/output",
     "output",
     "Return lines of an output by their numbers; blank ones do not count.",
     read_output,
     query=LinesQuery,
-    gives={200: LinesForm},
-    refuses=(Code.ZONE_CHANGED,),
+    responses={200: LinesForm},
+    error_codes=(Code.ZONE_CHANGED,),
 )
-_FILE: Final = _read(
+_FILE: Final = _read_route(
     "/files/{name}",
     "file",
     "Return the bytes of a file, or one range of them.",
     read_file,
-    gives={200: bytes, 206: bytes, 304: None},
-    tells={
+    responses={200: bytes, 206: bytes, 304: None},
+    response_headers={
         200: ("content-disposition", "etag"),
         206: ("content-disposition", "content-range", "etag"),
         304: ("etag",),
     },
     media_type="application/octet-stream",
-    refuses=(
+    error_codes=(
         Code.PATH_NOT_FOUND,
         Code.RANGE_NOT_SATISFIABLE,
         Code.TOO_LARGE,
@@ -280,81 +293,83 @@ _FILE: Final = _read(
     ),
 )
 ROUTES: Final[tuple[Route, ...]] = (
-    _read("", "show", "Return what lies on a desk.", show_desk, gives={200: DeskForm}),
-    _read(
+    _read_route("", "show", "Return what lies on a desk.", show_zone, responses={200: DeskForm}),
+    _read_route(
         "/state",
         "state",
         "Return the snapshot of a desk; without one there is nothing to restore.",
         read_state,
-        gives={200: StateForm},
+        responses={200: StateForm},
     ),
-    _change(
+    _change_route(
         "/state",
         "write_state",
         "Replace the snapshot of a desk.",
         write_state,
         method="PUT",
         body=StatePut,
-        gives={200: StateWrittenForm},
-        refuses=(Code.TOO_LARGE, Code.ZONE_CHANGED),
+        responses={200: StateWrittenForm},
+        error_codes=(Code.TOO_LARGE, Code.ZONE_CHANGED),
         examples={"body": {"content": '{"schemaVersion":2}', "if_modified_ms": 0}},
     ),
-    _change(
+    _change_route(
         "/output",
         "append_output",
         "Append a line to the output of a desk.",
         append_output,
         body=OutputPost,
-        gives={200: OutputAppendedForm},
-        refuses=(Code.TOO_LARGE,),
+        responses={200: OutputAppendedForm},
+        error_codes=(Code.TOO_LARGE,),
         examples={"body": {"line": '{"type":"user","text":"hello"}'}},
     ),
     _OUTPUT,
-    _read(
+    _read_route(
         "/replay",
         "replay",
         "Return what to show of a desk at once: its snapshot, and the newest lines of its output.",
         replay,
         query=ReplayQuery,
-        gives={200: ReplayForm},
+        responses={200: ReplayForm},
     ),
     _FILE,
-    _change(
+    _change_route(
         "/archive",
         "archive",
         "Clear a desk into a new archive; one with nothing on it is left.",
-        archive_desk,
-        gives={200: ArchivedForm},
+        archive_zone,
+        responses={200: ArchivedForm},
     ),
-    _read(
+    _read_route(
         "/archives",
         "archives",
         "List the archives of an agent, newest first.",
         list_archives,
         query=ArchivesQuery,
-        gives={200: ArchiveList},
+        responses={200: ArchiveList},
     ),
-    _in_archive(_read("", "read", "Return an archive.", read_archive, gives={200: ArchiveForm})),
-    _in_archive(_OUTPUT),
-    _in_archive(_FILE),
-    _in_archive(
-        _change(
+    _archive_route(
+        _read_route("", "read", "Return an archive.", read_archive, responses={200: ArchiveForm})
+    ),
+    _archive_route(_OUTPUT),
+    _archive_route(_FILE),
+    _archive_route(
+        _change_route(
             "/restore",
             "restore",
             "Copy an archive to the desk; what lies there is archived first.",
             restore_archive,
-            gives={200: RestoredForm},
-            refuses=(Code.TURN_RUNNING,),
+            responses={200: RestoredForm},
+            error_codes=(Code.TURN_RUNNING,),
         )
     ),
-    _in_archive(
-        _change(
+    _archive_route(
+        _change_route(
             "",
             "delete",
             "Remove an archive.",
             delete_archive,
             method="DELETE",
-            gives={200: DeletedForm},
+            responses={200: DeletedForm},
         )
     ),
 )
