@@ -24,7 +24,7 @@ async def test_a_turn_that_ends_later_is_known_to_end_later(
     session: dict[str, Any] = {**EXAMPLES["SessionForm"], "turn": 2, "settled": settled}
     told = {"session": session, "interrupted": turn is not None, "turn": turn}
     act = answering(200 if is_settled else 202, json.dumps(told))
-    async with impostor(act) as server, Client(server.url, "t", patience=QUICK) as client:
+    async with impostor(act) as server, Client(server.url, "t", timeouts=QUICK) as client:
         done = await RemoteSessions(client).interrupt(OWNER, SessionId(session["id"]))
 
     assert (done.turn, done.is_settled, done.session.settled) == (turn, is_settled, settled)

@@ -109,7 +109,7 @@ class AnswerOptions(OneApproval):
     digest: Annotated[
         str | None,
         typer.Option(
-            metavar="HEX", help="ApprovalAnswer only if this is the question that you saw."
+            metavar="HEX", help="Answer only if this is the question that you saw."
         ),
     ] = None
 

@@ -160,7 +160,7 @@ class ServeOptions:
     ] = 8765
     workers: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=64, help="How many processes run_workers the work."),
+        typer.Option(metavar="N", min=1, max=64, help="How many processes share the work."),
     ] = 1
     name: Annotated[
         list[str] | None,

@@ -93,7 +93,7 @@ HISTORY_EXAMPLES: Final[Mapping[str, Any]] = {
     "HistoryList": {"data": [_KNOWN], **_PAGE},
     "ObservationList": {"observations": [_CLAIM], **_PAGE},
     "RemovalForm": {"entity_id": _ENTITY, "observation_id": _OBSERVATION, "deleted": True},
-    "Submitted": {
+    "SubmitResult": {
         "entity_id": _ENTITY,
         "observation_id": _OBSERVATION,
         "observation_count": 1,
