@@ -238,6 +238,8 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     ours = {name for name in told.split() if name.startswith("holdfast.")}
     assert {name.split(".")[1] for name in ours} == {
         *("client", "domain", "parsing", "ports", "services", "wire"),
+        # The values of features, which the client's verbs take and return.
+        *("observations", "search", "workflows", "zones"),
     }
 
 

@@ -203,7 +203,7 @@ from holdfast.domain.approvals import Answer, ApprovalState
 async def main(home, model, url):
     home = __import__("pathlib").Path(home)
     config = Config(home=home, default_model=model, database_url=url)
-    async with open_holdfast(config=config, scope=Scope.NONE) as house:
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         (asked,) = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
         told = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
         await house.approvals.answer(house.owner, asked.session_id, asked.id, told)

@@ -494,9 +494,9 @@ def holding(home: Path) -> Iterator[None]:
     """Have the store open in another process."""
     code = (
         "import asyncio, sys\n"
-        "from holdfast import open_holdfast, Scope\n"
+        "from holdfast import open_holdfast, RunScope\n"
         "async def main():\n"
-        "    async with open_holdfast(sys.argv[1], scope=Scope.NONE):\n"
+        "    async with open_holdfast(sys.argv[1], scope=RunScope.NONE):\n"
         "        print('open', flush=True)\n"
         "        await asyncio.to_thread(sys.stdin.read)\n"
         "asyncio.run(main())\n"
@@ -514,9 +514,9 @@ def crashed(home: Path) -> SessionId:
     """Write a message in a process that then dies without a word."""
     code = (
         "import asyncio, os, sys\n"
-        "from holdfast import open_holdfast, Scope\n"
+        "from holdfast import open_holdfast, RunScope\n"
         "async def main():\n"
-        "    async with open_holdfast(sys.argv[1], scope=Scope.NONE) as holdfast:\n"
+        "    async with open_holdfast(sys.argv[1], scope=RunScope.NONE) as holdfast:\n"
         "        session = await holdfast.open()\n"
         "        await holdfast.send(session.id, 'in the log')\n"
         "        print(session.id, flush=True)\n"

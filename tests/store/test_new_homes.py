@@ -24,7 +24,7 @@ async def main():
     import holdfast.app
     print("ready", flush=True)
     sys.stdin.readline()
-    async with open_holdfast(home, scope=Scope.NONE) as house:
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
         session = await house.open()
         await house.send(session.id, f"from {number}")
         print(house.key_source, (home / "key").read_text().strip(), flush=True)

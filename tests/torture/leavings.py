@@ -15,6 +15,7 @@ EXPECTED = {
     "history.db-shm",
     "holdfast.toml",
     "key",
+    "home-id",
     "token",
     "workspaces",
 }

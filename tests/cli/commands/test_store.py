@@ -136,9 +136,9 @@ def test_a_store_in_use_is_not_replaced(cli: Cli, home: Path, chatted: str, tmp_
     cli("backup", str(file))
     holding = (
         "import asyncio, sys\n"
-        "from holdfast import open_holdfast, Scope\n"
+        "from holdfast import open_holdfast, RunScope\n"
         "async def main():\n"
-        "    async with open_holdfast(sys.argv[1], scope=Scope.NONE):\n"
+        "    async with open_holdfast(sys.argv[1], scope=RunScope.NONE):\n"
         "        print('open', flush=True)\n"
         "        await asyncio.to_thread(sys.stdin.read)\n"
         "asyncio.run(main())\n"

@@ -27,6 +27,12 @@ class _Waiting:
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         return self.query(sql, parameters)
 
+    async def fetch_within(
+        self, sql: str, sizes: str, parameters: Parameters, size: int
+    ) -> tuple[list[Row], bool]:
+        asked = self._connection.fetch_within(sql, sizes, parameters, size)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+
 
 async def faults(connection: PostgresConnection) -> list[str]:
     """Return every fault of the rows, one sentence each."""
