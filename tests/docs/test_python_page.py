@@ -12,20 +12,21 @@ from tests.docs.blocks import ROOT
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 LISTED = {
     name: set(verbs.split())
-    for name, verbs in re.findall(r"^\| `house\.([a-z]+)` \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE)
+    for name, verbs in re.findall(r"^\| `hf\.([a-z_]+)` \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE)
 }
+PARTS = {"observations", "search", "services", "workflows", "zones"}
 SERVICES = {
     name: kind
     for name, kind in get_type_hints(Holdfast).items()
-    if kind.__module__.startswith("holdfast.services.")
+    if kind.__module__.partition(".")[2].partition(".")[0] in PARTS
 }
-# Public to their neighbours in the house, and of no use to a program.
+# Used by other parts of Holdfast, and of no use to a program.
 FOR_NEIGHBOURS = {
     "agents": {"built_in", "in_repositories", "make", "seed"},
     "approvals": {"decision", "of", "standing", "withdraw"},
-    "berths": {"keep", "known", "of", "recover", "start", "tend"},
+    "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
     "events": {"batches", "reader", "require", "sequence_of", "start"},
-    "housekeeping": {"keep"},
+    "maintenance": {"keep"},
     "messages": {"excerpts", "is_interrupted", "make", "unfinished"},
     "models": {"chain", "check", "keep", "resolve"},
     "observations": {"rebuild"},

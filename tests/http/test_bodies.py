@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def room_of(visitor: Visitor) -> Room:
     """Return the budget of the application."""
-    return cast(Application, visitor.app)._rules.room
+    return cast(Application, visitor.app)._context.room
 
 
 async def recorded(visitor: Visitor, count: int) -> dict[str, Any]:
