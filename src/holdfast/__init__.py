@@ -1,6 +1,6 @@
 """Holdfast: the durable session layer for AI agents.
 
-Names are loaded when they are first used, because the command line must start fast.
+Names are imported on first use, because the command line must start fast.
 """
 
 from importlib import import_module
@@ -145,7 +145,7 @@ _HOMES: Final = {
     "open_holdfast": "app",
 }
 
-__all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list, not two
+__all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list instead of two
 
 
 def __getattr__(name: str) -> Any:

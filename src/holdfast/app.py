@@ -1,4 +1,4 @@
-"""Wiring: a `Config` becomes a `Holdfast`; the only place where packages meet."""
+"""Wiring: builds a `Holdfast` from a `Config`; the only module in which all packages meet."""
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -66,21 +66,21 @@ _PARTS: Final = get_args(Part)
 
 
 def require_name(value: Any, *, what: str) -> None:
-    """Refuse what is no text where something is named."""
+    """Refuse a name that is not a string."""
     if not isinstance(value, str):
         raise _refusal(what, f"{what} is named by a text", value)
 
 
 def require_request(value: Any) -> None:
-    """Refuse wishes in another form than theirs."""
+    """Refuse a request that is not a `SessionRequest`."""
     if value is not None and not isinstance(value, SessionRequest):
         raise _refusal("request", "request must be a SessionRequest", value)
 
 
 def content_of(value: Any) -> str | tuple[Part, ...]:
-    """Return a text, or a tuple of parts; anything else is refused."""
+    """Return the content if it is a string or a tuple of parts; anything else is refused."""
     if isinstance(value, str):
-        # A plain one: what is more than a text, such as a choice, cannot be written down.
+        # Converted to a plain str, because a subclass such as a StrEnum cannot be stored.
         return str.__str__(value)
     if isinstance(value, tuple) and all(isinstance(each, _PARTS) for each in value):
         return value
@@ -88,7 +88,7 @@ def content_of(value: Any) -> str | tuple[Part, ...]:
 
 
 def on_busy_of(value: Any) -> OnBusy:
-    """Return what a message does that comes while a turn runs; its word is enough."""
+    """Return the `OnBusy` value of an enum member or its string."""
     try:
         return OnBusy(value)
     except ValueError:
@@ -99,7 +99,7 @@ def on_busy_of(value: Any) -> OnBusy:
 
 
 def require_number(value: Any, *, what: str) -> None:
-    """Refuse what is no whole number."""
+    """Refuse a value that is not an int."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refusal(what, f"{what} must be an int", value)
 
@@ -108,16 +108,16 @@ def _refusal(field: str, told: str, value: Any) -> Invalid:
     return Invalid(Code.INVALID_INPUT, f"{told}, not {type(value).__name__}.", {"field": field})
 
 
-# Known by these names to who opens a store without a house around it.
+# Re-exported for programs that open a store without a `Holdfast`.
 __all__ = ["STORE_NAME", "Environment", "Holdfast", "open_holdfast", "open_store", "store_key"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holdfast:
-    """An open house: the services, and the four verbs that most programs need.
+    """An open store with all services, and the four methods that most programs need.
 
-    The verbs of the services take the owner first; `open`, `send`, `follow` and `read` act for
-    the owner this Holdfast was opened for.
+    Methods of the services take the owner first. `open`, `send`, `follow` and `read` act for the
+    owner this Holdfast was opened for.
     """
 
     config: Config
@@ -166,7 +166,7 @@ class Holdfast:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
-        """Write a message down; its turn is played after this returns."""
+        """Store a message; its turn runs after this returns."""
         try:
             require_name(session_id, what="session_id")
             said, wish = content_of(content), on_busy_of(on_busy)
@@ -175,13 +175,13 @@ class Holdfast:
             raise out_of_memory() from error
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
-        """Yield the session's news after a cursor, then what comes."""
+        """Yield the session's events after a cursor, then wait for more."""
         require_name(session_id, what="session_id")
         require_number(after, what="after")
         return self.events.follow(self.owner, session_id, after=after)
 
     async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
-        """Return the session's messages after a number, up to 10,000 of them."""
+        """Return the session's messages after a sequence number, at most 10,000."""
         require_name(session_id, what="session_id")
         require_number(after, what="after")
         try:
@@ -190,7 +190,7 @@ class Holdfast:
             raise out_of_memory() from error
 
     async def programs(self) -> list[KnownProgram]:
-        """Look for well-known agents on this machine, those that are there first."""
+        """Return well-known agent programs, those installed on this machine first."""
         from holdfast.wiring import known_programs
 
         return await known_programs()
@@ -198,9 +198,9 @@ class Holdfast:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where time, randomness, the disk and answers come from; tests bring their own.
+    """Clock, randomness, machine and storage hooks; tests replace them.
 
-    Where nobody is there to be asked, only the tools in `yes_to` are answered for.
+    Without an attending user, only calls of the tools in `yes_to` are approved.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -221,10 +221,10 @@ async def open_holdfast(
     scope: RunScope = RunScope.ALL,
     outside: Environment | None = None,
 ) -> AsyncIterator[Holdfast]:
-    """Open the store in a home and run its waiting turns until the block is left.
+    """Open the store in a home and run its waiting turns until the block exits.
 
-    `scope` says whose turns this process plays: all that wait, only those it sent itself, or
-    none. Leaving the block stops running turns so that any process can take them up again.
+    `scope` selects the turns this process runs: all that wait, only those it sent itself, or none.
+    Leaving the block stops running turns so that any process can continue them.
     """
     settings = config or load({"home": home})
     async with AsyncExitStack() as stack:
@@ -232,7 +232,7 @@ async def open_holdfast(
             stack, settings, require_owner(owner), scope, outside or Environment()
         )
         await built.tokens.learn_local()
-        # Before anybody is served: no session is in doubt once this returns.
+        # Before any request is served, so that recovery has finished when this returns.
         if scope is RunScope.ALL:
             await built.agent_processes.recover()
             await built.maintenance.recover()
@@ -249,7 +249,7 @@ async def open_holdfast(
 
 @dataclass(frozen=True, kw_only=True)
 class _Records:
-    """What everything is written down with."""
+    """The store and the services that write to it."""
 
     key_source: str
     store: Store
@@ -297,7 +297,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
 async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
 ) -> Holdfast:
-    """Build every part; they are closed in the reverse order of their opening."""
+    """Build every component; they are closed in the reverse order of opening."""
     from holdfast import wiring  # heavy: tools and model providers
 
     records = await _records(stack, config, outside)
@@ -321,7 +321,7 @@ async def _assembled(
     engine = _engine(llms, tools, outside, secrets)
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
-    # Entered last, so it is left first: turns stop while the store can still be written.
+    # Entered last, so it exits first: turns stop while the store can still be written.
     most = config.turns_at_a_time
     coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=fleet)
     await stack.enter_async_context(coordinator)
@@ -379,18 +379,18 @@ async def _brought_in(built: Holdfast) -> None:
 
 
 def _token_file(config: Config) -> SecretFile:
-    # A database may serve other homes as well; a file has one.
+    # A database may serve several homes; a store file has one.
     return SecretFile(config.home, is_shared=config.database_url is not None)
 
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
-    """Return what makes workflows of sessions."""
+    """Return the converter from sessions to workflow files."""
     scribe = WorkflowFormat(write=_workflow_written, read=_workflow_read, largest=LARGEST)
     return WorkflowTexts(models, config.default_model, scribe)
 
 
 def _workflow_written(workflow: Workflow) -> str:
-    # Loaded by those who export, and by nobody else.
+    # Imported lazily, because only exports need it.
     from holdfast.parsing.workflow_files import write_workflow
 
     return write_workflow(workflow)

@@ -1,7 +1,7 @@
-"""The operating system's keychain, where it has one that keeps secrets secret.
+"""The operating system's keychain, if it has one that encrypts secrets.
 
-Only known backends are used: the library behind this would otherwise pick a plain-text file. Every
-function here may wait for a person to unlock something, so call it in a thread.
+Only known backends are used, because `keyring` would otherwise fall back to a plain-text file.
+Every function may block until the user unlocks the keychain, so call it in a thread.
 """
 
 import logging
@@ -24,8 +24,8 @@ _TRUSTED: Final = frozenset(
 
 
 def is_available() -> bool:
-    """Tell whether there is a keychain that can be trusted."""
-    # Importing the library is slow, and without a session bus Linux has no keychain.
+    """Return whether a trusted keychain is available."""
+    # Checked first, because the import is slow, and Linux has no keychain without a session bus.
     if sys.platform.startswith("linux") and not os.environ.get("DBUS_SESSION_BUS_ADDRESS"):
         return False
     import keyring
@@ -35,21 +35,21 @@ def is_available() -> bool:
 
 
 def read(account: str) -> str | None:
-    """Return the secret of an account; nothing where the keychain is locked or missing."""
+    """Return the secret of an account; `None` if the keychain is locked or missing."""
     if not is_available():
         return None
     import keyring
 
     try:
         return keyring.get_password(SERVICE, account)
-    # Neither chained nor shown, whatever it is: what a keychain says may hold what it keeps.
+    # Neither chained nor logged, because the message of a keychain error may contain the secret.
     except Exception:  # noqa: BLE001
         log.warning("the keychain did not answer")
         return None
 
 
 def write(account: str, secret: str) -> bool:
-    """Keep a secret; `False` where there is no keychain that takes it."""
+    """Store a secret; `False` if no keychain accepts it."""
     if not is_available():
         return False
     import keyring
@@ -63,7 +63,7 @@ def write(account: str, secret: str) -> bool:
 
 
 def remove(account: str) -> bool:
-    """Forget a secret; `False` where there is none, or no keychain that gives it up."""
+    """Delete a secret; `False` if there is none, or the keychain refuses."""
     if not is_available():
         return False
     import keyring

@@ -1,4 +1,4 @@
-"""Where everything is kept: which store a configuration means, and what goes with it."""
+"""Opens the configured store, with its change notifier and the clock used for leases."""
 
 import os
 from contextlib import AsyncExitStack
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 STORE_NAME: Final = "history.db"
-# Who keeps the rows there decides whether they are encrypted.
+# With Postgres, the database operator decides about encryption at rest.
 AT_POSTGRES: Final = "postgres"
 DRIVER: Final = "asyncpg"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedStore:
-    """An open store, who tells of its news, and the clock and the machine that leases go by."""
+    """An open store, its change notifier, and the clock and machine used for leases."""
 
     store: Store
     key_source: str
@@ -41,9 +41,9 @@ class OpenedStore:
 async def open_configured_store(
     stack: AsyncExitStack, config: Config, clock: Clock, machine: Machine, vfs: str | None = None
 ) -> OpenedStore:
-    """Open the store of a configuration; the stack closes it."""
+    """Open the configured store; the stack closes it."""
     source, store = await open_any_store(config, vfs=vfs)
-    # Closed last: what lets go of a lease still has to write.
+    # Pushed first and so closed last, because releasing a lease still has to write.
     stack.push_async_callback(store.close)
     doorbell = await stack.enter_async_context(StoreDoorbell(store.version))
     if not isinstance(store, SqliteStore):
@@ -57,7 +57,7 @@ async def open_configured_store(
 async def open_any_store(
     config: Config, *, vfs: str | None = None
 ) -> "tuple[str, SqliteStore | PostgresStore]":
-    """Open the store of a configuration, and say where its key came from."""
+    """Open the configured store; return it with the source of its key."""
     if config.database_url is None:
         key, embedded = open_store(config, vfs=vfs)
         return key.source, embedded
@@ -67,7 +67,7 @@ async def open_any_store(
 
 
 async def open_database(url: str) -> "PostgresStore":
-    """Open the store in a database."""
+    """Open a Postgres store."""
     require_driver()
     from holdfast.store.postgres.store import PostgresStore
 
@@ -75,7 +75,7 @@ async def open_database(url: str) -> "PostgresStore":
 
 
 def require_driver() -> None:
-    """Refuse to go on without the package that speaks to Postgres."""
+    """Refuse to continue without the Postgres driver."""
     from importlib.util import find_spec
 
     if find_spec(DRIVER) is None:
@@ -88,20 +88,20 @@ def require_driver() -> None:
 
 
 def open_store(config: Config, *, vfs: str | None = None) -> tuple[StoreKey, SqliteStore]:
-    """Open the store of a home, and say where its key came from."""
+    """Open the SQLite store of a home; return it with its key."""
     path = private_folder(config.home) / STORE_NAME
-    # Judged before a key is made: what is refused leaves nothing behind.
+    # Checked before a key is created, so that a refused home is left unchanged.
     require_suitable(config.home)
     key = store_key(config, path)
     return key, SqliteStore(path, key.value, vfs=vfs)
 
 
 def store_key(config: Config, path: Path) -> StoreKey:
-    """Return the key of the store at a path; an existing store keeps its form."""
+    """Return the key of the store at a path; an existing store stays plain or encrypted."""
     if path.is_dir():
         raise Invalid(Code.NOT_A_FILE, f"{path} must be a file; it is a folder.")
     is_new = not path.exists() or path.stat().st_size == 0
-    # The file says what it is; the configuration decides for new ones only.
+    # The file header decides for an existing store; the configuration only for a new one.
     if not is_new and is_plain(path):
         return StoreKey("off", None)
     sources = KeySources(

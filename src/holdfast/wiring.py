@@ -1,6 +1,6 @@
-"""Equipment: what the configuration gives agents to work with, and how far it lets them go.
+"""Builds models, tools and agent runtimes from the configuration, with their limits.
 
-A part of `bootstrap`: it only turns settings into plain arguments.
+Part of `app`: it only turns settings into plain arguments.
 """
 
 import logging
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class ImportTarget(Protocol):
-    """What importers need of an open house."""
+    """The parts of an open `Holdfast` that importers need."""
 
     @property
     def config(self) -> Config: ...
@@ -68,26 +68,26 @@ class ImportTarget(Protocol):
 
 
 async def run_imports(house: ImportTarget) -> None:
-    """Bring in what the configuration names, and hold that no template owns a zone."""
+    """Import the configured block zones, and move zones of templates to their own agents."""
     folder = house.config.block_zones
     if folder is not None:
         try:
             await import_blocks(house, folder)
         except HoldfastError as error:
-            # Tried again at the next start; nobody else has to wait for it.
+            # Retried at the next start; a failed import must not block startup.
             log.error("block zones were not imported: %s", error.message)
     await TemplatePromotion(house.store, house.zones.ink).promote()
 
 
 async def import_blocks(house: ImportTarget, folder: Path, *, dry_run: bool = False) -> BlockReport:
-    """Bring the zones of blocks in a folder to the owner's agents."""
+    """Import the zones of blocks in a folder for the owner's agents."""
     with closing(BlockFolder(folder)) as source:
         importer = BlockZones(house.store, house.zones.ink, house.owner)
         return await importer.migrate(source, house.config.home, dry_run=dry_run)
 
 
 async def blocks_left(store: Store, folder: Path) -> int:
-    """Return how many blocks of a folder have a snapshot that no zone of the local owner holds."""
+    """Return how many blocks of a folder have a snapshot that is in no zone of the local owner."""
     clock = SystemClock()
     ink = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
@@ -95,7 +95,7 @@ async def blocks_left(store: Store, folder: Path) -> int:
 
 
 def build_models(secrets: Secrets) -> ModelRouter:
-    """Return all models that can be asked, each with the key that the secrets hold for it."""
+    """Return the router for all models, each with its key from the secrets."""
     return ModelRouter(ProviderModels(secrets.key_of, base_urls(os.environ)))
 
 
@@ -136,7 +136,7 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
 
 
 def build_process_registry(config: Config, secrets: Secrets) -> StartSettings:
-    """Return what programs of this installation are started with."""
+    """Return the settings for starting agent programs."""
     return StartSettings(
         environment=os.environ,
         secret=secrets.of_variable,
@@ -149,9 +149,9 @@ def build_process_registry(config: Config, secrets: Secrets) -> StartSettings:
 def build_acp_runtime(
     config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: RawLogWriter
 ) -> tuple[ProcessRegistry, ProgramRuntime]:
-    """Return the programs of this process, none as yet, and what plays turns with them.
+    """Return the registry of agent processes, empty at first, and the runtime that uses it.
 
-    `scribe` puts on a desk what a program says, if the configuration wants it there.
+    `scribe` writes the raw output of programs to the active zone, if the configuration enables it.
     """
     limits = config.acp
     deadlines = AcpTimeouts(
@@ -188,7 +188,7 @@ def _hosted_files(config: Config) -> LocalRepositoryFiles:
 
 
 def _processes(config: Config) -> ProcessSettings:
-    """Return how far the processes of tools reach, and what they may take."""
+    """Return the sandbox and resource limits for tool processes."""
     chat = config.chat
     return ProcessSettings(
         environment=os.environ,
@@ -222,7 +222,7 @@ def _required(secret: Secret | None, name: str) -> Secret:
 
 
 def ceiling_of(config: Config) -> Grant:
-    """Return the most that any session may reach."""
+    """Return the widest grant that any session may have."""
     return Grant(
         fs=config.chat.fs_scope,
         commands=config.chat.allowed_commands,
@@ -232,7 +232,7 @@ def ceiling_of(config: Config) -> Grant:
 
 
 def limits_of(config: Config) -> Limits:
-    """Return how far a turn may go."""
+    """Return the limits of a turn."""
     return Limits(
         tool_rounds=config.max_tool_rounds,
         max_messages=config.chat.max_messages,
@@ -243,13 +243,13 @@ def limits_of(config: Config) -> Limits:
 
 
 def budget_of(config: Config) -> Budget | None:
-    """Return what a session may cost at most; nothing means no limit."""
+    """Return the default budget of a session; `None` means no limit."""
     most = config.chat.max_cost_microcents
     return Budget(microcents=most, on_exceed=config.chat.on_exceed) if most else None
 
 
 async def known_programs() -> list[KnownProgram]:
-    """Return the well-known agents, those that are on this machine first, and what each makes."""
+    """Return well-known agent programs with their runtimes, installed ones first."""
     from holdfast.acp.client.presets import detect, preset_fields
 
     found = sorted(await detect(os.environ), key=lambda each: each.path is None)

@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, version 1: others' agents behind us, and us behind others' editors."""
+"""The Agent Client Protocol, version 1: a client for external agents and a server for editors."""

@@ -1,4 +1,4 @@
-"""A client for a Holdfast server: typed, asynchronous, with streams that resume by themselves."""
+"""Typed asynchronous client of a Holdfast server, with resuming event streams."""
 
 from holdfast.client.client import Client
 from holdfast.client.requests import Listing, ListPage, Timeouts

@@ -1,7 +1,6 @@
-"""The client of a Holdfast server: one group of methods per noun, and streams that resume by
-themselves.
+"""HTTP client of a Holdfast server: one method group per resource, and resuming streams.
 
-Sessions and messages are `sessions.py`.
+Sessions and messages are in `sessions.py`.
 """
 
 import ssl
@@ -72,13 +71,13 @@ from holdfast.wire.zones import (
 
 
 class AgentClient:
-    """Who answers."""
+    """Agents."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     async def create(self, request: AgentPost) -> AgentForm:
-        """Make an agent; without an id of its own it gets one here, so that it is made once."""
+        """Create an agent; generates an id if there is none, so that retries are idempotent."""
         body = request if request.id is not None else replace(request, id=new_id())
         return await self._requests.post("/v1/agents", body, AgentForm)
 
@@ -97,16 +96,16 @@ class AgentClient:
         return Listing(fetch)
 
     async def update(self, ref: str, changes: AgentPatch) -> AgentForm:
-        """Change an agent; what is not named stays."""
+        """Update an agent; omitted fields stay unchanged."""
         return await self._requests.patch(build_path("v1", "agents", ref), changes, AgentForm)
 
     async def archive(self, ref: str) -> None:
-        """Archive an agent; its sessions go on."""
+        """Archive an agent; its sessions continue."""
         await self._requests.delete(build_path("v1", "agents", ref))
 
 
 class ModelClient:
-    """Which models there are, and what they cost."""
+    """Models and their prices."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -120,18 +119,18 @@ class ModelClient:
         return await self._requests.get(build_path("v1", "models", ref), ModelForm)
 
     async def add(self, request: ModelPost) -> ModelForm:
-        """Add a model, or describe a known one anew."""
+        """Add a model, or replace the description of a known one."""
         return await self._requests.post("/v1/models", request, ModelForm)
 
 
 class SearchClient:
-    """Everything that was said and claimed, by its words."""
+    """Full-text search over messages and observations."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     def find(self, query: SearchForm | str) -> Listing[HitForm]:
-        """Find words, the newest session first; a text alone is searched everywhere."""
+        """Search, newest session first; a plain string searches everywhere."""
         wanted = SearchForm(q=query) if isinstance(query, str) else query
 
         async def fetch(cursor: str | None) -> HitList:
@@ -142,7 +141,7 @@ class SearchClient:
 
 
 class ApprovalClient:
-    """Questions that wait for somebody."""
+    """Tool approvals."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -150,7 +149,7 @@ class ApprovalClient:
     def list(
         self, session_id: str | None = None, query: ApprovalsQuery | None = None
     ) -> Listing[ApprovalForm]:
-        """List the questions of a session, or of all, oldest first."""
+        """List the approvals of one session or of all, oldest first."""
         wanted = query or ApprovalsQuery()
         path = "/v1/approvals" if session_id is None else session_path(session_id, "approvals")
 
@@ -161,24 +160,24 @@ class ApprovalClient:
         return Listing(fetch)
 
     async def get(self, session_id: str, approval_id: str) -> ApprovalForm:
-        """Return a question."""
+        """Return an approval."""
         return await self._requests.get(
             session_path(session_id, "approvals", approval_id), ApprovalForm
         )
 
     async def answer(self, session_id: str, approval_id: str, answer: AnswerPost) -> ApprovalForm:
-        """Answer a question; the first answer counts, and the same one again is heard."""
+        """Answer an approval; the first answer wins, and repeating it is idempotent."""
         path = session_path(session_id, "approvals", approval_id)
         return await self._requests.post(path, answer, ApprovalForm)
 
     async def revoke(self, session_id: str, approval_id: str) -> ApprovalForm:
-        """Take back an answer that holds for the whole session."""
+        """Revoke an answer that applies to the whole session."""
         path = session_path(session_id, "approvals", approval_id, "revoke")
         return await self._requests.post(path, {}, ApprovalForm)
 
 
 class CallClient:
-    """What agents did, or tried."""
+    """Tool calls."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -186,7 +185,7 @@ class CallClient:
     def list(
         self, session_id: str | None = None, query: CallsQuery | None = None
     ) -> Listing[CallForm]:
-        """List the calls of a session, or of all."""
+        """List the calls of one session or of all."""
         wanted = query or CallsQuery()
         path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
 
@@ -201,31 +200,31 @@ class CallClient:
         return await self._requests.get(session_path(session_id, "calls", call_id), CallForm)
 
     async def settle(self, session_id: str, call_id: str, how: SettlePost) -> CallForm:
-        """Put an unknown outcome right."""
+        """Settle a call whose outcome is unknown."""
         return await self._requests.post(
             session_path(session_id, "calls", call_id, "settle"), how, CallForm
         )
 
 
 class CostClient:
-    """What was spent."""
+    """Costs."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     async def report(self, query: CostsQuery | None = None) -> CostList:
-        """Add up what was spent, in whole micro-cents."""
+        """Return the total costs in integer micro-cents."""
         return await self._requests.get("/v1/costs", CostList, query)
 
 
 class RepoClient:
-    """The repositories that agents may work in."""
+    """Repositories that agents may work in."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     async def add(self, path: str, *, name: str | None = None) -> RepoForm:
-        """Register a Git work tree of the server's machine; the same one again changes nothing."""
+        """Register a Git work tree on the server's machine; idempotent."""
         return await self._requests.post("/api/repos", RepoPost(path=path, name=name), RepoForm)
 
     async def list(self) -> tuple[RepoForm, ...]:
@@ -233,7 +232,7 @@ class RepoClient:
         return (await self._requests.get("/api/repos", RepoList)).repos
 
     async def remove(self, repo_id: str) -> None:
-        """Forget a repository that no session is bound to."""
+        """Unregister a repository that no session is bound to."""
         await self._requests.delete(build_path("api", "repos", repo_id))
 
 
@@ -241,10 +240,10 @@ T = TypeVar("T")
 
 
 class HistoryClient:
-    """What agents say they did, wherever they ran, and what all of it comes to.
+    """Observed history: claims about sessions and entities, and the state merged from them.
 
-    With an `idempotency_key` a claim is sent again when its connection breaks, and written once.
-    Without one it is sent once, because somebody may have said something else in between.
+    With an `idempotency_key` a claim is retried when the connection breaks, and written once.
+    Without one it is sent once, because another claim may have been written in between.
     """
 
     def __init__(self, requests: Requests) -> None:
@@ -253,21 +252,21 @@ class HistoryClient:
     async def submit(
         self, payload: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> SubmitResult:
-        """Write down what happened in a session."""
+        """Submit an observation of a session."""
         return await self._submit(build_path("v1", "history"), dict(payload), idempotency_key)
 
     async def query(self, query: HistoryPageQuery | None = None) -> HistoryList:
-        """Return a page of sessions."""
+        """Return one page of sessions."""
         return await self._requests.get(build_path("v1", "history"), HistoryList, query)
 
     async def show(self, session_id: str, query: PastQuery | None = None) -> HistoryForm:
-        """Return what is known of a session, or was at a moment."""
+        """Return the state of a session, now or as of a time."""
         return await self._requests.get(_session_path(session_id), HistoryForm, query)
 
     async def observations(
         self, session_id: str, query: ClaimsQuery | None = None
     ) -> ObservationList:
-        """Return a page of the claims about a session, newest first."""
+        """Return one page of the claims about a session, newest first."""
         return await self._requests.get(
             _session_path(session_id, "observations"), ObservationList, query
         )
@@ -275,12 +274,12 @@ class HistoryClient:
     async def checkpoint(
         self, session_id: str, name: str, query: CheckpointQuery | None = None
     ) -> CheckpointState:
-        """Return what was kept at a checkpoint."""
+        """Return the state saved at a checkpoint."""
         path = _session_path(session_id, "checkpoints", name)
         return await self._requests.get(path, CheckpointState, query)
 
     async def correct(self, session_id: str, correction: CorrectionPost) -> SubmitResult:
-        """Put one field of a session's history right."""
+        """Correct one field of a session's history."""
         path, key = _session_path(session_id, "correct"), correction.idempotency_key
         return await self._change(path, correction, SubmitResult, key)
 
@@ -291,22 +290,22 @@ class HistoryClient:
         )
 
     async def restore(self, session_id: str, request: RestorationPost | None = None) -> RemovalForm:
-        """Show the history of a session again."""
+        """Restore the history of a session."""
         body = request or RestorationPost()
         path = _session_path(session_id, "restore")
         return await self._change(path, body, RemovalForm, body.idempotency_key)
 
     async def timeline(self, query: EntityTimelineQuery) -> TimelineForm:
-        """Return what happened to an entity, and to whoever names it."""
+        """Return the events of an entity and of the entities that mention it."""
         return await self._requests.get(build_path("v1", "timeline"), TimelineForm, query)
 
     async def submit_entity(self, entity: EntityPost) -> SubmitResult:
-        """Write down what is known of an entity that is no session."""
+        """Submit an observation of an entity that is not a session."""
         path = build_path("v1", "entities")
         return await self._change(path, entity, SubmitResult, entity.idempotency_key)
 
     async def entities(self, query: EntitiesQuery) -> EntityList:
-        """Return a page of entities of a type."""
+        """Return one page of entities of a type."""
         return await self._requests.get(build_path("v1", "entities"), EntityList, query)
 
     async def _submit(self, path: str, body: dict[str, Any], key: str | None) -> SubmitResult:
@@ -323,56 +322,56 @@ def _session_path(session_id: str, *more: str) -> str:
 
 
 class ZoneClient:
-    """What lies on agents' desks, and what was cleared from them.
+    """Active zones and archives of agents.
 
-    What changes a desk is sent once: whoever hears nothing looks before it is done again.
+    Changes are sent once and never retried; after a lost response, read before repeating.
     """
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     async def show(self, id: str) -> DeskForm:
-        """Return what lies on a desk, and who sits at it."""
+        """Return the contents of an active zone and the session bound to it."""
         return await self._requests.get(_zone_path(id), DeskForm)
 
     async def read_state(self, id: str) -> StateForm:
-        """Return the snapshot of a desk; without content there is nothing to restore."""
+        """Return the state of a zone; without content there is nothing to restore."""
         return await self._requests.get(_zone_path(id, "state"), StateForm)
 
     async def write_state(
         self, id: str, content: str, *, if_modified_ms: int | None = None
     ) -> StateWrittenForm:
-        """Replace the snapshot of a desk; with a time, only if it was last changed then."""
+        """Replace the state of a zone; with `if_modified_ms`, only if it was last changed then."""
         body = StatePut(content=content, if_modified_ms=if_modified_ms)
         return await self._requests.put(_zone_path(id, "state"), body, StateWrittenForm)
 
     async def append(self, id: str, line: str) -> OutputAppendedForm:
-        """Append a line to a desk's output, or several with their ends between them."""
+        """Append one line, or several separated by newlines, to a zone's output."""
         body = OutputPost(line=line)
         return await self._change(_zone_path(id, "output"), body, OutputAppendedForm)
 
     async def lines(
         self, id: str, query: LinesQuery | None = None, *, archive: int | None = None
     ) -> LinesForm:
-        """Return lines of a desk's output, or of an archive's."""
+        """Return lines of the output of a zone or an archive."""
         return await self._requests.get(_content_path(id, archive, "output"), LinesForm, query)
 
     async def replay(self, id: str, query: ReplayQuery | None = None) -> ReplayForm:
-        """Return what to show of a desk at once."""
+        """Return what to display when a client attaches to a zone."""
         return await self._requests.get(_zone_path(id, "replay"), ReplayForm, query)
 
     async def file(self, id: str, name: str, *, archive: int | None = None) -> bytes:
-        """Return the bytes of a file of a desk, or of an archive."""
+        """Return the bytes of a file of a zone or an archive."""
         return await self._requests.content(_content_path(id, archive, "files", name))
 
     async def archive(self, id: str) -> ArchivedForm:
-        """Clear a desk into a new archive; where nothing lies on it, none is made."""
+        """Move a zone's contents to a new archive; creates none if the zone is empty."""
         return await self._change(_zone_path(id, "archive"), None, ArchivedForm)
 
     async def archives(
         self, id: str, query: ArchivesQuery | None = None
     ) -> tuple[ArchiveSummaryForm, ...]:
-        """Return the archives of an id, newest first."""
+        """Return the archives of a zone, newest first."""
         return (await self._requests.get(_zone_path(id, "archives"), ArchiveList, query)).data
 
     async def read_archive(self, id: str, ms: int) -> ArchiveForm:
@@ -380,11 +379,11 @@ class ZoneClient:
         return await self._requests.get(_content_path(id, ms), ArchiveForm)
 
     async def restore(self, id: str, ms: int) -> RestoredForm:
-        """Copy an archive to the desk; what lies there is archived first."""
+        """Copy an archive into the active zone; archives its current contents first."""
         return await self._change(_content_path(id, ms, "restore"), None, RestoredForm)
 
     async def delete(self, id: str, ms: int) -> bool:
-        """Remove an archive; `False` if there is none."""
+        """Remove an archive; return `False` if it does not exist."""
         return (await self._requests.remove(_content_path(id, ms), DeletedForm)).deleted
 
     async def _change(self, path: str, body: OutputPost | None, kind: type[T]) -> T:
@@ -407,10 +406,10 @@ _events = msgspec.json.Decoder(EventForm)
 
 
 class Client:
-    """A server, as whoever has the token may use it. Use it with `async with`.
+    """Client of one server. Use it with `async with`.
 
-    Whatever makes something carries an id of ours, and every request is sent again when its
-    connection breaks; so each is done once, however often it had to be sent.
+    Requests are retried when the connection breaks, unless a method says otherwise. Creating
+    requests carry a client-side id, so retries are idempotent.
     """
 
     def __init__(
@@ -421,12 +420,12 @@ class Client:
         tls: ssl.SSLContext | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        """`tls` is for servers whose certificate this machine does not trust by itself."""
+        """`tls` is for servers whose certificate the system does not trust."""
         headers = {"user-agent": "holdfast"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         requests = Requests(Transport(url, headers, tls), timeouts or Timeouts())
-        # For routes that have no verb here.
+        # For routes without a method here.
         self.requests: Final = requests
         self.agents: Final = AgentClient(requests)
         self.approvals: Final = ApprovalClient(requests)
@@ -459,12 +458,11 @@ class Client:
         deltas: Deltas = Deltas.STEP,
         until_settled: bool = False,
     ) -> AsyncGenerator[EventForm | StreamGap, None]:
-        """Yield the session's news after a number, then what comes: each once, in order.
+        """Yield the session's events after a sequence number, then new ones: each once, in order.
 
-        A stream that breaks or falls silent is taken up again where it was. An error ends it
-        only where coming back cannot help: 400, 401, 403, 404 or 409, no server from the
-        beginning, or one that keeps telling nonsense. With `until_settled` it ends when no
-        turn runs or waits.
+        A broken or silent stream is resumed after the last event. Raises only where a retry cannot
+        help: 400, 401, 403, 404 or 409, a server that never answered, or repeated invalid data.
+        With `until_settled` the stream ends when no turn runs or waits.
         """
         query = EventsQuery(
             since=NOW if after == NOW else None,

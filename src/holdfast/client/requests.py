@@ -1,6 +1,6 @@
 """Typed requests: encoding, retries with timeouts, errors, pagination and tolerant decoding.
 
-Connections are `transport.py`.
+Connections are in `transport.py`.
 """
 
 import asyncio
@@ -37,11 +37,10 @@ from holdfast.wire.errors import STATUSES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """Seconds, all of them.
+    """Timeouts and retry intervals, in seconds.
 
-    `request` is how long a request that did not get through is sent again, `silence` how long
-    a stream may say nothing before it is taken for dead; between two tries lies a `pause` that
-    doubles up to `longest`.
+    A failed request is retried for `request`. A stream is considered dead after `silence`
+    without data. The interval between retries starts at `pause` and doubles up to `longest`.
     """
 
     request: float = 15.0
@@ -50,21 +49,21 @@ class Timeouts:
     longest: float = 10.0
 
     def before(self, attempt: int, least: float | None = None) -> float:
-        """Return how long to wait before a further attempt; the first of them has number 1.
+        """Return the delay before a retry; the first retry is attempt 1.
 
-        `least` takes the place of the pause, where the server has said how long that should be.
+        `least` is the server's own retry delay, and replaces `pause`.
         """
-        # Spread, so that all who were cut off at once do not come back at once.
-        spread = random.uniform(0.5, 1.0)  # noqa: S311 — nobody gains by guessing it
+        # Jitter, so that clients that were disconnected together do not reconnect together.
+        spread = random.uniform(0.5, 1.0)  # noqa: S311 — not security-relevant
         doublings = 2 ** min(attempt - 1, 20)
         if least is None:
             return float(min(self.pause * doublings, self.longest) * spread)
-        # Never earlier than the server has said.
+        # Never earlier than the server requested.
         return float(max(least, min(least * doublings, self.longest)) * (0.5 + spread))
 
 
 def new_id() -> str:
-    """Return an id that nobody has used."""
+    """Return a new unique id (UUIDv7)."""
     return uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
 
 
@@ -72,11 +71,11 @@ T = TypeVar("T")
 
 
 def decode_tolerantly(body: bytes, kind: type[T]) -> T:
-    """Return a body as a type, without the keys that the type does not know."""
+    """Decode JSON and ignore keys that the type does not define."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
-        # Only now, because this costs more; what is wrong otherwise is wrong here, too.
+        # Only on failure, because it is slower; other errors are raised again here.
         known = _drop_unknown(msgspec.json.decode(body), inspect.type_info(kind))
         return msgspec.convert(known, kind)
 
@@ -123,7 +122,7 @@ _WAIT_LONGEST: Final = 86_400
 
 
 class ErrorForm(Struct, frozen=True):
-    """The body that every refusal has."""
+    """The body of every error response."""
 
     error: str
     message: str
@@ -131,28 +130,28 @@ class ErrorForm(Struct, frozen=True):
 
 
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> HoldfastError:
-    """Return the error that an answer tells, with the code, message and details of the server.
+    """Return the exception for an error response, with the server's code, message and details.
 
-    How long to wait, where the server says it, stands in the details as `retry_after`.
+    A Retry-After header is added to the details as `retry_after`.
     """
     try:
         form = msgspec.json.decode(body, type=ErrorForm)
     except (msgspec.DecodeError, RecursionError):
-        # A proxy on the way, or no server of ours at all.
+        # From a proxy, or from a server that is not Holdfast.
         text = f"The server answered {status} without saying why; is it a Holdfast server?"
         form = ErrorForm(Code.UNKNOWN_ANSWER, text)
     details = {**form.details, **_retry_after(headers)}
     try:
         code = Code(form.error)
     except ValueError:
-        # Newer than we are: the class still says what the caller can do.
+        # A code from a newer server; the class still says what the caller can do.
         code = Code.UNKNOWN_ANSWER
         details["error"] = form.error
     return _class_of(status)(code, form.message, details)
 
 
 def invalid_response(origin: str, what: str) -> Unavailable:
-    """Return the error for an answer that is not what was promised."""
+    """Return the error for a response that violates the protocol."""
     return Unavailable(
         Code.UNKNOWN_ANSWER,
         f"The answer of {origin} is not what a Holdfast server says: {what}; check the address "
@@ -176,7 +175,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ListPage(Protocol[T_co]):
-    """A page as every list of the server is: its entries, and where the next page starts."""
+    """One page of any list of the server: its entries and the next cursor."""
 
     @property
     def data(self) -> tuple[T_co, ...]: ...
@@ -185,13 +184,13 @@ class ListPage(Protocol[T_co]):
 
 
 class Listing(Generic[T_co]):
-    """A listing that nobody has asked for yet: iterate over all of it, or take single pages."""
+    """A lazy listing: iterate over all entries, or fetch single pages."""
 
     def __init__(self, fetch: Callable[[str | None], Awaitable[ListPage[T_co]]]) -> None:
         self._fetch = fetch
 
     async def __aiter__(self) -> AsyncIterator[T_co]:
-        """Yield every entry; a page is asked for when the one before it is used up."""
+        """Yield every entry; fetches each page when the previous one is consumed."""
         cursor = None
         while True:
             page = await self._fetch(cursor)
@@ -202,11 +201,11 @@ class Listing(Generic[T_co]):
                 return
 
     async def page(self, cursor: str | None = None) -> ListPage[T_co]:
-        """Return one page: the first, or the one that a cursor of an earlier page leads to."""
+        """Return the first page, or the page of a cursor."""
         return await self._fetch(cursor)
 
     async def all(self) -> list[T_co]:
-        """Return every entry at once."""
+        """Return every entry as one list."""
         return [entry async for entry in self]
 
 
@@ -215,22 +214,22 @@ _encoder = msgspec.json.Encoder()
 
 
 class Requests:
-    """Asks one server; every request may be sent again unless it says otherwise."""
+    """Sends requests to one server; retries each unless a method says otherwise."""
 
     def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
         self.transport: Final = transport
         self.timeouts: Final = timeouts
 
     async def get(self, path: str, kind: type[T], query: Struct | None = None) -> T:
-        """Return what stands at a path."""
+        """Get a decoded response."""
         return self._decode(await self._send(_build_request("GET", path, query)), kind)
 
     async def content(self, path: str, query: Struct | None = None) -> bytes:
-        """Return the bytes that stand at a path."""
+        """Get the raw response body."""
         return (await self._send(_build_request("GET", path, query))).body
 
     async def pieces(self, path: str, query: Struct | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes that stand at a path as they come; this is not sent again by itself."""
+        """Stream the raw response body; not retried."""
         async with self.transport.stream(_build_request("GET", path, query)) as (head, line):
             if head.status >= 300:
                 with self.transport.as_unavailable():
@@ -245,7 +244,7 @@ class Requests:
                 yield chunk
 
     async def post(self, path: str, body: Any, kind: type[T], *, seconds: float | None = None) -> T:
-        """Send a body; with `seconds` it may take longer, and is not sent again by itself."""
+        """Post a body; with `seconds` the timeout is longer and the request is not retried."""
         sent = HttpRequest(
             method="POST",
             target=path,
@@ -257,7 +256,7 @@ class Requests:
         return self._decode(await self._send(sent), kind)
 
     async def put(self, path: str, body: Struct, kind: type[T]) -> T:
-        """Put something in the place of what stands at a path; it is not sent again by itself."""
+        """Put a body; not retried."""
         sent = HttpRequest(
             method="PUT",
             target=path,
@@ -268,16 +267,16 @@ class Requests:
         return self._decode(await self._send(sent), kind)
 
     async def patch(self, path: str, body: Struct, kind: type[T]) -> T:
-        """Change what stands at a path."""
+        """Patch with a body."""
         sent = HttpRequest(method="PATCH", target=path, headers=_JSON, body=_encoder.encode(body))
         return self._decode(await self._send(sent), kind)
 
     async def delete(self, path: str, query: Struct | None = None) -> None:
-        """Remove what stands at a path."""
+        """Delete a resource."""
         await self._send(_build_request("DELETE", path, query))
 
     async def remove(self, path: str, kind: type[T]) -> T:
-        """Remove what stands at a path, and return what was there; not sent again by itself."""
+        """Delete a resource and return the decoded response; not retried."""
         sent = HttpRequest(method="DELETE", target=path, repeatable=False)
         return self._decode(await self._send(sent), kind)
 
@@ -286,13 +285,13 @@ class Requests:
         if received.status < 300:
             return received
         error = error_from_response(received.status, received.headers, received.body)
-        # Removed by the try whose answer was lost.
+        # An earlier attempt already deleted it, and its response was lost.
         if sent.method == "DELETE" and attempts > 1 and isinstance(error, NotFound):
             return received
         raise error
 
     async def _send_with_retries(self, sent: HttpRequest) -> tuple[HttpResponse, int]:
-        """Return the answer, and how many tries it took."""
+        """Return the response and the number of attempts."""
         ends_at = time.monotonic() + self.timeouts.request
         for attempt in itertools.count(1):
             try:
@@ -312,12 +311,12 @@ class Requests:
 
 
 def build_path(*segments: str) -> str:
-    """Return the path of these segments, whatever characters they have."""
+    """Return the path of these segments, percent-encoded."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 def build_query(query: Struct | None) -> str:
-    """Return a query as a path carries it; what is as the server would have it is left out."""
+    """Return the query string; fields with their default value are omitted."""
     if query is None:
         return ""
     pairs: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Sessions and their messages, over the network."""
+"""HTTP client for sessions and messages."""
 
 from collections.abc import AsyncGenerator
 
@@ -40,13 +40,13 @@ RecordedPost = AssistantPost | SystemPost | CallPost | ResultPost
 
 
 class SessionClient:
-    """Conversations, from their opening to their end."""
+    """Sessions."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     async def open(self, agent: str, request: SessionPost | None = None) -> SessionForm:
-        """Open a session with an agent, named by its id or slug."""
+        """Open a session with an agent, given by its id or slug."""
         given = request or SessionPost()
         body = given if given.id is not None else replace(given, id=new_id())
         path = build_path("v1", "agents", agent, "sessions")
@@ -70,52 +70,52 @@ class SessionClient:
         return Listing(fetch)
 
     async def update(self, session_id: str, changes: SessionPatch) -> SessionForm:
-        """Change a session; what is not named stays."""
+        """Update a session; omitted fields stay unchanged."""
         return await self._requests.patch(session_path(session_id), changes, SessionForm)
 
     async def interrupt(self, session_id: str, request: InterruptPost | None = None) -> Interrupted:
-        """Stop the running turn; what was streamed is kept."""
+        """Interrupt the running turn; text that was already streamed is saved."""
         path = session_path(session_id, "interrupt")
         return await self._requests.post(path, request or InterruptPost(), Interrupted)
 
     async def resume(self, session_id: str, request: ResumePost | None = None) -> Resumed:
-        """Open a closed session again; an open one stays as it is."""
+        """Reopen a closed session; no effect on an open one."""
         path = session_path(session_id, "resume")
         return await self._requests.post(path, request or ResumePost(), Resumed)
 
     async def close(self, session_id: str, request: ClosePost | None = None) -> SessionForm:
-        """End a session."""
+        """Close a session."""
         path = session_path(session_id, "close")
         return await self._requests.post(path, request or ClosePost(), SessionForm)
 
     async def fork(self, session_id: str, request: ForkPost | None = None) -> SessionForm:
-        """Open a session that goes on from a message of this one."""
+        """Open a session that continues from a message of this one."""
         given = request or ForkPost()
         body = given if given.id is not None else replace(given, id=new_id())
         return await self._requests.post(session_path(session_id, "fork"), body, SessionForm)
 
     async def delete(self, session_id: str, *, forks: DeletionQuery | None = None) -> None:
-        """Remove a session for good; `forks` says what becomes of those that point into it."""
+        """Delete a session permanently; `forks` decides what happens to its forks."""
         await self._requests.delete(session_path(session_id), forks)
 
     async def export(self, session_id: str, query: ExportQuery | None = None) -> bytes:
-        """Return a session written out: one message per line, to be read, or as a workflow."""
+        """Export a session as JSON Lines, as readable text or as a workflow."""
         return await self._requests.content(session_path(session_id, "export"), query)
 
     def export_pieces(
         self, session_id: str, query: ExportQuery | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Return the same in pieces, for a session that is too long to be held in memory."""
+        """Stream an export, for sessions too long to hold in memory."""
         return self._requests.pieces(session_path(session_id, "export"), query)
 
     async def note_export(self, session_id: str, target: str) -> Exported:
-        """Write down where a session's workflow was written to."""
+        """Record where a session's workflow was exported to."""
         path = session_path(session_id, "export")
         return await self._requests.post(path, ExportPost(target=target), Exported)
 
 
 class MessageClient:
-    """What was said in a session."""
+    """Messages of a session."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -128,14 +128,14 @@ class MessageClient:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> MessageForm:
-        """Write a user's message down; it is on disk when this returns, and its turn follows."""
+        """Send a user message; it is durable on disk when this returns, and its turn follows."""
         body = content
         if isinstance(body, str):
             body = UserPost(content=TextContent(text=body), on_busy=on_busy)
         return await self._post_message(session_id, replace(body, id=id or body.id or new_id()))
 
     async def record(self, session_id: str, content: RecordedPost) -> MessageForm:
-        """Write down what was said elsewhere; this starts nothing."""
+        """Record a message from elsewhere; starts no turn."""
         return await self._post_message(session_id, replace(content, id=content.id or new_id()))
 
     async def get(self, session_id: str, message_id: str) -> MessageForm:
@@ -145,10 +145,10 @@ class MessageClient:
         )
 
     def list(self, session_id: str, query: MessagesQuery | None = None) -> Listing[MessageForm]:
-        """List messages in the order of their numbers."""
+        """List messages by sequence number."""
         wanted = query or MessagesQuery()
         if wanted.limit is None and wanted.before is None:
-            # In pages, which the server bounds in size: all at once may be more than fits here.
+            # Pages, because all messages in one response may not fit in memory.
             wanted = replace(wanted, limit=LIMIT_MOST)
 
         async def fetch(cursor: str | None) -> MessageList:
@@ -164,5 +164,5 @@ class MessageClient:
 
 
 def session_path(session_id: str, *rest: str) -> str:
-    """Return a path of a session."""
+    """Return a path below a session."""
     return build_path("v1", "sessions", session_id, *rest)

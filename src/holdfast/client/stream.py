@@ -1,6 +1,4 @@
-"""Event streams that resume by themselves: SSE parser, reconnect from the last event, gap
-detection.
-"""
+"""Resuming event streams: SSE parser, reconnect after the last event, gap detection."""
 
 import asyncio
 import logging
@@ -29,11 +27,11 @@ _END: Final = b"\n\n"
 
 
 class InvalidStreamError(Exception):
-    """The other side does not send what it promised."""
+    """The server sent data that violates the stream protocol."""
 
 
 class SseFrame(Struct, frozen=True, kw_only=True):
-    """What stands between two blank lines; one that is only a sign of life has no name."""
+    """One SSE frame; a keep-alive has no event name."""
 
     event: str = ""
     data: bytes = b""
@@ -42,15 +40,15 @@ class SseFrame(Struct, frozen=True, kw_only=True):
 
 
 class SseParser:
-    """Bytes in, frames out; what has not ended yet waits for the rest of it."""
+    """Incremental SSE parser; buffers an incomplete frame."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[SseFrame]:
-        """Return the frames that are whole by now."""
+        """Return the frames completed by a chunk."""
         found: list[SseFrame] = []
-        # From where it could end, so that a large frame is not searched anew with each piece.
+        # Resume where the end could start, so that large frames are not searched in quadratic time.
         start = max(0, len(self._rest) - 1)
         self._rest += chunk
         begin = 0
@@ -91,14 +89,14 @@ def _number(value: bytes | None) -> int | None:
 
 log = logging.getLogger(__name__)
 NOW: Final = "now"
-# Said to be wrong so often in a row without a step forward, it will be wrong for ever.
+# After this many consecutive protocol errors without progress, retrying cannot help.
 INVALID_MOST: Final = 8
 _ERROR_BODY_LARGEST: Final = 1 << 20
 _RETRYABLE: Final = (Internal, LimitReached, StorageFull, Unavailable)
 
 
 class Numbered(Protocol):
-    """News that know their place."""
+    """An event with a sequence number."""
 
     @property
     def sequence(self) -> int: ...
@@ -108,7 +106,7 @@ N = TypeVar("N", bound=Numbered)
 
 
 class StreamGap(Struct, frozen=True, kw_only=True):
-    """Numbers that will not come; `resync` is the path at which to read what they told of."""
+    """A range of missing events; `resync` is the path for reading the current state instead."""
 
     from_sequence: int = msgspec.field(name="from")
     to_sequence: int = msgspec.field(name="to")
@@ -127,7 +125,7 @@ class _Closing(Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FollowRequest(Generic[N]):
-    """What is followed, from where, and in which words: `decode` makes news of a line of JSON."""
+    """The stream to follow, its start position, and the decoder of one JSON event."""
 
     target: str
     after: int | Literal["now"]
@@ -135,14 +133,14 @@ class FollowRequest(Generic[N]):
 
 
 class ResumingStream(Generic[N]):
-    """One reader's place. Whoever stops reading closes the generator, and with it the stream."""
+    """One subscription; closing the generator closes the connection."""
 
     def __init__(self, requests: Requests, followed: FollowRequest[N]) -> None:
         self._transport = requests.transport
         self._timeouts = requests.timeouts
         self._followed = followed
         self._cursor = None if followed.after == NOW else followed.after
-        # Words of the number after the cursor that were told already: it may have several.
+        # Event names already received for the next number, because one number may have several.
         self._words_seen: set[str] = set()
         self._retry: float | None = None
         self._failures = 0
@@ -152,7 +150,7 @@ class ResumingStream(Generic[N]):
         self._is_over = False
 
     async def items(self) -> AsyncGenerator[N | StreamGap, None]:
-        """Yield every piece of news once and in order; ends only where the wish says when."""
+        """Yield every event once and in order; reconnects until the server reports `settled`."""
         while not self._is_over:
             try:
                 async with aclosing(self._connection()) as heard:
@@ -166,7 +164,7 @@ class ResumingStream(Generic[N]):
                 await self._pause()
 
     async def _connection(self) -> AsyncGenerator[N | StreamGap, None]:
-        """Yield what one connection brings, until it breaks or is ended by the server."""
+        """Yield the items of one connection, until it breaks or the server closes it."""
         frames = SseParser()
         async with self._transport.stream(self._request()) as (head, line):
             await self._require_stream(head, line)
@@ -180,7 +178,7 @@ class ResumingStream(Generic[N]):
                         self._end(frame)
                         return
                     else:
-                        # Whoever tells something, if only that it is alive, is well again.
+                        # Any frame, also a keep-alive, shows that the server is healthy.
                         self._failures = 0
                         for item in self._new_item(frame):
                             yield item
@@ -207,7 +205,7 @@ class ResumingStream(Generic[N]):
             async with asyncio.timeout(self._timeouts.silence):
                 return await line.chunk()
         except (OSError, NotHttpError):
-            # Broken or stalled: a stream has no end of its own but the one it tells.
+            # Broken or timed out; a stream only ends properly with a `closing` frame.
             return None
 
     def _begin(self, frame: SseFrame) -> None:
@@ -226,7 +224,7 @@ class ResumingStream(Generic[N]):
         self._is_over = closing.reason == "settled"
 
     def _new_item(self, frame: SseFrame) -> list[N | StreamGap]:
-        """Return what a frame tells that was not told before."""
+        """Return the items of a frame that were not yielded before."""
         cursor = self._cursor or 0
         if not frame.event:
             return []
@@ -236,7 +234,7 @@ class ResumingStream(Generic[N]):
                 raise InvalidStreamError("a gap lies somewhere else")
             self._require_next(gap.from_sequence)
             self._move_to(gap.to_sequence)
-            # What the reader did not want is nothing it has missed.
+            # A gap without `resync` covers events that the subscription filters out.
             return [] if gap.resync is None else [gap]
         try:
             item = self._followed.decode(frame.data)
@@ -254,7 +252,7 @@ class ResumingStream(Generic[N]):
         return [item] if is_new else []
 
     def _require_next(self, sequence: int) -> None:
-        # A hole would be news that nobody will ever tell.
+        # The server must report missing events as a gap; an unreported hole would lose them.
         if sequence > (self._cursor or 0) + 1:
             raise InvalidStreamError("numbers are missing")
 
@@ -264,7 +262,7 @@ class ResumingStream(Generic[N]):
         self._invalid_count = 0
 
     def _note(self, error: HoldfastError) -> None:
-        """Take note of what a later try may mend; where nothing ever worked, not for ever."""
+        """Record a retryable error; raise it if no connection ever succeeded within the timeout."""
         log.warning("the stream broke: %s", error.message)
         if not self._has_begun and self._waited >= self._timeouts.request:
             raise error

@@ -1,4 +1,4 @@
-"""Requests and answers over a few connections that are kept; one try each, nothing is repeated."""
+"""HTTP/1.1 connections to one server, with keep-alive; sends each request once, without retries."""
 
 import asyncio
 import os
@@ -22,10 +22,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """A request: its method, its target, and what goes with it.
+    """An HTTP request.
 
-    One that is not `repeatable` goes over a connection of its own, because a kept one may turn
-    out to be dead when nobody can tell any more what became of the request.
+    One that is not `repeatable` uses a new connection, because a dead keep-alive connection would
+    leave it unknown whether the server processed the request.
     """
 
     method: str
@@ -38,7 +38,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpResponse:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,7 +46,7 @@ class HttpResponse:
 
 
 class HttpConnection:
-    """One open connection, and the answer that comes over it."""
+    """One open connection and the response being read from it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -56,11 +56,11 @@ class HttpConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Tell whether it can carry another request, as far as can be seen from here."""
+        """Return whether the connection can carry another request, as far as the client can see."""
         return self._is_free and not self._reader.at_eof() and not self._writer.is_closing()
 
     async def ask(self, sent: HttpRequest) -> Head:
-        """Send a request and return the head of its answer."""
+        """Send a request and return the response head."""
         self._is_free = False
         headers = tuple(sent.headers.items())
         self._writer.write(self._talk.request(sent.method, sent.target, headers, sent.body))
@@ -71,7 +71,7 @@ class HttpConnection:
         return piece
 
     async def chunk(self) -> bytes | None:
-        """Return the next piece of the body; nothing when it has ended."""
+        """Return the next chunk of the body; None at its end."""
         piece = await self._next()
         if isinstance(piece, End):
             self._is_free = piece.is_reusable
@@ -81,8 +81,8 @@ class HttpConnection:
         return piece
 
     def close(self) -> None:
-        """Let go of the connection."""
-        # Not closed in order: whatever still waits to be sent or read, nobody wants it.
+        """Close the connection."""
+        # Abort instead of a graceful close, because pending data is not needed any more.
         self._writer.transport.abort()
 
     async def _next(self) -> Head | bytes | End:
@@ -92,7 +92,7 @@ class HttpConnection:
 
 
 class Transport:
-    """Connections to one server."""
+    """Connection pool for one server."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
@@ -107,12 +107,12 @@ class Transport:
         self.origin: Final = f"{parts.scheme}://{parts.netloc}"
 
     def close(self) -> None:
-        """Let go of every connection that is kept."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 
     async def ask(self, sent: HttpRequest) -> HttpResponse:
-        """Send a request and return its whole answer."""
+        """Send a request and return the complete response."""
         kept = self._take_idle() if sent.repeatable else None
         with self.as_unavailable():
             if kept is not None:
@@ -121,13 +121,13 @@ class Transport:
                 except TimeoutError:
                     raise
                 except (OSError, NotHttpError):
-                    # Closed by the other side while it was idle; so, likely, are the others.
+                    # Closed by the server while idle; so are, probably, the other idle ones.
                     self.close()
             return await self._exchange(await self._connect(), sent)
 
     @asynccontextmanager
     async def stream(self, sent: HttpRequest) -> AsyncIterator[tuple[Head, HttpConnection]]:
-        """Send a request and hand out its answer piece by piece, over a connection of its own."""
+        """Send a request over its own connection and stream the response."""
         with self.as_unavailable():
             line = await self._connect()
             try:
@@ -143,7 +143,7 @@ class Transport:
 
     @contextmanager
     def as_unavailable(self) -> Iterator[None]:
-        """Tell whatever goes wrong with a connection as an error of ours, with its remedy."""
+        """Translate connection errors into `HoldfastError`s that name the remedy."""
         try:
             yield
         except UnsendableError:
@@ -151,7 +151,7 @@ class Transport:
                 Code.INVALID_INPUT, "The token or the address has characters that HTTP cannot send."
             ) from None
         except ssl.SSLCertVerificationError as error:
-            # Invalid, because trying again does not make it trusted.
+            # `Invalid` and not `Unavailable`, because a retry does not make it trusted.
             raise Invalid(
                 Code.SERVER_UNREACHABLE,
                 f"The certificate of {self.origin} is not trusted: {error.verify_message}.",
@@ -198,7 +198,7 @@ class Transport:
 
 
 async def read_body(line: HttpConnection, most: int = BODY_LARGEST) -> bytes:
-    """Return the rest of an answer; one without an end is given up."""
+    """Read the rest of a response; raises if it exceeds the size limit."""
     chunks: list[bytes] = []
     size = 0
     while (chunk := await line.chunk()) is not None:
@@ -216,7 +216,7 @@ def _parse_server_url(url: str) -> SplitResult:
     except ValueError:
         is_whole = False
         parts = urlsplit("")
-    # Not repeated in the message: somebody may have written a password into it.
+    # The message does not repeat the URL, because it may contain a password.
     if not is_whole or parts.query or parts.fragment or "@" in parts.netloc:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -231,6 +231,6 @@ def _cause(error: OSError | NotHttpError) -> str:
         return "it takes too long"
     if isinstance(error, NotHttpError):
         return str(error).rstrip(".").lower()
-    # The number's own words: the loop tells what it called, which says nothing to a person.
+    # The errno text, because asyncio's own message only names the failed call.
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     return reason.lower()

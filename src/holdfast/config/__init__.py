@@ -1,7 +1,7 @@
 """Configuration: one frozen value; flags > environment > file > defaults.
 
-Adapters receive plain arguments, never the Config. What each setting may be is in `rules.py`,
-where it may be set in `places.py`, how a file is read in `files.py`.
+Adapters receive plain arguments, never the Config. The rules of each setting are in
+`validation.py`, its keys and variables in `keys.py`, and reading of the file in `files.py`.
 """
 
 from holdfast.config.keys import SETTING_KEYS, SettingKey

@@ -1,6 +1,6 @@
-"""The file `holdfast.toml`: read whole, its keys known, each with the line it stands on.
+"""The file `holdfast.toml`: reads it whole, checks its keys and finds the line of each.
 
-What a value may be is not judged here.
+Values are not validated here.
 """
 
 import difflib
@@ -24,17 +24,17 @@ _KEY: Final = re.compile(r"\s*([A-Za-z0-9_\-.\"' ]+?)\s*=")
 
 
 class GivenValue(Struct, frozen=True):
-    """A value as somebody gave it, and where, for the one who has to correct it."""
+    """A value and where it was given, for error messages."""
 
     value: Any
     where: str
     details: Mapping[str, Any] = {}
-    # Of the file it stands in: its whole key, and the line of every key.
+    # For a value from the file: its full key, and the line of every key.
     path: str = ""
     lines: Mapping[str, int] = {}
 
     def below(self, key: str) -> "KeyLocation":
-        """Return where a key of a table stands; without a line of its own in that of the table."""
+        """Return the location of a key in this table; without its own line, that of the table."""
         path = f"{self.path}.{key}" if key else self.path
         words = path.split(".")
         ways = (".".join(words[:count]) for count in range(len(words), 0, -1))
@@ -44,23 +44,23 @@ class GivenValue(Struct, frozen=True):
 
 
 class KeyLocation(Struct, frozen=True):
-    """A key, and where it stands."""
+    """A key and its location."""
 
     path: str
     where: str
     details: Mapping[str, Any]
 
     def invalid(self, rule: str) -> Invalid:
-        """Return the refusal of what is set there."""
+        """Return the error for the value at this location."""
         return Invalid(Code.CONFIG_INVALID, f"{self.where}: {self.path} {rule}.", self.details)
 
 
 def read_file(file: Path, *, required: bool) -> dict[str, GivenValue]:
-    """Return what the file sets, by setting; an unknown key is refused and the nearest named."""
+    """Return the settings in the file by name; an unknown key is refused with a suggestion."""
     text = _text(file, required=required)
     if not text:
         return {}
-    # Here, because most homes have no such file, and every start would pay for the parser.
+    # Imported here, because most homes have no such file and the import slows every start.
     import tomllib
 
     try:
@@ -79,13 +79,13 @@ def read_file(file: Path, *, required: bool) -> dict[str, GivenValue]:
 
 
 def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
-    """Return the end of a sentence that names the nearest of what is known."""
+    """Return the end of a sentence that suggests the most similar known name."""
     nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
     return f"; did you mean {nearest[0]}?" if nearest else "."
 
 
 def unknown_key(location: KeyLocation, nearest: str) -> Invalid:
-    """Return the refusal of a key that nobody reads; it ends with the nearest known one."""
+    """Return the error for an unknown key, ending with a suggestion."""
     message = f"{location.where} sets {location.path}, which Holdfast does not know{nearest}"
     return Invalid(Code.CONFIG_INVALID, message, location.details)
 
@@ -114,7 +114,7 @@ def _text(file: Path, *, required: bool) -> str:
 
 
 def _content(file: Path) -> bytes:
-    # Without waiting, because to open a pipe would be to wait for its writer.
+    # Non-blocking, because opening a FIFO would wait for its writer.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -135,9 +135,9 @@ def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _key_lines(text: str) -> dict[str, int]:
-    """Return the line on which each key, or list of tables, stands first.
+    """Return the first line of each key or array of tables.
 
-    The parser does not tell. A text over several lines could mislead this, and none of our keys
+    The TOML parser does not report lines. Multi-line strings could confuse this scan, but no key
     takes one.
     """
     found: dict[str, int] = {}

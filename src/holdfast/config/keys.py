@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class SettingKey(NamedTuple):
-    """A section and a key of the file, and a variable of the environment, if there is one."""
+    """A section and key of the file, and an environment variable, if there is one."""
 
     section: str
     key: str
@@ -13,11 +13,11 @@ class SettingKey(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the key as people write it, its section before it."""
+        """Return the key as users write it, with its section."""
         return f"{self.section}.{self.key}" if self.section else self.key
 
 
-# Every variable of this beginning is one of ours, so that a mistyped one can be told.
+# All variables with this prefix belong to Holdfast, so that a mistyped one is detected.
 CHAT_VARIABLES: Final = "HOLDFAST_CHAT_"
 
 
@@ -57,7 +57,7 @@ SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
     "chat.reasoning_effort": _chat("reasoning_effort"),
     "acp.agent": _acp("agent"),
     "acp.workspace_flag": _acp("workspace_flag"),
-    # A command is no list of words with commas between them, so no variable has a form for it.
+    # No variable, because a command cannot be written as a comma-separated list.
     "acp.wrap": SettingKey("acp", "wrap", None),
     "acp.line_limit": _acp("line_limit"),
     "acp.raw_log": _acp("raw_log"),
@@ -82,7 +82,7 @@ SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
     "observations_per_minute": _limit(
         "observations_per_minute", "HOLDFAST_OBSERVATIONS_PER_MINUTE"
     ),
-    # Tables and not text, so no variable has a form for them.
+    # No variables, because tables cannot be written as text.
     "credentials": SettingKey("", "credentials", None),
     "mcp_servers": SettingKey("mcp", "servers", None),
     "block_zones": SettingKey("importers", "block_zones", "HOLDFAST_IMPORTERS_BLOCK_ZONES"),

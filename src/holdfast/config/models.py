@@ -1,6 +1,6 @@
-"""Models as a person names them: a script's file becomes an absolute path where it is named.
+"""Model references as users write them: a script's path is made absolute where it is given.
 
-Whoever plays the turn may run in another folder than whoever named the file.
+The process that runs the turn may have another working directory.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.domain.models import OFFLINE
 
-# In the order they are looked for; each a model of the middle size that its vendor keeps.
+# In order of precedence; each a mid-size model that its vendor maintains.
 DEFAULT_MODELS: Final[Mapping[str, str]] = {
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
     "OPENAI_API_KEY": "openai:gpt-6.1-terra",
@@ -19,15 +19,15 @@ DEFAULT_MODELS: Final[Mapping[str, str]] = {
 
 
 def default_model_for(environment: Mapping[str, str]) -> str:
-    """Return who answers when nobody is named: by the first key, else the offline model."""
+    """Return the default model: by the first API key that is set, else the offline model."""
     found = (model for name, model in DEFAULT_MODELS.items() if environment.get(name, "").strip())
     return next(found, OFFLINE)
 
 
 def absolute_model(ref: str, *, folder: Path | None = None) -> str:
-    """Return the model with its script, if it has one, as a path from a folder, else from here.
+    """Return the model with its script path made absolute, from a folder or the working directory.
 
-    Every other text is returned as it is, right or wrong.
+    Any other text is returned unchanged, valid or not.
     """
     provider, _, name = ref.partition(":")
     if provider != "scripted" or not name.strip() or Path(name).is_absolute():
@@ -35,5 +35,5 @@ def absolute_model(ref: str, *, folder: Path | None = None) -> str:
     try:
         return f"{provider}:{(folder or Path.cwd()) / os.path.expanduser(name)}"
     except OSError:
-        # There is no current folder: reading the script says so better.
+        # Without a working directory, reading the script reports the better error.
         return ref

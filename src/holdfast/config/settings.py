@@ -1,7 +1,6 @@
-"""All settings with their defaults as one frozen value, and how it is put together.
+"""All settings with their defaults as one frozen value, and how it is loaded.
 
-Flags before environment before file before defaults; each value is checked where it was given.
-
+Precedence: flags, environment, file, defaults. Each value is validated with its source.
 """
 
 import os
@@ -28,7 +27,7 @@ from holdfast.domain.sessions import TURN_CAP, OnExceed, cap_of
 from holdfast.domain.text import is_encodable
 from holdfast.domain.tools import FsTier
 
-# What installers and builds fill, and would not get by without.
+# Folders that installers and builds must write to.
 COMMAND_FOLDERS: Final = (
     *("node_modules", ".venv", "venv", "build", "dist", "target", ".tox", ".nox"),
     *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
@@ -36,14 +35,14 @@ COMMAND_FOLDERS: Final = (
 
 
 class Credential(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host, and the name of the keychain's entry that opens it; never the secret itself."""
+    """A host and the name of its keychain entry; never the secret itself."""
 
     host: str
     secret: str
 
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """The defaults of conversations: what agents may reach, what it may cost, how much is kept."""
+    """Defaults of sessions: what agents may access, cost limits, and compaction."""
 
     fs_scope: FsTier = FsTier.SANDBOXED
     extra_roots: tuple[Path, ...] = ()
@@ -70,10 +69,10 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 class Acp(Struct, frozen=True, kw_only=True):
-    """How programs that are agents are started, spoken to and waited for.
+    """How external agent processes are started, and their timeouts.
 
-    `agent` answers where `/api` names none. `workspace_flag` is put before the folder, for
-    programs that want to be told it. `wrap` is a command that runs the program's own.
+    `agent` is the default agent of `/api`. `workspace_flag` is the option that passes the folder,
+    for programs that need one. `wrap` is a command that runs the program's own command.
     """
 
     agent: str | None = None
@@ -93,7 +92,7 @@ class Acp(Struct, frozen=True, kw_only=True):
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """Everything that can be set, with its default."""
+    """All settings, with their defaults."""
 
     home: Path
     default_model: str = OFFLINE
@@ -122,7 +121,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 def setting_types() -> Mapping[str, Any]:
-    """Return the type of every setting but the home; those of the nested part have a dot."""
+    """Return the type of every setting except the home; nested ones have a dotted name."""
     outer = {each.name: each.type for each in fields(Config)}
     found = {name: kind for name, kind in outer.items() if name != "home" and name not in PARTS}
     for part, kind in PARTS.items():
@@ -136,7 +135,7 @@ def setting_value(config: Config, name: str) -> Any:
     return getattr(getattr(config, part), key) if dot else getattr(config, name)
 
 
-# What is nested, by the name of its field.
+# Nested sections, by field name.
 PARTS: Final[Mapping[str, type[Chat] | type[Acp]]] = {"chat": Chat, "acp": Acp}
 
 
@@ -169,7 +168,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Config:
-    """Return the configuration; what is not given is read from the process and its home."""
+    """Return the configuration; omitted sources are read from the process and its home."""
     return explain(flags, environment, file)[0]
 
 
@@ -178,7 +177,7 @@ def explain(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> tuple[Config, Mapping[str, str]]:
-    """Return the configuration, and for each setting where its value came from."""
+    """Return the configuration, and the source of each setting's value."""
     env = os.environ if environment is None else environment
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     home, origin = _home(given.pop("home", None), env)
@@ -202,7 +201,7 @@ def explain(
 
 
 def default_home() -> Path:
-    """Return the platform's place for the user's data."""
+    """Return the platform's folder for user data."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("holdfast", appauthor=False))
@@ -221,10 +220,10 @@ def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
 
 
 def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
-    """Return what variables set; an empty one sets nothing."""
+    """Return the settings given by environment variables; an empty variable is ignored."""
     known = {place.variable: name for name, place in SETTING_KEYS.items() if place.variable}
     for variable in env:
-        # A guard that is mistyped must not be taken for one that stands.
+        # Refused, because a mistyped security setting would silently have no effect.
         if variable.startswith(CHAT_VARIABLES) and variable not in known:
             told = (
                 f"{variable} is set, which Holdfast does not know{suggest_nearest(variable, known)}"
@@ -242,7 +241,7 @@ def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
 def _convert_layer(
     layer: Mapping[str, GivenValue], *, strict: bool, folder: Path | None = None
 ) -> dict[str, Any]:
-    """Return the values of a layer as their types; `strict` ones have to have them already."""
+    """Return the values of a layer converted to their types; `strict` allows no coercion."""
     types = setting_types()
     found: dict[str, Any] = {}
     for name, given in layer.items():
@@ -252,7 +251,7 @@ def _convert_layer(
         try:
             read = _normalize(name, given.value, strict=strict, folder=folder)
             value = _convert(read, types[name], strict=strict)
-            # The one number that has a meaning where others have a fault.
+            # For this setting, zero and negative values mean the default instead of an error.
             found[name] = cap_of(value) if name == "turn_cap" else value
             fault = RULES[name](found[name]) if name in RULES else None
         except ValueError as error:
@@ -263,7 +262,7 @@ def _convert_layer(
 
 
 def _normalize(name: str, value: Any, *, strict: bool, folder: Path | None) -> Any:
-    """Return a value in the form of its type, where people have another one for it."""
+    """Return a value in the form of its type, accepting the notations that users write."""
     texts = value if isinstance(value, list | tuple) else [value]
     if not all(_is_text(text) for text in texts if isinstance(text, str)):
         raise ValueError("must be UTF-8 text without NUL")
@@ -287,7 +286,7 @@ def _convert(value: Any, kind: Any, *, strict: bool) -> Any:
         return msgspec.convert(value, kind, strict=strict, dec_hook=_path)
     except msgspec.ValidationError:
         pass
-    # Our own words, because the library's would repeat the value.
+    # Replace msgspec's message, because it would repeat the value.
     plain = next((each for each in get_args(kind) if each is not type(None)), kind)
     chosen = kind if kind in _TYPE_MESSAGES else plain
     if isinstance(chosen, type) and issubclass(chosen, Enum):
@@ -309,7 +308,7 @@ def _model(ref: str, folder: Path | None) -> str:
 
 
 def duration(value: Any) -> timedelta:
-    """Return a length of time that is given as seconds, or as a number with its unit."""
+    """Return a duration given as seconds, or as a number with a unit."""
     if isinstance(value, timedelta):
         return value
     plain = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -329,7 +328,7 @@ def _config(home: Path, values: Mapping[str, Any]) -> Config:
 
 
 def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) -> None:
-    """Refuse a flag that would open what the file or the environment keeps closed."""
+    """Refuse a flag that would widen what the file or the environment restricts."""
     for name, wanted in flags.items():
         allowed = setting_value(before, name)
         if name in _WIDER and _WIDER[name](wanted, allowed):

@@ -1,7 +1,6 @@
-"""What each setting may be beyond its type, and what `[mcp.servers.NAME]` may say.
+"""Rules of each setting beyond its type, and validation of `[mcp.servers.NAME]`.
 
-A rule returns a fault in words, or nothing.
-
+A rule returns an error text, or `None`.
 """
 
 import ipaddress
@@ -26,7 +25,7 @@ from holdfast.store.database_url import url_fault
 
 Rule = Callable[[Any], str | None]
 MILLION: Final = 1_000_000
-# What a store can count without running over.
+# The largest amount that a store can sum without integer overflow.
 MICROCENTS_MOST: Final = 10**18
 DAY: Final = timedelta(days=1)
 YEAR: Final = timedelta(days=365)
@@ -34,7 +33,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 _HOST: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*\.?", re.I)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-# Names that decide which code a program loads, or which settings it obeys.
+# Variables that decide which code a program loads or which settings it uses (code injection).
 _LOADER_VARIABLES: Final = re.compile(
     r"LD_.*|DYLD_.*|PYTHON.*|GIT_.*|NODE_OPTIONS|NODE_PATH|NPM_CONFIG_.*|BASH_ENV|BASH_FUNC_.*|ENV"
     r"|IFS|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|PERL5.*|PERLLIB|RUBY.*|GEM_.*|BUNDLE_.*|LUA_.*"
@@ -44,13 +43,13 @@ _LOADER_VARIABLES: Final = re.compile(
     r"|BROWSER|SSH_ASKPASS|SUDO_ASKPASS|DOCKER_.*|KUBECONFIG|HOLDFAST_.*",
     re.IGNORECASE,
 )
-# Names whose values open something; `PWD` alone is a folder.
+# Variables whose values are credentials; plain `PWD` is a folder.
 _CREDENTIAL: Final = re.compile(
     r".*(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY|COOKIE).*"
     r"|(?:.*_)?(?:KEYS?|PASS|AUTH|PAT|DSN|CERT)(?:_.*)?|.+_PWD|DATABASE_URL|.*CONNECTION_STRING",
     re.IGNORECASE,
 )
-# How the large providers begin the secrets they give out.
+# Key prefixes of the large providers.
 _SECRET: Final = re.compile(
     r"(?:sk|rk|pk)[-_]|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|AIza|ya29\.|eyJ|hf_|npm_"
 )
@@ -61,7 +60,7 @@ def _among(*words: str) -> Rule:
 
 
 def _between(least: float, most: float, *, but: str = "") -> Rule:
-    # Written so that what is not a number fails it, too.
+    # As a chained comparison, because NaN must fail it, too.
     fault_text = f"must be {least:,} to {most:,}{but}"
     return lambda value: None if value is None or least <= value <= most else fault_text
 
@@ -81,7 +80,7 @@ def _retention(least: timedelta, *, but: str = "") -> Rule:
 
 
 def _each_entry(rule: Rule) -> Rule:
-    """Return the rule for a list: its first fault, with the entry's number."""
+    """Return the rule for a list: the first error, with the entry's number."""
 
     def first_fault(entries: Sequence[Any]) -> str | None:
         faults = ((number, rule(entry)) for number, entry in enumerate(entries, start=1))
@@ -131,7 +130,7 @@ def _words(entry: str) -> list[str]:
 
 
 def variable_fault(name: str) -> str | None:
-    """Return why a variable is not passed on to programs; nothing if it may be."""
+    """Return why a variable is not passed to programs; `None` if it may be."""
     if not _VARIABLE.fullmatch(name):
         return "must be the name of a variable"
     if _LOADER_VARIABLES.fullmatch(name):
@@ -142,7 +141,7 @@ def variable_fault(name: str) -> str | None:
 
 
 def is_credential_variable(name: str) -> bool:
-    """Tell whether a variable of this name holds what opens something."""
+    """Return whether a variable of this name holds a credential."""
     return _CREDENTIAL.fullmatch(name) is not None
 
 
@@ -153,13 +152,14 @@ def _domain(entry: str) -> str | None:
 
 
 def _is_host(text: str) -> bool:
-    """Tell whether the text is a name; an address is none, in whatever spelling."""
+    """Return whether the text is a host name; an IP address in any notation is not (SSRF)."""
     if len(text) > 254 or not _HOST.fullmatch(text):
         return False
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        # `127.1` and `0x7f000001` are addresses for a resolver; no top domain looks like them.
+        # Resolvers accept `127.1` and `0x7f000001` as addresses; no top-level domain has such a
+        # form.
         return not re.fullmatch(r"\d+|0x[0-9a-f]*", text.rstrip(".").rpartition(".")[2], re.I)
     return False
 
@@ -171,7 +171,7 @@ def _credential(entry: Any) -> str | None:
 
 
 def entry_fault(name: str) -> str | None:
-    """Return why a text is no name of a keychain's entry: it may be the secret itself."""
+    """Return why a text is not a keychain entry name: it may be the secret itself."""
     if not _ENTRY.fullmatch(name) or _SECRET.match(name):
         return "must have the name of a keychain's entry as its secret, never the secret itself"
     return None
@@ -228,7 +228,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.command_env": _each_entry(variable_fault),
     "chat.command_cpu_seconds": _between(0, MILLION, but=", and 0 is no limit"),
     "chat.command_memory_mb": _memory,
-    # A namespace has no fewer numbers for its processes.
+    # A pid namespace cannot be limited to fewer pids.
     "chat.command_processes": _between(400, 1 << 22),
     "chat.command_writes": _each_entry(_entry_name),
     "chat.compact_threshold": _share,
@@ -250,11 +250,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
 }
-# So short that the names of its tools still fit behind it.
+# Short enough that tool ids with this prefix stay within their length limit.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
-# Headers that frame a message or speak for somebody on the way.
+# Headers that frame a message (request smuggling) or belong to proxies.
 _RESERVED_HEADERS: Final = re.compile(
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect"
     r"|accept-encoding|proxy-.*|forwarded|x-forwarded-.*"
@@ -263,14 +263,14 @@ _SHOWN_ONLY_BY_REFERENCE: Final = frozenset({"authorization", "cookie"})
 
 
 class SecretEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that the keychain holds, as `mcp:` and this name."""
+    """A reference to a value in the keychain, stored as `mcp:` and this name."""
 
     secret: Literal[True]
     ref: str
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
-    """A program that is started, or an address that is reached."""
+    """An MCP server: a program to start, or a URL to connect to."""
 
     name: str
     transport: Literal["stdio", "http", "sse"] | None = None
@@ -278,18 +278,18 @@ class McpServer(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: dict[str, str | SecretEntry] = {}
     env_names: tuple[str, ...] = ()
-    # What a program reaches beside its session: folders and files, the network, or everything.
+    # What a program may access besides its session: paths, the network, or everything.
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     network: bool = False
     confined: bool = True
-    # A program starts nowhere in particular, unless it is to start in the session's own folder.
+    # The working directory is unspecified, unless it is set to the session's folder.
     cwd: Literal["workspace"] | None = None
     url: str | None = None
     headers: dict[str, str | SecretEntry] = {}
     allow_local_endpoint: bool = False
     tools_allowlist: tuple[str, ...] | None = None
-    # Whether what it says about its own tools decides which calls run again after a crash.
+    # Whether the server's own tool annotations decide which calls are retried after a crash.
     trusted: bool = False
 
     def __post_init__(self) -> None:
@@ -305,7 +305,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Return the server as one is declared."""
+        """Return the server's declaration as plain data."""
         is_program = self.command is not None
         keys = ("command", *_OF_PROGRAMS) if is_program else ("url", *_OF_ADDRESSES)
         said = {key: getattr(self, key) for key in (*keys, "trusted")}
@@ -337,7 +337,7 @@ _TYPE_MESSAGES: Final[Mapping[str, str]] = {
 
 
 def read_servers(given: GivenValue) -> tuple[McpServer, ...]:
-    """Return the servers of a file; what is wrong is told with its line."""
+    """Return the servers in a file; errors are reported with their line."""
     if not isinstance(given.value, Mapping):
         raise given.below("").invalid("must be tables [mcp.servers.NAME]")
     return tuple(_server(given, name, table) for name, table in given.value.items())
@@ -358,7 +358,7 @@ def _server(given: GivenValue, name: str, table: Any) -> McpServer:
         try:
             values[key] = msgspec.convert(value, _FIELDS[key].type)
         except msgspec.ValidationError:
-            # Our own words, because the library's would repeat the value.
+            # Replace msgspec's message, because it would repeat the value.
             raise place.invalid(_TYPE_MESSAGES[key]) from None
     try:
         return McpServer(name=name, **values)
@@ -371,7 +371,7 @@ Fault = tuple[str, str]
 
 
 def _faults(server: McpServer) -> Iterator[Fault]:
-    """Yield what types cannot express, the key first."""
+    """Yield the errors that types cannot express, as key and rule."""
     if not _NAME.fullmatch(server.name):
         yield "", "must have a name of 1 to 40 characters out of A-Z, a-z, 0-9, _ and -"
     texts = (each for key in _FIELDS for each in _texts(key, asdict(server)[key]))
@@ -385,7 +385,7 @@ def _faults(server: McpServer) -> Iterator[Fault]:
     if server.transport is not None and (server.transport == "stdio") is not is_program:
         yield "transport", "must be stdio for a command, and http or sse for a url"
     for key in _OF_ADDRESSES if is_program else _OF_PROGRAMS:
-        # All but one are off when nothing is said.
+        # All keys except `confined` are off by default.
         if bool(getattr(server, key)) is not (key == "confined"):
             yield key, f"belongs to a {'url' if is_program else 'command'}"
     if server.tools_allowlist is not None and not all(server.tools_allowlist or ("",)):
@@ -395,7 +395,7 @@ def _faults(server: McpServer) -> Iterator[Fault]:
 
 def _program_faults(server: McpServer) -> Iterator[Fault]:
     command = server.command or ""
-    # Never from the folder that a session works in: that may be somebody else's.
+    # Never relative, because the session's folder may be untrusted.
     if not command.strip() or ("/" in command and not os.path.isabs(command)):
         yield "command", "must be the name of a program, or an absolute path"
     if any(map(is_credential, server.args)):

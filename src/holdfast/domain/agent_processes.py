@@ -1,6 +1,6 @@
-"""Programs: agents that somebody else wrote, how one of them stands, and what can be said to it.
+"""External agent processes: their state, identity and options.
 
-A program is not its session. It may end and be started again, and the session is what it was.
+A process is not its session: it may exit and be restarted while the session continues.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Invalid
 
 
 class ProcessState(StrEnum):
-    """How far a session's program has come; `busy` is one that is ready and has a turn to play."""
+    """The state of a session's agent process; `busy` is a ready one with a running turn."""
 
     NOT_STARTED = "not_started"
     STARTING = "starting"
@@ -26,7 +26,7 @@ class ProcessState(StrEnum):
 
 
 class ProcessEnding(StrEnum):
-    """Why a session has no use for its program any more."""
+    """Why a session's agent process is ended."""
 
     CLOSED = "closed"
     DELETED = "deleted"
@@ -34,7 +34,7 @@ class ProcessEnding(StrEnum):
 
 
 class KnownProgram(Struct, frozen=True, kw_only=True):
-    """A well-known program, where it is on this machine if it is there, and the agent it makes."""
+    """A well-known agent program, its path if it is installed, and the agent made of it."""
 
     preset: str
     title: str
@@ -44,16 +44,16 @@ class KnownProgram(Struct, frozen=True, kw_only=True):
     runtime: AcpRuntime
 
 
-# Stands in an argument for the id of the session that a program is started for.
+# Replaced in an argument by the id of the session that the process is started for.
 SESSION_WORD: Final = "{session_id}"
 ALIVE: Final = frozenset({ProcessState.STARTING, ProcessState.READY, ProcessState.BUSY})
 
 
 class ProcessIdentity(Struct, frozen=True, kw_only=True):
-    """A process that cannot be taken for another: its number alone may be somebody else's later.
+    """Identifies a process uniquely, because the operating system reuses pids.
 
-    `started` are the ticks since the boot at which it began, `boot` names that boot. One that
-    sessions share bears a `mark` of its own; any other bears the id of its session.
+    `started` is its start time in ticks since boot, `boot` identifies the boot. A process shared by
+    several sessions carries its own `mark`; any other carries the id of its session.
     """
 
     pid: int
@@ -64,7 +64,7 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
 
 class ProcessExit(Struct, frozen=True, kw_only=True):
-    """How a program ended: by itself with a code, or by a signal; and what we know of the why."""
+    """How a process exited: its exit code or signal, and the reason if known."""
 
     code: int | None = None
     signal: int | None = None
@@ -72,10 +72,10 @@ class ProcessExit(Struct, frozen=True, kw_only=True):
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
-    """All that is kept about the program of a session.
+    """The stored record of a session's agent process.
 
-    `agent_session` is the program's own name for the conversation, `told` what it has said about
-    itself, `holder` the process of ours that has started it.
+    `agent_session` is the process's own id of the conversation, `told` the data it has sent about
+    itself, `holder` the Holdfast process that started it.
     """
 
     state: ProcessState = ProcessState.NOT_STARTED
@@ -87,7 +87,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 
 
 class ProgramLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the machine a program may take; nothing means no limit of ours."""
+    """Resource limits of an agent process; `None` sets no limit."""
 
     nice: int | None = None
     address_space: int | None = None
@@ -96,13 +96,13 @@ class ProgramLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an agent's `options` may say about its program.
+    """The `options` of an agent that runs as an external process.
 
-    `approve` is the approval mode of sessions that say nothing themselves. `mode` and `settings`
-    are set once in each conversation, as the program offers them. `environment` are plain values;
-    secrets come by name; `with_servers` are those that it needs where it is given MCP servers.
-    `fs_missing` tells what a file that is not there reads like. With `share` the sessions of one
-    owner are in one program, as far as the very same would be started for each of them.
+    `approve` is the approval mode of sessions that set none. `mode` and `settings` are applied once
+    per conversation, if the process offers them. `environment` holds plain values, because secrets
+    are passed by name; `with_servers` is added to it if MCP servers are passed. `fs_missing`
+    selects how reading a missing file is answered. With `share`, sessions of one owner use one
+    process, if the process started for each would be identical.
     """
 
     approve: ApprovalMode | None = None
@@ -116,7 +116,7 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     with_servers: dict[str, str] = {}
     limits: ProgramLimits = ProgramLimits()
     share: bool = False
-    # Where a person finds the program that is missing.
+    # Where the user can get the program if it is missing.
     install: str | None = None
     preset: str | None = None
 
@@ -139,7 +139,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
-    """Return what an agent's options say, or refuse what nobody would read, naming the option."""
+    """Return the parsed options, or refuse an unknown or invalid one by name."""
     unknown = sorted(set(runtime.options) - set(_WORDS))
     if unknown:
         raise _invalid(unknown[0], f"is not known; known are {', '.join(sorted(_WORDS))}")
@@ -149,7 +149,7 @@ def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
         try:
             found[name] = msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            # Our own words, because the library's would repeat the value.
+            # Replace msgspec's message, because it would repeat the value.
             raise _invalid(name, f"must be {_WORDS[name]}") from None
     options = ProgramOptions(**found)
     if options.share and any(SESSION_WORD in word for word in runtime.args):
@@ -175,7 +175,7 @@ def _invalid(name: str, rule: str) -> Invalid:
 
 
 def process_state(process_record: ProcessRecord | None, *, is_running: bool) -> ProcessState:
-    """Return how a program stands as people see it: busy while a turn of its session runs."""
+    """Return the displayed state of a process: busy while a turn of its session runs."""
     if process_record is None:
         return ProcessState.NOT_STARTED
     if process_record.state is ProcessState.READY and is_running:

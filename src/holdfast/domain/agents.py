@@ -1,4 +1,4 @@
-"""Agents: who answers. Either a language model with tools, or somebody else's program over ACP."""
+"""Agents: a language model with tools, or an external program that speaks ACP."""
 
 import re
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ _SECRET_REFERENCE: Final = re.compile(r"\{\{\s*secrets\.")
 
 
 class AgentStatus(StrEnum):
-    """An archived agent opens no new session; its sessions go on."""
+    """An archived agent opens no new sessions; its existing sessions continue."""
 
     ACTIVE = "active"
     ARCHIVED = "archived"
 
 
 class Recovery(StrEnum):
-    """What a turn does after a crash left an unsafe call in doubt."""
+    """What a turn does after a crash that left the outcome of an unsafe call unknown."""
 
     STOP = "stop"
     CONTINUE = "continue"
 
 
 class ReasoningEffort(StrEnum):
-    """How hard a model should think, where it can be told."""
+    """Reasoning effort of a model, if it supports one."""
 
     OFF = "off"
     LOW = "low"
@@ -55,7 +55,7 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Attempts of the first model."""
+    """Retries of the first model."""
 
     max: int
     backoff: str = "exponential"
@@ -70,7 +70,7 @@ class Retry(Struct, frozen=True, kw_only=True):
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """How much of the past a request carries."""
+    """How much history a request contains."""
 
     type: str = "none"
     window_size: int | None = None
@@ -83,7 +83,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 class LlmRuntime(Struct, frozen=True, kw_only=True, tag="llm"):
-    """A language model in our own loop; an empty chain means the configured default."""
+    """A language model in the built-in loop; an empty chain selects the configured default."""
 
     models: tuple[ModelChoice, ...] = ()
     temperature: float | None = None
@@ -93,7 +93,7 @@ class LlmRuntime(Struct, frozen=True, kw_only=True, tag="llm"):
     memory: Memory | None = None
 
     def __post_init__(self) -> None:
-        # Asked for by name, because NaN is neither below 0 nor above 2.
+        # Checked explicitly, because NaN is neither below 0 nor above 2.
         warmth = self.temperature
         _require(warmth is None or (isfinite(warmth) and 0 <= warmth <= 2), "temperature", "0 to 2")
         _require(self.max_tokens is None or self.max_tokens > 0, "max_tokens", "above 0")
@@ -104,7 +104,7 @@ class AcpRuntime(Struct, frozen=True, kw_only=True, tag="acp"):
 
     command: str
     args: tuple[str, ...] = ()
-    # Names and no values: a value here would be a secret at rest.
+    # Names without values, because a value here would be a secret at rest.
     env_names: tuple[str, ...] = ()
     options: dict[str, Any] = {}
 
@@ -118,7 +118,7 @@ Runtime = LlmRuntime | AcpRuntime
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """Who answers, complete: a session freezes one of these when it opens."""
+    """A complete agent definition; a session stores a snapshot of it when it opens."""
 
     id: AgentId
     owner: Owner
@@ -129,9 +129,9 @@ class Agent(Struct, frozen=True, kw_only=True):
     runtime: Runtime
     tools: tuple[ToolSpec, ...] = ()
     mcp_servers: tuple[dict[str, Any], ...] = ()
-    # None where the configuration decides, at the moment a session opens.
+    # None: the configuration decides when a session opens.
     grant: Grant | None = Grant()
-    # Stop, because going on past an unknown effect is a choice that somebody has to make.
+    # Stop by default, because continuing after an unknown side effect must be an explicit choice.
     recovery: Recovery = Recovery.STOP
     extra: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ def _require(holds: bool, field: str, rule: str) -> None:
 
 def _require_size(text: str, *, field: str, largest: int) -> None:
     require_text(text, field=field, longest=largest)
-    # In bytes, because that is what a store and a provider have to carry.
+    # In bytes, because the limits of stores and providers are in bytes.
     size = len(text.encode())
     if size > largest:
         raise Invalid(
@@ -179,23 +179,23 @@ def _refuse_secret_references(prompt: str) -> None:
 
 _VARIABLE: Final = re.compile(r"\{\{ctx\.([A-Za-z0-9_-]{1,64})\}\}")
 _OPENER: Final = re.compile(r"\{(?=\{)")
-# Neither a prompt nor a variable may hold this character, so it can mark where a value ends.
+# NUL is not allowed in prompts and variables, so it can mark the edges of a value.
 _EDGE: Final = "\x00"
-# Two braces that only meet because of what was put in.
+# Two braces that are adjacent only because a value was inserted (template injection).
 _SEAM: Final = re.compile(r"\{\x00+(?=\{)")
 
 
 class Rendered(Struct, frozen=True, kw_only=True):
-    """A text with its variables put in, and the names that no variable has, each once."""
+    """A rendered text, and the distinct names that have no variable."""
 
     text: str
     unknown: tuple[str, ...] = ()
 
 
 def render(template: str, variables: Mapping[str, str]) -> Rendered:
-    """Return the template with its variables put in, in one pass; unknown ones stay as written."""
+    """Return the template with its variables inserted in one pass; unknown ones are left as is."""
     names = _VARIABLE.findall(template)
-    # Before anything is put in: a short template can ask for one long value many times.
+    # Checked before rendering, because a short template can insert one long value many times.
     if len(template) + sum(len(variables.get(name, "")) for name in names) > SYSTEM_PROMPT_LONGEST:
         raise Invalid(
             Code.INVALID_TEXT,
@@ -208,17 +208,17 @@ def render(template: str, variables: Mapping[str, str]) -> Rendered:
 
 
 def neutralise(text: str) -> str:
-    """Return the text without openers: one space behind each brace that another one follows."""
+    """Return the text with `{{` split by a space, so that it cannot open a placeholder."""
     return _OPENER.sub("{ ", text)
 
 
 def has_secret_reference(text: str) -> bool:
-    """Tell whether a text asks for a secret to be put into it."""
+    """Return whether a text contains a placeholder for a secret."""
     return _SECRET_REFERENCE.search(text) is not None
 
 
 def refuse_secrets(variables: Mapping[str, str], scrubber: Scrubber) -> None:
-    """Refuse variables that carry a secret, naming them and never their values."""
+    """Refuse variables that contain a secret; report their names, never their values."""
     found = sorted(
         name
         for name, value in variables.items()
@@ -237,16 +237,16 @@ def _put_in(found: re.Match[str], variables: Mapping[str, str]) -> str:
     return found[0] if value is None else f"{_EDGE}{neutralise(value)}{_EDGE}"
 
 
-# Kept and written back; nothing here acts on them yet.
+# Stored and written back, but not applied yet.
 NOT_APPLIED: Final = ("input_schema", "output_schema")
-# What a chain entry says that was made without a number.
+# Attempts of a chain entry that was created without a number.
 _USUAL_ATTEMPTS: Final = 2
 
 
 def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dict[str, Any]:
-    """Return an agent as its file says it; `default` stands where it leaves the model open.
+    """Return an agent in the form of its file; `default` is used if it names no model.
 
-    Its grant, its tags and the rest of its tools' descriptions have no place in a file.
+    Its grant, tags and detailed tool descriptions cannot be expressed in a file.
     """
     runtime = agent.runtime
     if not isinstance(runtime, LlmRuntime):

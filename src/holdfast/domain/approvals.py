@@ -1,4 +1,4 @@
-"""Approvals: durable questions, answered once, bound by digest to exactly what was asked."""
+"""Approvals: durable requests, answered once, bound by digest to exactly what was asked."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class ApprovalMode(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """Where a question stands; everything but waiting is final."""
+    """The state of an approval request; every state except waiting is final."""
 
     WAITING = "waiting"
     ALLOWED = "allowed"
@@ -40,7 +40,7 @@ class ApprovalScope(StrEnum):
 
 
 class ApprovalChoice(Struct, frozen=True, kw_only=True):
-    """One of the answers that somebody else's agent offers; the kind says what it means."""
+    """One of the answers that an external agent offers; the kind defines its meaning."""
 
     id: str
     name: str
@@ -52,15 +52,15 @@ ALLOW_ALWAYS: Final = "allow_always"
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What somebody is asked, whole; an answer holds for this digest and nothing else.
+    """A complete approval request; an answer is valid only for this digest.
 
-    `memory` names what an answer for the whole session would cover, `amount` the micro-cents
-    that a yes adds to the session's budget. `choices` are the answers that the asking agent takes;
-    none where the question is our own.
+    `memory` names what an answer for the whole session covers, `amount` the micro-cents that an
+    approval adds to the session's budget. `choices` are the answers that an external agent accepts;
+    empty for Holdfast's own questions.
     """
 
     id: ApprovalId
-    # None when the question is about money: that belongs to no call.
+    # None if the question is about the budget, which belongs to no call.
     call_id: CallId | None = None
     tool: str
     tool_class: ToolClass
@@ -74,7 +74,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A question that was written down, and its answer once there is one."""
+    """A stored question, and its answer if there is one."""
 
     session_id: SessionId
     question: Question
@@ -82,10 +82,10 @@ class Approval(Struct, frozen=True, kw_only=True):
     scope: ApprovalScope = ApprovalScope.ONCE
     answered_by: str | None = None
     note: str | None = None
-    # Which of the question's choices somebody has named, where they named one.
+    # The choice that was selected, if the answer named one.
     choice: str | None = None
     asked_at: datetime
-    # Told by whoever reads it: how long a question waits is a setting of today, not of its asking.
+    # Computed when read, because the timeout is a current setting and is not stored.
     expires_at: datetime | None = None
     answered_at: datetime | None = None
 
@@ -96,7 +96,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalAnswer(Struct, frozen=True, kw_only=True):
-    """What somebody says to a question."""
+    """The answer to a question."""
 
     state: ApprovalState
     by: str
@@ -111,15 +111,15 @@ NOTE_LONGEST: Final = 500
 def digest_of(
     tool: str, arguments: Mapping[str, Any], working_dir: str, targets: Sequence[str]
 ) -> str:
-    """Return what an answer is bound to: change any of it, and the answer is for something else."""
+    """Return the digest an answer is bound to; any change requires a new answer (TOCTOU)."""
     asked = msgspec.json.encode([tool, arguments, working_dir, targets], order="sorted")
     return hashlib.sha256(asked).hexdigest()
 
 
 def flag_of(question: Question) -> str:
-    """Return the name under which a flag answers a question.
+    """Return the name by which a flag answers a question.
 
-    Of somebody else's agent it is the kind of the call: how the call is called is the agent's word.
+    For an external agent this is the kind of the call, because its name is chosen by the agent.
     """
     return question.preview.get("kind", question.tool)
 
@@ -135,8 +135,8 @@ def stricter_mode(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
 
 
 def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) -> Approval:
-    """Return the approval with its answer; the first answer wins, the same one again is heard."""
-    # Heard again, because a retry after a lost reply is not a second opinion.
+    """Return the answered approval; the first answer wins, repeating it is idempotent."""
+    # Not a conflict, because a client retries after a lost response.
     if approval.state is answer.state:
         return approval
     if approval.state is not ApprovalState.WAITING:
@@ -162,7 +162,7 @@ def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) ->
 
 
 def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
-    """Refuse an answer that the asking agent does not take; a yes for once is never widened."""
+    """Refuse an answer that the agent does not offer; an approval for once is never widened."""
     if answer.choice is not None and answer.choice not in {each.id for each in question.choices}:
         raise Conflict(Code.OPTION_NOT_OFFERED, "The question has no such option.")
     if answer.state is not ApprovalState.ALLOWED or not question.choices or answer.choice:

@@ -1,10 +1,10 @@
-"""Calls: the life of one tool call, folded from what the journal writes about it.
+"""Calls: the lifecycle of one tool call, derived from the journal's events.
 
 intended ──▶ started ──▶ finished
     │            └─────▶ unknown ◀─▶ settled (retried · skipped · marked done)
     └─▶ finished (refused or skipped before it ran)
 
-What was settled by a retry is unknown again when the retry was not run.
+A call settled by a retry becomes unknown again if the retry did not run.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from holdfast.domain.tools import Effect
 
 
 class CallState(StrEnum):
-    """How far a call has come."""
+    """The state of a call."""
 
     INTENDED = "intended"
     STARTED = "started"
@@ -32,7 +32,7 @@ class CallState(StrEnum):
 
 
 class Settlement(StrEnum):
-    """How somebody put an unknown outcome right."""
+    """How a call with an unknown outcome was settled."""
 
     RETRIED = "retried"
     SKIPPED = "skipped"
@@ -51,7 +51,7 @@ class Call(Struct, frozen=True, kw_only=True):
     effect: Effect = Effect.UNSAFE
     idempotency_key: str
     settlement: Settlement | None = None
-    # Where it stands in the record, and where its one result does.
+    # Sequence of its message row, and of the row of its result.
     sequence: int = 0
     result_sequence: int | None = None
     started_at: datetime | None = None
@@ -60,7 +60,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
     CallState.INTENDED: frozenset({CallState.STARTED, CallState.FINISHED}),
-    # To itself too: a call that may run twice starts again after a crash.
+    # Includes itself, because a pure or idempotent call starts again after a crash.
     CallState.STARTED: frozenset({CallState.STARTED, CallState.FINISHED, CallState.UNKNOWN}),
     CallState.FINISHED: frozenset(),
     CallState.UNKNOWN: frozenset({CallState.SETTLED}),
@@ -70,57 +70,57 @@ _RETRY: Final = "retry_"
 
 
 def start_call(call: Call, *, at: datetime) -> Call:
-    """Return the call as running; a recovered pure or idempotent call may start again."""
+    """Return the call as started; a recovered pure or idempotent call may start again."""
     if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
         raise _refusal(call, CallState.STARTED)
     return msgspec.structs.replace(_transition(call, CallState.STARTED), started_at=at)
 
 
 def finish_call(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -> Call:
-    """Return the call with its result written down, and where."""
+    """Return the call with its outcome and the sequence of its result."""
     unknown = status is ResultStatus.UNKNOWN
     moved = _transition(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
     return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence)
 
 
 def add_details(arguments: dict[str, Any]) -> Callable[[Call], Call]:
-    """Return how a call becomes one whose arguments became known after it was announced."""
+    """Return a function that sets arguments that became known after the call was announced."""
     return lambda call: msgspec.structs.replace(call, arguments=arguments)
 
 
 def settle_call(call: Call, how: Settlement) -> Call:
-    """Return the call with its unknown outcome put right."""
+    """Return the call with its unknown outcome settled."""
     return msgspec.structs.replace(_transition(call, CallState.SETTLED), settlement=how)
 
 
 def reopen_call(call: Call) -> Call:
-    """Return a call as unknown again: what was to be its retry has not run."""
-    # Not in the table: a result that comes later must not find this way.
+    """Return a call as unknown again, because its retry did not run."""
+    # Not in the transition table, because a late result must not take this transition.
     if call.settlement is not Settlement.RETRIED:
         raise _refusal(call, CallState.UNKNOWN)
     return msgspec.structs.replace(call, state=CallState.UNKNOWN, settlement=None)
 
 
 def retry_id(new: str) -> CallId:
-    """Return the id of a call that is another one run again."""
+    """Return the id of a call that retries another one."""
     return CallId(f"{_RETRY}{new}")
 
 
 def is_unrun_retry(call: Call, status: ResultStatus) -> bool:
-    """Tell whether a call was meant to run another one again, and did nothing."""
+    """Return whether a call was a retry of another one and had no effect."""
     if not call.id.startswith(_RETRY) or call.state is not CallState.FINISHED:
         return False
-    # One that was begun may still have been denied: its target was not what was agreed to.
+    # A started call may still be denied, because its target changed after approval (TOCTOU).
     return call.started_at is None or status in {ResultStatus.DENIED, ResultStatus.SKIPPED}
 
 
 def is_open(call: Call) -> bool:
-    """Tell whether the call still lacks its one result."""
+    """Return whether the call still has no result."""
     return call.state in {CallState.INTENDED, CallState.STARTED}
 
 
 def _transition(call: Call, state: CallState) -> Call:
-    # A table and not a chain of conditions, so that a test can see that nothing is missing.
+    # A table instead of conditions, so that a test can check it for completeness.
     if state not in NEXT[call.state]:
         raise _refusal(call, state)
     return msgspec.structs.replace(call, state=state)

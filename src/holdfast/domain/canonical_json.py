@@ -1,7 +1,7 @@
-"""Canonical JSON: one spelling for one value, so that equal contents have equal bytes and ids.
+"""Canonical JSON: one encoding per value, so that equal contents have equal bytes and ids.
 
-Keys are sorted by code point, nothing stands between tokens, only what must be is escaped, and a
-float that is a whole number below 2^53 is spelled as that number. The order of lists is meaning.
+Keys are sorted by code point, whitespace is omitted, and only required characters are escaped. A
+float that is a whole number below 2^53 is written as an integer. The order of lists is significant.
 """
 
 import hashlib
@@ -12,44 +12,44 @@ from typing import Any, Final
 import msgspec
 
 _WHOLE_BELOW: Final = 2.0**53
-# A float inside of something; or a null, which the quick spelling also has for what is no number.
-# Each branch begins with a character, because only then most of a text is passed over quickly.
+# A nested float, or a null, which the fast encoder also writes for NaN and infinity. Each branch
+# starts with a literal character, because the scan is fast only then.
 _UNSURE: Final = re.compile(rb'\[-?[0-9]+[.e]|,-?[0-9]+[.e]|":-?[0-9]+[.e]|null')
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one spelling of a value; it must be JSON without NaN and lone surrogates."""
+    """Return the canonical encoding of a value; it must be JSON without NaN or lone surrogates."""
     try:
         quick = _quickly(value)
     except TypeError:
-        # A text of a class of its own, which only a program can hand over.
+        # A subclass of str, which only a Python caller can pass.
         return _slowly(value)
-    # Floats and nulls aside both spell alike, and most values have neither.
+    # Both encoders agree except on floats and nulls, and most values contain neither.
     is_sure = type(value) is not float and _UNSURE.search(quick) is None
     return quick if is_sure else _slowly(value)
 
 
 def canonical_text(value: Any) -> str:
-    """Return the one spelling of a value as text."""
+    """Return the canonical encoding of a value as text."""
     return canonical(value).decode()
 
 
 def decode_exact(stored: bytes) -> Any:
-    """Return the value that canonical bytes spell, integers of any size among its parts."""
+    """Return the value of canonical bytes, with integers of any size."""
     return _read(stored)
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a value's one spelling, in hexadecimal digits."""
+    """Return the SHA-256 of a value's canonical encoding, in hexadecimal."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def equality_key(value: Any) -> str | bytes:
-    """Return what two values have in common exactly when their spellings are equal.
+    """Return a key that is equal for two values exactly when their encodings are equal.
 
-    They must be as `reading` gives them; it is made for comparing many, not for keeping.
+    The values must come from `decode_exact`. The key is for comparing many values, not for storing.
     """
-    # A text is its own: most values are, and no other kind becomes a text here.
+    # A text is its own key; this is the common case, and no other type maps to a text.
     return value if type(value) is str else _quickly(value)
 
 
@@ -58,9 +58,9 @@ def _slowly(value: Any) -> bytes:
 
 
 def _whole(value: Any) -> Any:
-    """Return the value with whole numbers for the floats that are some; itself if there are none.
+    """Return the value with whole floats as integers; the same object if there are none.
 
-    It is never changed: what was given may be shared.
+    The argument is never modified, because it may be shared.
     """
     if isinstance(value, dict):
         members = {name: _whole(each) for name, each in value.items()}

@@ -1,4 +1,4 @@
-"""Money: one entry for every request a provider was sent, in whole micro-cents."""
+"""Costs: one ledger entry per provider request, in whole micro-cents."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class CostEntry(Struct, frozen=True, kw_only=True):
-    """What one provider request cost; the request id is unique, so no request counts twice."""
+    """The cost of one provider request; the request id is unique, so none is counted twice."""
 
     request_id: str
     session_id: SessionId
@@ -42,7 +42,7 @@ class CostEntry(Struct, frozen=True, kw_only=True):
 
 
 class CostGroup(StrEnum):
-    """What entries of the ledger are added up by; days are those of UTC."""
+    """How ledger entries are grouped; days are in UTC."""
 
     MODEL = "model"
     AGENT = "agent"
@@ -51,7 +51,7 @@ class CostGroup(StrEnum):
 
 
 class CostQuery(Struct, frozen=True, kw_only=True):
-    """Which entries of an owner are added up; from `since` on, and before `until`."""
+    """Which entries of an owner are summed: from `since` (inclusive) to `until` (exclusive)."""
 
     owner: Owner
     group_by: CostGroup = CostGroup.MODEL
@@ -62,9 +62,9 @@ class CostQuery(Struct, frozen=True, kw_only=True):
 
 
 class CostSum(Struct, frozen=True, kw_only=True):
-    """Entries added up; those without a known price count as requests and cost nothing here.
+    """A sum of entries; those without a known price count as requests with no cost.
 
-    `name` is how people know the group: a model, an agent's slug, a session's title.
+    `name` is the display name of the group: a model, an agent's slug, a session's title.
     """
 
     key: str
@@ -86,14 +86,14 @@ class CostSum(Struct, frozen=True, kw_only=True):
 
 
 class CostReport(Struct, frozen=True, kw_only=True):
-    """What was spent, group by group in the order of their keys, and in all."""
+    """The costs per group, in the order of their keys, and the total."""
 
     groups: tuple[CostSum, ...]
     total: CostSum
 
 
 def price(usage: Usage, prices: Prices) -> int:
-    """Return the micro-cents of a usage; classes are rounded separately, halves go up."""
+    """Return the micro-cents of a usage; each class is rounded separately, halves up."""
     return (
         _round(usage.input * prices.input)
         + _round(usage.output * prices.output)
@@ -103,5 +103,5 @@ def price(usage: Usage, prices: Prices) -> int:
 
 
 def _round(millionths: int) -> int:
-    # Whole numbers only: a float may round money differently on another machine.
+    # Integers only, because a float may round differently on another machine.
     return (millionths + 500_000) // 1_000_000

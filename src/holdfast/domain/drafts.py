@@ -1,6 +1,6 @@
-"""Drafts: what a runtime yields. The journal pulls them, stamps them and writes them down.
+"""Drafts: the output of a runtime. The journal pulls, stamps and stores them.
 
-A batch of drafts is one transaction; nothing in a batch counts before all of it is on disk.
+A batch of drafts is one transaction: it takes effect only when all of it is on disk.
 """
 
 from datetime import datetime
@@ -31,21 +31,21 @@ from holdfast.domain.tools import Effect
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
-    """A row to be written; a tool call also says what running it twice would do."""
+    """A message row to be written; a tool call also declares the effect of running it twice."""
 
     role: Role
     parts: tuple[Part, ...]
     id: MessageId | None = None
     model_id: ModelId | None = None
     effect: Effect | None = None
-    # A call that is tried again keeps the key of the first attempt.
+    # A retried call reuses the idempotency key of the first attempt.
     idempotency_key: str | None = None
 
 
 class CostDraft(Struct, frozen=True, kw_only=True):
-    """What a provider request cost; without usage the provider did not say.
+    """The cost of a provider request; without usage, the provider did not report it.
 
-    An aside belongs to no turn: it was spent on the conversation itself, to shorten it.
+    An aside belongs to no turn: it was spent on compacting the conversation.
     """
 
     request_id: str
@@ -56,7 +56,7 @@ class CostDraft(Struct, frozen=True, kw_only=True):
     is_aside: bool = False
 
     def entry(self, session_id: SessionId, turn: int, at: datetime) -> CostEntry:
-        """Return the request as the ledger of a session has it."""
+        """Return the ledger entry of the request."""
         return CostEntry(
             request_id=self.request_id,
             session_id=session_id,
@@ -70,7 +70,7 @@ class CostDraft(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """A summary that stands for every row up to a number; it belongs to no turn."""
+    """A summary of every row up to a sequence; it belongs to no turn."""
 
     text: str
     dropped_through: int
@@ -80,41 +80,41 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class ToolsFound(Struct, frozen=True, kw_only=True):
-    """Tools that the session's servers have: with these it goes on, whatever they have later."""
+    """The tools discovered on the session's servers; fixed for the rest of the session."""
 
     names: tuple[str, ...]
 
 
 class CallDetails(Struct, frozen=True, kw_only=True):
-    """What somebody else's agent has said of a call since its row was written, which stays."""
+    """Call details that an external agent sent after the call's row, which is not changed."""
 
     call_id: CallId
     arguments: dict[str, Any]
 
 
 class ApprovalDecided(Struct, frozen=True, kw_only=True):
-    """A question that nobody had to be asked, with the answer that a rule has given."""
+    """A question that was answered by a rule without asking the user."""
 
     question: Question
     answer: ApprovalAnswer
 
 
 class TitleChange(Struct, frozen=True, kw_only=True):
-    """How an agent calls the session, instead of one of these titles; a person's own stays."""
+    """A title set by an agent; it replaces only the titles in `instead`, never the user's own."""
 
     title: str
     instead: tuple[str | None, ...] = (None,)
 
     def over(self, current: str | None) -> str | None:
-        """Return the title that a session has from now on."""
+        """Return the session's new title."""
         return self.title if current in self.instead else current
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The last draft of a turn: how it ended, and why in the words of who ended it.
+    """The last draft of a turn: how it ended, and the reason given.
 
-    `is_lost` says that the agent is gone for good and the session with it; `evidence` is what the
-    agent left to tell why.
+    `is_lost` means that the agent cannot be recovered and the session fails. `evidence` is the
+    output it left that explains why.
     """
 
     stop_reason: StopReason
@@ -137,12 +137,12 @@ Draft = (
     | Payload
 )
 NAME_LONGEST: Final = 255
-# What people may say in a row; notices and summaries are the house's own words.
+# The parts that a client may record; notices and summaries are written only by Holdfast.
 _WORDS: Final = (Text, Reasoning, Media)
 
 
 def require_recordable(draft: MessageDraft) -> MessageDraft:
-    """Return a draft that may be recorded, or refuse what is empty, too large or not its role's."""
+    """Return a draft that may be recorded, or refuse an empty, oversized or mismatched one."""
     if draft.role is Role.USER:
         raise Invalid(
             Code.ROLE_NOT_ALLOWED,

@@ -1,16 +1,16 @@
-"""Every error a caller can meet. The class says what the caller can do, the code what happened.
+"""Error classes and codes. The class defines what the caller can do, the code what happened.
 
     HoldfastError
     ├── Invalid        change the request
-    ├── Denied         you may not
-    ├── NotFound       there is no such thing
-    ├── Conflict       not in this state
+    ├── Denied         the caller is not allowed to
+    ├── NotFound       the object does not exist
+    ├── Conflict       not in the current state
     ├── LimitReached   wait, or free something
-    ├── Unavailable    something outside failed
-    ├── StorageFull    the disk refuses
-    └── Internal       our bug
+    ├── Unavailable    an external dependency failed
+    ├── StorageFull    the disk is full
+    └── Internal       a bug in Holdfast
 
-How an error looks (HTTP status, exit code) is decided by one table per surface, not here.
+One table per surface maps errors to an HTTP status or exit code, not this module.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Code(StrEnum):
-    """What happened: one closed list for every surface."""
+    """Error codes: one closed list for every surface."""
 
     AGENT_ARCHIVED = "agent_archived"
     AGENT_INVALID = "agent_invalid"
@@ -146,7 +146,7 @@ class Code(StrEnum):
 
 
 class HoldfastError(Exception):
-    """The root: an error with a code for programs and a message for people."""
+    """The base class: an error with a code for programs and a message for people."""
 
     def __init__(self, code: Code, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -155,12 +155,12 @@ class HoldfastError(Exception):
         self.details = dict(details or {})
 
     def body(self) -> dict[str, Any]:
-        """Return the body every surface shows."""
+        """Return the error body that every surface sends."""
         return {"error": str(self.code), "message": self.message, "details": self.details}
 
 
 class Invalid(HoldfastError):
-    """The request cannot be right in any state: change it."""
+    """The request is wrong in any state; change it."""
 
 
 class Denied(HoldfastError):
@@ -168,32 +168,32 @@ class Denied(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """There is no such thing, or it belongs to somebody else."""
+    """The object does not exist, or it belongs to another owner."""
 
 
 class Conflict(HoldfastError):
-    """The request is right, but not in this state."""
+    """The request is valid, but not in the current state."""
 
 
 class LimitReached(HoldfastError):
-    """Wait, or free something."""
+    """A limit is reached; wait, or free something."""
 
 
 class Unavailable(HoldfastError):
-    """Something outside failed; the same request may work later."""
+    """An external dependency failed; the same request may work later."""
 
 
 class StorageFull(HoldfastError):
-    """The disk refuses; nothing was changed."""
+    """The disk is full; nothing was changed."""
 
 
 class Internal(HoldfastError):
-    """Our bug."""
+    """A bug in Holdfast."""
 
 
 def out_of_memory() -> Unavailable:
-    """Return what a caller is told who met a lack of memory, wherever that was."""
-    # Nobody knows whether it was missing before or after: the same id is right in both cases.
+    """Return the error for a request that ran out of memory."""
+    # The work may or may not be done, so a retry must reuse the id (idempotency).
     return Unavailable(
         Code.OUT_OF_MEMORY,
         "There was not enough memory. Repeat the request with the same id, or ask for less.",

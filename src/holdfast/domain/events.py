@@ -1,6 +1,7 @@
-"""Events: the news of a session, as it is stamped by the journal and followed by readers.
+"""Events: the log of a session, stamped by the journal and followed by readers.
 
-Drop every event and no conversation is lost: the messages are the record.
+Events are not the source of truth: without them no conversation is lost, because messages are
+stored separately.
 """
 
 from datetime import datetime
@@ -55,7 +56,7 @@ class FailureCode(StrEnum):
     AGENT_LINE_TOO_LONG = "agent_line_too_long"
 
 
-# The others fail again in the same way until somebody changes something.
+# The other codes fail again in the same way until the cause is fixed.
 RETRYABLE: Final = frozenset(
     {
         FailureCode.PROVIDER_RATE_LIMIT,
@@ -66,7 +67,7 @@ RETRYABLE: Final = frozenset(
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """A failure as data: safe to show, and naming the remedy."""
+    """A failure as data: safe to show, with a remedy in its message."""
 
     code: FailureCode
     message: str
@@ -74,19 +75,19 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def retryable(self) -> bool:
-        """Tell whether the same turn may work later."""
+        """Return whether the same turn may succeed later."""
         return self.code in RETRYABLE
 
 
 class Channel(StrEnum):
-    """What a delta is a piece of."""
+    """What a delta contains."""
 
     TEXT = "text"
     REASONING = "reasoning"
 
 
 class SessionOpened(Struct, frozen=True, kw_only=True, tag="session.opened"):
-    """A notebook was opened."""
+    """A session was opened."""
 
     agent: str
     model: str | None = None
@@ -94,25 +95,25 @@ class SessionOpened(Struct, frozen=True, kw_only=True, tag="session.opened"):
 
 
 class SessionResumed(Struct, frozen=True, kw_only=True, tag="session.resumed"):
-    """A closed session is open again."""
+    """A closed session was resumed."""
 
 
 class SessionClosed(Struct, frozen=True, kw_only=True, tag="session.closed"):
-    """A session has ended."""
+    """A session ended."""
 
     status: Status
     reason: str | None = None
 
 
 class SessionForked(Struct, frozen=True, kw_only=True, tag="session.forked"):
-    """Another session goes on from a row of this one."""
+    """A session was forked from a row of this one."""
 
     target: SessionId
     sequence: int
 
 
 class SessionCompacted(Struct, frozen=True, kw_only=True, tag="session.compacted"):
-    """A summary stands for what came before; the rows stay."""
+    """A summary replaces the earlier rows in model requests; the rows are not deleted."""
 
     message_id: MessageId
     kept: int
@@ -123,23 +124,23 @@ class SessionCompacted(Struct, frozen=True, kw_only=True, tag="session.compacted
 
 
 class SessionExported(Struct, frozen=True, kw_only=True, tag="session.exported"):
-    """The session was written out as a workflow."""
+    """The session was exported as a workflow."""
 
     target: str
 
 
 class SessionObserved(Struct, frozen=True, kw_only=True, tag="session.observed"):
-    """Somebody made a claim about this session."""
+    """A claim about this session was recorded."""
 
     target: str
 
 
 class TurnStarted(Struct, frozen=True, kw_only=True, tag="turn.started"):
-    """A turn begins."""
+    """A turn started."""
 
 
 class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
-    """A turn is over; exactly one for every `turn.started`."""
+    """A turn ended; exactly one for every `turn.started`."""
 
     stop_reason: StopReason
     usage: Usage = Usage()
@@ -150,17 +151,17 @@ class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
 
 
 class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
-    """A model is asked; `message_id` is reserved for the text to come."""
+    """A model was called; `message_id` is reserved for its answer."""
 
     message_id: MessageId
     model_id: ModelId
     step: int
-    # By its name too, because a reader of the news should not have to look it up.
+    # Also by name, because a reader of the events should not need a lookup.
     model: str = ""
 
 
 class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
-    """A piece of text; pruned some time after its turn, because the message holds the text."""
+    """A chunk of text; pruned some time after its turn, because the message contains the text."""
 
     message_id: MessageId | None = None
     step: int
@@ -170,7 +171,7 @@ class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):
 
 
 class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
-    """A model has answered."""
+    """A model answered."""
 
     message_id: MessageId | None = None
     step: int
@@ -180,7 +181,7 @@ class StepEnded(Struct, frozen=True, kw_only=True, tag="step.ended"):
 
 
 class StepFailed(Struct, frozen=True, kw_only=True, tag="step.failed"):
-    """A model did not answer; the next one of the chain, if any, is named."""
+    """A model did not answer; names the next model of the fallback chain, if any."""
 
     step: int
     failure: Failure
@@ -188,7 +189,7 @@ class StepFailed(Struct, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class MessageAppended(Struct, frozen=True, kw_only=True, tag="message.appended"):
-    """A row was written into the record."""
+    """A message was appended."""
 
     message_id: MessageId
     role: Role
@@ -196,7 +197,7 @@ class MessageAppended(Struct, frozen=True, kw_only=True, tag="message.appended")
 
 
 class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
-    """A call begins to act."""
+    """A tool call started."""
 
     call_id: CallId
     name: str
@@ -204,7 +205,7 @@ class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
 
 
 class ToolEnded(Struct, frozen=True, kw_only=True, tag="tool.ended"):
-    """A call has its one result."""
+    """A tool call has its result."""
 
     call_id: CallId
     name: str
@@ -214,7 +215,7 @@ class ToolEnded(Struct, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class CallSettled(Struct, frozen=True, kw_only=True, tag="call.settled"):
-    """Somebody put an unknown outcome right."""
+    """A call with an unknown outcome was settled."""
 
     call_id: CallId
     how: Settlement
@@ -222,7 +223,7 @@ class CallSettled(Struct, frozen=True, kw_only=True, tag="call.settled"):
 
 
 class ApprovalRequested(Struct, frozen=True, kw_only=True, tag="approval.requested"):
-    """A durable question waits for its answer."""
+    """An approval request was stored and waits for its answer."""
 
     approval_id: ApprovalId
     call_id: CallId | None = None
@@ -230,12 +231,12 @@ class ApprovalRequested(Struct, frozen=True, kw_only=True, tag="approval.request
     tool_class: ToolClass
     question: str
     preview: dict[str, str] = {}
-    # Whether one answer may hold for the rest of the session.
+    # Whether one answer may apply to the rest of the session.
     is_for_session: bool = False
 
 
 class ApprovalAnswered(Struct, frozen=True, kw_only=True, tag="approval.answered"):
-    """A question has its answer."""
+    """An approval request was answered."""
 
     approval_id: ApprovalId
     call_id: CallId | None = None
@@ -251,7 +252,7 @@ class PlanChanged(Struct, frozen=True, kw_only=True, tag="plan.changed"):
 
 
 class ZoneArchived(Struct, frozen=True, kw_only=True, tag="zone.archived"):
-    """The agent's desk was cleared into an archive."""
+    """The agent's active zone was moved into an archive."""
 
     zone: str
 
@@ -282,7 +283,7 @@ Payload = (
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """A stamped piece of news; sequences are dense for each session and start at 1."""
+    """A stamped event; sequences are dense per session and start at 1."""
 
     id: EventId
     session_id: SessionId
@@ -293,7 +294,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 def event_of(message: Message, sequence: int) -> Event:
-    """Return a message as the news that it is; it is stored nowhere but with the message."""
+    """Return the event of a message; it is derived from the message row and not stored itself."""
     return Event(
         id=event_id(message.session_id, sequence, message.created_at),
         session_id=message.session_id,
@@ -307,37 +308,37 @@ def event_of(message: Message, sequence: int) -> Event:
 
 
 def event_id(session_id: SessionId, sequence: int, at: datetime) -> EventId:
-    """Return the id of an event: computed, because its number and its session make it unique."""
+    """Return the id of an event, computed from its session and sequence, which are unique."""
     return event_id_at(session_id, sequence, microseconds(at) // 1000)
 
 
 def event_id_at(session_id: SessionId, sequence: int, milliseconds: int) -> EventId:
-    """Return the id of an event of a Unix time."""
-    # 42 bits of the session and 32 of the number fill the 74 that such an id has to give.
+    """Return the id of an event at a Unix time in milliseconds."""
+    # 42 bits of the session and 32 of the sequence fill the 74 random bits of a UUIDv7.
     own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
     return EventId(uuid7(milliseconds, own_bits << 32 | sequence & 0xFFFF_FFFF))
 
 
 def sequence_in(id_: str, session_id: SessionId) -> int | None:
-    """Return the number that an event's id says; nothing when it is not of the session."""
+    """Return the sequence encoded in an event id; `None` if it belongs to another session."""
     if not is_uuid(id_):
         return None
-    # The way back of `event_id`: twelve bits before the variant, all others behind it.
+    # The inverse of `event_id`: twelve bits are before the variant, the others after it.
     whole = int(id_.replace("-", ""), 16)
     bits = (whole & 0x3FFF_FFFF_FFFF_FFFF) << 12 | whole >> 64 & 0xFFF
     own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
     return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
-# Why numbers are missing: pieces of texts that are messages now; anything, for its age; or removed
-# by something other than Holdfast, which `holdfast doctor` reports.
+# Why numbers are missing: deltas whose text is now a message; events past their retention; or
+# events removed by something other than Holdfast, which `holdfast doctor` reports.
 PRUNED: Final = "pruned"
 RETENTION: Final = "retention"
 MISSING: Final = "missing"
 
 
 class Gap(Struct, frozen=True, kw_only=True):
-    """Numbers that will not come, and what to read instead: every number is covered."""
+    """Sequence numbers that will not be delivered, and what to read instead."""
 
     from_sequence: int
     to_sequence: int
@@ -350,17 +351,17 @@ _decoder: msgspec.json.Decoder[Payload] = msgspec.json.Decoder(Payload)
 
 
 def encode_payload(payload: Payload) -> bytes:
-    """Return the stored bytes of an event's content."""
+    """Return the stored bytes of an event's payload."""
     return _encoder.encode(payload)
 
 
 def decode_payload(stored: bytes) -> Payload:
-    """Return the content that the stored bytes hold; raises `msgspec.ValidationError`."""
+    """Return the payload decoded from stored bytes; raises `msgspec.ValidationError`."""
     return _decoder.decode(stored)
 
 
 def name_of(payload: Payload | type[Payload]) -> str:
-    """Return the event's house name, `noun.past_tense`."""
+    """Return the event's name, in the form `noun.past_tense`."""
     return str(payload.__struct_config__.tag)
 
 
@@ -368,7 +369,7 @@ NAMES: Final = frozenset(name_of(payload) for payload in get_args(Payload))
 
 
 def question_event(question: Question) -> ApprovalRequested:
-    """Return the news that a question waits for its answer."""
+    """Return the event that reports a new approval request."""
     return ApprovalRequested(
         approval_id=question.id,
         call_id=question.call_id,
@@ -381,7 +382,7 @@ def question_event(question: Question) -> ApprovalRequested:
 
 
 def answer_event(approval: Approval) -> ApprovalAnswered:
-    """Return the news that a question has its answer."""
+    """Return the event that reports the answer to an approval request."""
     return ApprovalAnswered(
         approval_id=approval.id,
         call_id=approval.question.call_id,

@@ -1,6 +1,6 @@
-"""Identifiers: their types, their grammar, and how a new one is made.
+"""Identifiers: their types, their grammar, and how they are generated.
 
-Time and randomness are arguments; nothing here reads a clock or rolls a die.
+Time and randomness are arguments; nothing here reads a clock or a random source.
 """
 
 import re
@@ -20,13 +20,13 @@ ObservationId = NewType("ObservationId", str)
 RepoId = NewType("RepoId", str)
 SessionId = NewType("SessionId", str)
 TokenId = NewType("TokenId", str)
-# The store's own name for a session: an id is one owner's, a key names one session for good.
+# The store's key of a session: an id is unique per owner, a key is unique and never reused.
 SessionKey = NewType("SessionKey", int)
 
 LOCAL_OWNER: Final = Owner("local")
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# No slash and no space: owners stand in names of the keychain and in lines of the log.
+# No slash and no space, because owners appear in keychain entry names and log lines.
 _OWNER = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _SLUG = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
@@ -45,13 +45,13 @@ def uuid7(milliseconds: int, randomness: int) -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Tell whether the text is a UUID as we write it: lower case, with dashes."""
+    """Return whether the text is a UUID in canonical form: lower case, with dashes."""
     return _UUID.fullmatch(text) is not None
 
 
 def require_uuid(text: str, *, what: str) -> str:
-    """Return the client's id in our spelling, or refuse it."""
-    # Lowered, because two spellings of one id would be two keys.
+    """Return the client's id in canonical form, or refuse it."""
+    # Lower-cased, because two forms of one id would be two keys.
     lowered = text.lower()
     if not is_uuid(lowered):
         raise Invalid(
@@ -61,7 +61,7 @@ def require_uuid(text: str, *, what: str) -> str:
 
 
 def is_slug(text: str) -> bool:
-    """Tell whether the text may name an agent."""
+    """Return whether the text is a valid agent slug."""
     return _SLUG.fullmatch(text) is not None
 
 
@@ -77,5 +77,5 @@ def require_owner(text: str) -> Owner:
 
 
 def slug_of(name: str) -> str:
-    """Make a slug out of a display name; empty when the name has no usable character."""
+    """Return a slug made of a display name; empty if the name has no usable character."""
     return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")[:255]

@@ -1,8 +1,8 @@
-"""Leases: who may write a session's turn, until when, and under which epoch.
+"""Leases: which process may write a session's turn, until when, and under which epoch.
 
-The epoch grows with every change of hands and is a condition of every write of a turn, so a
-holder that slept through its own end can do no harm. Instants are milliseconds of the machine's
-boot clock, which no one can set.
+The epoch grows with every change of holder and is checked by every write of a turn (fencing), so a
+holder that was suspended past its expiry cannot write. Times are milliseconds of the machine's boot
+clock, because it cannot be set.
 """
 
 from typing import Final
@@ -11,15 +11,15 @@ from msgspec import Struct
 
 from holdfast.domain.ids import SessionKey
 
-# Four renewals long: three may come late before anybody takes over.
+# Four renewal periods, so that three renewals may be late before another process takes over.
 DURATION_MS: Final = 4_000
 RENEWAL_MS: Final = 1_000
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process, so described that its death can be proven on the same boot.
+    """A process, identified so that its death can be proven within the same boot.
 
-    `space` tells containers apart, in which the same number is another process.
+    `space` is the pid namespace, because the same pid is another process in another container.
     """
 
     boot: str
@@ -41,6 +41,6 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 def holder_of(text: str) -> Holder:
-    """Read a holder as it was stored."""
+    """Parse a stored holder."""
     boot, space, pid, started, nonce = text.split("/")
     return Holder(boot=boot, space=space, pid=int(pid), started=int(started), nonce=nonce)

@@ -1,6 +1,7 @@
-"""Messages: the record of a session, row by row, each chained to the one before by its hash.
+"""Messages: the rows of a session, each linked to the previous one by a hash chain.
 
-This is the durable form. What a model is sent is another type (`ports`), made by the engine.
+This is the durable form. The messages sent to a model are another type (`ports`), built by the
+engine.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from holdfast.domain.text import is_encodable, require_text
 
 
 class Role(StrEnum):
-    """Who speaks in a row, and in which form."""
+    """The author and form of a row."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -29,7 +30,7 @@ class Role(StrEnum):
 
 
 class ResultStatus(StrEnum):
-    """How a tool call came out."""
+    """The outcome of a tool call."""
 
     OK = "ok"
     ERROR = "error"
@@ -39,7 +40,7 @@ class ResultStatus(StrEnum):
 
 
 class NoticeCode(StrEnum):
-    """What a notice tells; those in `CLOSING` end a turn and are never passed over."""
+    """What a notice reports; those in `CLOSING` end a turn and are always shown."""
 
     ABORTED = "aborted"
     INTERRUPTED = "interrupted"
@@ -75,15 +76,15 @@ CLOSING: Final = frozenset(
 )
 
 
-# Values made of JSON hold no cycles, so the collector need not watch the thousands of them.
+# gc=False, because these JSON values hold no cycles and there are thousands of them.
 class Text(Struct, frozen=True, kw_only=True, gc=False, tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class Reasoning(Struct, frozen=True, kw_only=True, gc=False, tag="reasoning"):
-    """What a model thought; it has no field for a provider's signature, so none can be stored."""
+    """A model's reasoning; there is no field for a provider's signature, so none can be stored."""
 
     text: str
 
@@ -98,15 +99,15 @@ class Media(Struct, frozen=True, kw_only=True, gc=False, tag="media"):
 
 
 class Location(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """A file that a call is about, as the agent names it, and perhaps a line of it, from 1."""
+    """A file that a call affects, as the agent names it, and optionally a line number from 1."""
 
     path: str
     line: int | None = None
 
 
-# Left out where there is nothing to say: rows of our own loop stay as short as they were.
+# Defaults are omitted, so that rows of the built-in loop stay short.
 class ToolCall(Struct, frozen=True, kw_only=True, gc=False, tag="tool_call", omit_defaults=True):
-    """What the agent asks to be done; somebody else's agent says more about it than its name."""
+    """A requested tool call; external agents add a title, a kind and locations."""
 
     id: CallId
     name: str
@@ -124,7 +125,7 @@ class ToolError(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, gc=False, tag="tool_result"):
-    """What came of a call; every call has exactly one."""
+    """The result of a call; every call has exactly one."""
 
     call_id: CallId
     name: str
@@ -142,20 +143,20 @@ class PlanStep(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Plan(Struct, frozen=True, kw_only=True, gc=False, tag="plan"):
-    """What the agent means to do."""
+    """The agent's plan."""
 
     steps: tuple[PlanStep, ...]
 
 
 class Notice(Struct, frozen=True, kw_only=True, gc=False, tag="notice"):
-    """What Holdfast itself has to say in the record."""
+    """A notice that Holdfast writes itself."""
 
     code: NoticeCode
     text: str
 
 
 class Compaction(Struct, frozen=True, kw_only=True, gc=False, tag="compaction"):
-    """A summary that stands for every row up to a sequence; the rows stay."""
+    """A summary of every row up to a sequence; the rows are not deleted."""
 
     summary: str
     dropped_through: int
@@ -180,12 +181,12 @@ _MIME_LONGEST: Final = 255
 _MIME_TYPE: Final = re.compile(
     r"(?:image|audio|video)/[a-z0-9][a-z0-9.+-]*|application/pdf|text/plain"
 )
-# What the first row chains to: a chain has to begin somewhere, and this is nobody's hash.
+# The hash that the first row links to; it is not the hash of any row.
 CHAIN_START: Final = bytes(32)
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
-    """One row of the record: append-only, numbered from 1, never edited."""
+    """One row of a session: append-only, numbered from 1, never edited."""
 
     id: MessageId
     session_id: SessionId
@@ -202,12 +203,12 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def text(self) -> str:
-        """Return the words of the row, without reasoning, calls and notices."""
+        """Return the text of the row, without reasoning, calls and notices."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
-    """Refuse parts that a row of this role cannot hold."""
+    """Refuse parts that a row of this role cannot contain."""
     allowed = PARTS_OF[role]
     if len(parts) == 1 and isinstance(parts[0], allowed):
         return
@@ -218,7 +219,7 @@ def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
                 f"A {role} message cannot hold a {part.__struct_config__.tag} part.",
                 {"role": role},
             )
-    # One call or one result to a row, so that each can be found, counted and settled by itself.
+    # One call or result per row, so that each can be found, counted and settled alone.
     if role in _ALONE and len(parts) != 1:
         raise Invalid(
             Code.MESSAGE_INVALID, f"A {role} message holds exactly one part.", {"role": role}
@@ -226,7 +227,7 @@ def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
 
 
 def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts of a user's message, or refuse what is empty, too large or unclean."""
+    """Return the parts of a user's message, or refuse empty, oversized or unencodable ones."""
     require_parts(Role.USER, parts)
     texts = [part.text for part in parts if isinstance(part, Text)]
     pictures = len(parts) - len(texts)
@@ -239,7 +240,7 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
             "The message contains a NUL character or a lone surrogate; remove it.",
             {"field": "text"},
         )
-    # Characters first: there is no need to encode what is too long already.
+    # Check the character count first, because encoding an oversized text is wasted work.
     if len(words) > TEXT_LARGEST or len(words.encode()) > TEXT_LARGEST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
     if pictures > MEDIA_MOST:
@@ -262,17 +263,17 @@ def _require_media(media: Media) -> None:
 
 
 def is_media_type(mime_type: str) -> bool:
-    """Tell whether contents of this type can be kept and sent: a bare type, in small letters."""
+    """Return whether media of this type are accepted: a bare type in lower case."""
     return len(mime_type) <= _MIME_LONGEST and _MIME_TYPE.fullmatch(mime_type) is not None
 
 
 def media_handle(content: bytes) -> str:
-    """Return the handle under which a content is kept."""
+    """Return the handle of a content, derived from its SHA-256."""
     return _HANDLE_START + hashlib.sha256(content).hexdigest()
 
 
 def media_hash(handle: str) -> bytes | None:
-    """Return the hash that a handle names; nothing when it is no handle."""
+    """Return the hash in a handle; `None` if the text is not a handle."""
     found = _HANDLE.fullmatch(handle)
     return bytes.fromhex(found[1]) if found else None
 
@@ -289,19 +290,19 @@ def encode_parts(parts: tuple[Part, ...]) -> bytes:
 
 
 def decode_parts(stored: bytes) -> tuple[Part, ...]:
-    """Return the parts that the stored bytes hold; raises `msgspec.ValidationError`."""
+    """Return the parts decoded from stored bytes; raises `msgspec.ValidationError`."""
     return _decoder.decode(stored)
 
 
-# What a hash is made of beside the content: id, sequence, turn, role, model, microseconds.
+# The hashed columns besides the content: id, sequence, turn, role, model, microseconds.
 Columns = tuple[str, int, int, str, str | None, int]
 
 
 def link(previous: bytes, columns: Columns, content: bytes) -> bytes:
-    """Return the hash that chains a row to the one before it.
+    """Return the hash that links a row to the previous one.
 
-    Every stored column takes part, the hash itself and the session apart: a fork's first own
-    row chains to the row it inherits, so one chain runs through both sessions.
+    It covers every stored column except the hash itself and the session. A fork's first own row
+    links to the last inherited row, so one chain runs through both sessions.
     """
     id_, sequence, turn, role, model_id, at = columns
     text = f"{id_}|{sequence}|{turn}|{role}|{model_id or ''}|{at}|"

@@ -1,4 +1,4 @@
-"""Language models: who they are and what they cost. Calling one is the business of `llm/`."""
+"""Language models: identity, limits and prices. Calling a model belongs to `llm/`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,19 +12,19 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
 from holdfast.domain.text import is_encodable, require_text
 
-# Fixed for ever: an id made of it is the same on every installation.
+# Never change it, because model ids must be the same on every installation.
 _NAMESPACE: Final[UUID] = uuid5(NAMESPACE_DNS, "holdfast.models")
 
 OFFLINE: Final = "offline:holdfast"
 
 
-# What a store can count without running over, even for a million tokens at once.
+# Bounds that prevent integer overflow in a store, even for a million tokens at once.
 _PRICE_MOST: Final = 10**12
 _TOKENS_MOST: Final = 10**9
 
 
 class ModelSource(StrEnum):
-    """Where what is known of a model comes from."""
+    """Where the data about a model comes from."""
 
     CATALOGUE = "catalogue"
     CONFIG = "config"
@@ -41,7 +41,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 class MediaLimits(Struct, frozen=True, kw_only=True):
-    """Which media a model reads: the most bytes of each type, and of how many in one request."""
+    """The media a model accepts: the byte limit per type, and the count and total per request."""
 
     types: Mapping[str, int]
     most: int
@@ -49,14 +49,14 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model by provider and name; without prices it may be used, and its cost is unknown."""
+    """A model by provider and name; without prices it can be used, but its cost is unknown."""
 
     id: ModelId
     provider: str
     name: str
     context_window: int | None = None
     prices: Prices | None = None
-    # None: it reads words only, as far as anybody knows.
+    # None: only text input is known to be supported.
     intake: MediaLimits | None = None
     display_name: str | None = None
     max_output: int | None = None
@@ -64,12 +64,12 @@ class Model(Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """Return `provider:name`, the form people write."""
+        """Return `provider:name`, the form users write."""
         return f"{self.provider}:{self.name}"
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """A model as somebody describes it who knows it better than the catalogue does."""
+    """A model described by the user, overriding the catalogue."""
 
     provider: str
     name: str
@@ -92,7 +92,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 def describe_model(wish: ModelRequest) -> Model:
-    """Return the model that somebody describes."""
+    """Return the model that a request describes."""
     return replace(
         model_of(f"{wish.provider}:{wish.name}"),
         display_name=wish.display_name,
@@ -109,7 +109,7 @@ def _require_number(field: str, value: int | None, *, least: int, most: int = _T
 
 
 def model_of(ref: str) -> Model:
-    """Return the model that `provider:name` names; its id is the same on every installation."""
+    """Return the model named by `provider:name`; its id is the same on every installation."""
     provider, _, name = ref.partition(":")
     if not (provider.strip() and name.strip() and is_encodable(ref)) or "\x00" in ref:
         raise Invalid(

@@ -1,4 +1,4 @@
-"""What a listing asks for: filters, an order, a place to start, a limit."""
+"""Queries of listings: filters, order, pagination cursor and limit."""
 
 import base64
 import binascii
@@ -23,21 +23,21 @@ MESSAGES_MOST: Final = 10_000
 
 
 class SessionOrder(StrEnum):
-    """Newest first, by which time."""
+    """The time to sort by, newest first."""
 
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    """A part of a listing, and where the next part starts."""
+    """One page of a listing, and where the next page starts."""
 
     items: tuple[T, ...]
     next_cursor: str | None = None
 
 
 class AgentQuery(Struct, frozen=True, kw_only=True):
-    """Which agents; `before` pages by key, so that new rows shift nothing."""
+    """Filter for agents; `before` is a pagination key, so that new rows do not shift pages."""
 
     owner: Owner
     status: AgentStatus | None = AgentStatus.ACTIVE
@@ -48,19 +48,19 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
 
 
 class StatusFilter(Struct, frozen=True, kw_only=True):
-    """A status, where it matters only together with whether the last turn ended in an error."""
+    """A status, optionally combined with whether the last turn ended in an error."""
 
     status: Status
     has_failed: bool | None = None
 
 
 class SessionQuery(Struct, frozen=True, kw_only=True):
-    """Which sessions, in which order; filters combine with AND."""
+    """Filter and order of sessions; filters combine with AND."""
 
     owner: Owner
     agent_id: AgentId | None = None
     repo_id: RepoId | None = None
-    # With a repository, whichever; those without are of no interest to some surfaces.
+    # Only sessions with a repository, because some surfaces do not show others.
     is_bound: bool = False
     statuses: tuple[Status, ...] = ()
     wishes: tuple[StatusFilter, ...] = ()
@@ -68,14 +68,14 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     text: str | None = None
     forked_from: SessionId | None = None
     order: SessionOrder = SessionOrder.CREATED_AT
-    # A key beside the offset: sessions that open while somebody pages then shift nothing.
+    # A key besides the offset, so that sessions opened during pagination do not shift pages.
     before: tuple[datetime, str] | None = None
     offset: int = 0
     limit: int = 100
 
 
 class MessageQuery(Struct, frozen=True, kw_only=True):
-    """Which rows of a session, by number; with `before`, the last ones before it."""
+    """Filter for message rows of a session by number; with `before`, the last rows before it."""
 
     after: int = 0
     before: int | None = None
@@ -90,20 +90,20 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
 
     @property
     def is_choosy(self) -> bool:
-        """Tell whether some rows of the stretch may not match."""
+        """Return whether some rows of the range may not match."""
         return bool(self.roles) or self.turn is not None
 
     def wants(self, row: Message) -> bool:
-        """Tell whether a row of the stretch matches."""
+        """Return whether a row of the range matches."""
         has_role = not self.roles or row.role in self.roles
         return has_role and (self.turn is None or row.turn == self.turn)
 
 
 class WorkQuery(Struct, frozen=True, kw_only=True):
-    """Which questions or calls, in the order they were asked: all sessions of an owner, or one.
+    """Filter for questions or calls in request order, of one session or all of an owner.
 
-    `states` are as they are stored; without any, whatever the state. `after` is a session and a
-    number in it, or for questions their own id. With an `id`, only those that are called so.
+    `states` are stored values; empty matches every state. `after` is a session key and a number in
+    it, or the id of a question. With `id`, only items with that id match.
     """
 
     owner: Owner
@@ -124,19 +124,19 @@ def require_limit(limit: int, *, most: int = LIMIT_MOST, field: str = "limit") -
 
 
 Place = tuple[datetime, str]
-# Where no time orders a listing: a number, and the name it counts within.
+# A position in a listing not sorted by time: a number, and the name it belongs to.
 Count = tuple[int, str]
-# Rows have numbers of 64 bits.
+# Row numbers have 64 bits.
 _BEYOND: Final = 1 << 63
 
 
 def encode_cursor(place: Place | None, filters: tuple[object, ...]) -> str | None:
-    """Return the cursor behind a place; nothing when there is nothing behind it."""
+    """Return the cursor after a position; `None` after the last page."""
     return None if place is None else encode_count((microseconds(place[0]), place[1]), filters)
 
 
 def decode_cursor(cursor: str | None, filters: tuple[object, ...]) -> Place | None:
-    """Return the place a cursor stands for, or refuse a damaged or foreign one."""
+    """Return the position of a cursor, or refuse a damaged or foreign one."""
     found = decode_count(cursor, filters)
     try:
         return None if found is None else (instant(found[0]), found[1])
@@ -145,7 +145,7 @@ def decode_cursor(cursor: str | None, filters: tuple[object, ...]) -> Place | No
 
 
 def encode_count(place: Count | None, filters: tuple[object, ...]) -> str | None:
-    """Return the cursor behind a place that is counted; nothing when nothing is behind it."""
+    """Return the cursor after a numbered position; `None` after the last page."""
     if place is None:
         return None
     content = [_listing_digest(filters), *place]
@@ -153,14 +153,14 @@ def encode_count(place: Count | None, filters: tuple[object, ...]) -> str | None
 
 
 def decode_count(cursor: str | None, filters: tuple[object, ...]) -> Count | None:
-    """Return the counted place a cursor stands for, or refuse a damaged or foreign one."""
+    """Return the numbered position of a cursor, or refuse a damaged or foreign one."""
     if cursor is None:
         return None
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         decoded = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
         mark, number, name = msgspec.json.decode(decoded, type=tuple[str, int, str])
-        # With other filters the same place would skip rows in silence.
+        # With other filters, the same position would silently skip rows.
         if mark != _listing_digest(filters):
             raise ValueError("a cursor of another listing")
         if abs(number) >= _BEYOND:

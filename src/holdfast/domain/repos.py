@@ -1,6 +1,7 @@
-"""Repositories: where work may happen, and when a path lies inside a root.
+"""Repositories: registered work trees, and the check that a path lies inside a root.
 
-Paths are judged component by component on real paths; resolving them is the service's business.
+Resolved paths are compared component by component (path traversal). Resolving them belongs to the
+service.
 """
 
 from datetime import datetime
@@ -22,6 +23,6 @@ class Repo(Struct, frozen=True, kw_only=True):
 
 
 def is_within(path: PurePath, root: PurePath) -> bool:
-    """Tell whether a resolved path is the root or lies below it; never by string prefix."""
-    # By parts, because the name of a sibling may begin with the name of the root.
+    """Return whether a resolved path is the root or lies below it; never by string prefix."""
+    # By components, because the name of a sibling may start with the name of the root.
     return path.parts[: len(root.parts)] == root.parts

@@ -1,6 +1,4 @@
-"""Secrets: a value that must not be seen, the shapes of credentials, and the scrubber that removes
-both from text.
-"""
+"""Secrets: a wrapper type, the shapes of credentials, and the scrubber that redacts both."""
 
 import base64
 import json
@@ -19,10 +17,10 @@ _HIDDEN: Final = "[secret]"
 
 
 class Secret:
-    """A text that only `reveal` gives away.
+    """A text that only `reveal` returns.
 
-    Printing, formatting and logging show a mark instead; encoding and pickling are refused, and a
-    copy is the secret itself.
+    Printing, formatting and logging show a placeholder instead. Encoding and pickling are refused.
+    Copying returns the same object.
     """
 
     __slots__ = ("_value",)
@@ -31,14 +29,14 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text; for the transport that sends it, and for nobody else."""
+        """Return the text; call it only in the transport that sends the secret."""
         return self._value
 
     def __repr__(self) -> str:
         return _HIDDEN
 
     def __format__(self, _: str) -> str:
-        # Also with a format that asks for something: `{key:>40}` must not be a way around.
+        # Ignore the format specification, because `{key:>40}` must not reveal the value.
         return _HIDDEN
 
     def __copy__(self) -> "Secret":
@@ -55,9 +53,9 @@ MASK: Final = "[masked]"
 
 
 class CredentialShape(Struct, frozen=True, kw_only=True):
-    """A credential as it begins at one of its marks; its group `secret` is what must not be seen.
+    """A credential pattern that starts at one of its marks; the group `secret` is redacted.
 
-    `marks` are in lower case. A loose shape is masked, and not refused.
+    `marks` are in lower case. A match of a loose shape is masked, but its text is not refused.
     """
 
     marks: tuple[str, ...]
@@ -65,23 +63,23 @@ class CredentialShape(Struct, frozen=True, kw_only=True):
     is_loose: bool = False
 
 
-# Without brackets, dollars and stars, which begin a placeholder such as `${TOKEN}`.
+# Excludes brackets, dollars and stars, because they start a placeholder such as `${TOKEN}`.
 _VALUE: Final = r"[^\s\"'`,;&<>(){}\[\]|\\$*]"
 _QUOTE: Final = r"(?:\\{0,3}[\"'])?"
 _IS: Final = rf"{_QUOTE}\s{{0,3}}(?:=|:(?!//))\s{{0,3}}{_QUOTE}"
-# With a digit, and no number.
+# A value that contains a digit but is not just a number.
 _CRYPTIC: Final = (
     rf"(?P<secret>(?={_VALUE}{{0,64}}?[0-9])(?![0-9.:/-]++(?!{_VALUE})){_VALUE}{{8,4096}}+)"
 )
 _IN_URL: Final = r"[^\s/@:\"'?#<>\\]"
 _IN_QUERY: Final = r"[^&\s\"'<>#\\]"
-# Where a word may begin: also behind an escaped line break, and behind a colour.
+# Where a word may start: also after an escaped line break or an ANSI colour code.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=[0-9]m))"
 _SECRET_KEY: Final = "|".join(
     f"(?<={kind}key)|(?<={kind}[_-]key)"
     for kind in ("api", "access", "private", "account", "signing", "master", "auth", "secret")
 )
-# "tokens" only counts them.
+# "tokens" is excluded, because it usually names a count.
 _NAME: Final = (
     rf"(?:key(?:{_SECRET_KEY})|secret(?!ar)|token(?!s|i[sz])|passw(?:or)?d|passphrase|pwd"
     r"|credential|authorization)"
@@ -89,7 +87,7 @@ _NAME: Final = (
 _NAME_MARKS: Final = (
     *("key", "secret", "token", "passw", "passphrase", "pwd", "credential", "authorization"),
 )
-# How keys of the large providers begin, and the rest of them.
+# Key prefixes of the large providers, and the pattern of the whole key.
 _PREFIXES: Final[Mapping[str, str]] = {
     "sk-": r"sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,512}+",
     "aiza": r"AIza[A-Za-z0-9_-]{30,512}+",
@@ -104,7 +102,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "akia": r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])",
     "asia": r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])",
     "glpat-": r"glpat-[A-Za-z0-9_-]{16,512}+",
-    # Our own tokens, which always have a capital, and those of a provider.
+    # Holdfast tokens, which always contain a capital letter, and Hugging Face tokens.
     "hf_": r"hf_(?:(?=[a-z0-9_-]{0,42}[A-Z])[A-Za-z0-9_-]{43,512}+|[A-Za-z0-9]{20,512}+)",
     "sk_": r"sk_(?:live|test)_[A-Za-z0-9]{16,512}+",
     "rk_": r"rk_(?:live|test)_[A-Za-z0-9]{16,512}+",
@@ -118,7 +116,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     # A JSON Web Token.
     "eyj": r"eyJ[A-Za-z0-9_-]{8,2048}+\.[A-Za-z0-9_-]{8,8192}+\.[A-Za-z0-9_-]{8,2048}+",
 }
-# Bounded everywhere, so that no text of a stranger's takes more than linear time.
+# Every repetition is bounded or possessive, so that untrusted text cannot cause ReDoS.
 _PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
     # A private key, up to the next dashes.
     ("-----begin",): r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
@@ -126,10 +124,10 @@ _PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
     r"(?P<secret>[^-]*+(?:-(?!----)[^-]*+)*+)",
     ("authorization",): rf"(?i:authorization){_IS}(?i:(?:bearer|basic|token|digest)\s{{1,3}})?"
     rf"(?P<secret>(?!(?i:bearer|basic)\b){_VALUE}{{8,4096}}+)",
-    # Both words are English, too; what follows them must not be.
+    # Both are also English words, so the text after them must not be a word.
     ("bearer", "basic"): r"(?<![A-Za-z0-9])(?i:bearer|basic)\s{1,3}(?P<secret>"
     r"(?=[A-Za-z+/._~-]{0,64}[0-9]|[A-Za-z+/._~-]{24})[A-Za-z0-9+/._~=-]{8,4096}+)",
-    # name=value and its relatives.
+    # name=value and its variants.
     _NAME_MARKS: rf"(?=[A-Za-z0-9_-]{{3,48}}+{_IS})(?i:{_NAME}[a-z0-9_-]{{0,32}}){_IS}{_CRYPTIC}",
     # https://user:password@host, or one long word before the host.
     ("://",): rf"://(?P<secret>{_IN_URL}{{0,256}}:[^\s/@\"'?#<>\\]{{1,256}}"
@@ -154,38 +152,38 @@ SHAPES: Final = (
     ),
 )
 _EVERY_MARK: Final = sorted({mark for shape in SHAPES for mark in shape.marks})
-# Enough to tell that there are none: a mark that holds another need not be looked for.
+# Scanning for these is enough: a mark that contains another one can only occur together with it.
 _MARKS: Final = tuple(
     mark for mark in _EVERY_MARK if not any(other in mark for other in _EVERY_MARK if other != mark)
 )
 _SECRET_NAME: Final = rf"(?i:{_NAME})"
-# A text of JSON, and the colon behind it where it is the name of a value.
+# A JSON string, and the colon after it if the string is an object key.
 JSON_TEXT: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")([ \t\r\n]*:[ \t\r\n]*)?', re.DOTALL)
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(str)
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what is called so is a secret, by its name alone."""
+    """Return whether a name alone marks its value as a secret."""
     return _compiled(_SECRET_NAME).search(name) is not None
 
 
 def is_credential(text: str, name: str = "") -> bool:
-    """Tell whether a text holds a credential; the name of a value may say that it is one."""
+    """Return whether a text contains a credential; the name of the value may mark it as one."""
     told = f"{name}={text}" if is_secret_name(name) else text
     strict = (shape for shape in SHAPES if not shape.is_loose)
     return next(iter(_spans(bytewise(told), strict)), None) is not None
 
 
 def mask_text(text: str) -> str:
-    """Return the text with its credentials masked; the same object where there are none."""
+    """Return the text with its credentials masked; the same object if there are none."""
     view = bytewise(text)
     spans = sorted(_spans(view, SHAPES))
     if not spans:
         return text
     pieces, done = [], 0
     for begin, end in spans:
-        # Two shapes may fit one credential.
+        # Skip overlaps, because two shapes may match the same credential.
         if begin >= done:
             pieces += [view[done:begin], MASK]
         done = max(done, end)
@@ -193,7 +191,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_json(encoded: bytes) -> bytes:
-    """Return JSON with its credentials masked, valid as before; the same object if it has none."""
+    """Return JSON with its credentials masked, still valid; the same object if there are none."""
     lowered = encoded.lower().decode("latin-1")
     present = [mark for mark in _MARKS if mark in lowered]
     if not present:
@@ -201,14 +199,14 @@ def mask_json(encoded: bytes) -> bytes:
     marked = sorted(at for mark in present for at in _places(mark, lowered))
     pieces: list[bytes] = []
     done, named_until = 0, -1
-    # Text by text: whatever becomes of one, the JSON around it stays as it is.
+    # Replace string by string, so that the JSON around each one stays valid.
     for found in JSON_TEXT.finditer(encoded):
         is_named = found.start() == named_until
         nearest = bisect_left(marked, found.start())
         if not is_named and (nearest == len(marked) or marked[nearest] >= found.end(1)):
             continue
         text = _decoder.decode(found[1])
-        # Whole, because the name before the colon says what it is.
+        # Mask the whole value, because its key marks it as a secret.
         masked = MASK if is_named and not found[2] and len(text) >= 4 else mask_text(text)
         named_until = found.end() if found[2] and is_secret_name(text) else -1
         if masked != text:
@@ -218,7 +216,7 @@ def mask_json(encoded: bytes) -> bytes:
 
 
 def _spans(view: str, shapes: Iterable[CredentialShape]) -> Iterable[tuple[int, int]]:
-    """Yield where secrets stand, shape by shape."""
+    """Yield the spans of secrets, shape by shape."""
     lowered = view.encode("latin-1").lower().decode("latin-1")
     for shape in shapes:
         for mark in shape.marks:
@@ -230,7 +228,7 @@ def _spans(view: str, shapes: Iterable[CredentialShape]) -> Iterable[tuple[int, 
                 at = lowered.find(mark, found.end() if found else at + 1)
 
 
-# When it is needed first: all of them at once would cost every start twenty milliseconds.
+# Compiled on first use, because compiling all patterns would add 20 ms to every start.
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
@@ -244,25 +242,26 @@ def _places(mark: str, text: str) -> Iterable[int]:
 
 
 def bytewise(text: str) -> str:
-    """Return the text's UTF-8, a character for each byte.
+    """Return the text's UTF-8 bytes, one character per byte (Latin-1).
 
-    Lower case has as many bytes then, and Python finds text in text ten times as fast as bytes.
+    Lower-casing then preserves the length, and Python searches in str ten times as fast as in
+    bytes.
     """
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 T = TypeVar("T")
-# Shorter ones are left alone: they would be found in words that nobody meant to hide.
+# Shorter secrets are not redacted, because they would match parts of ordinary words.
 SHORTEST: Final = 8
 _LINE_SHORTEST: Final = 16
-# More than most keys are long, and little enough to be looked at again with every piece.
+# Longer than most keys, and short enough to scan again with every chunk.
 _SHOWN_LONGEST: Final = 1024
 _RUN: Final = re.compile(r"[A-Za-z0-9]+")
 _UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
 class _Managed(Struct, frozen=True):
-    """A secret in all its forms; `anchors` are texts of which every form holds one."""
+    """A secret with all its encoded forms; every form contains one of the `anchors`."""
 
     mark: str
     anchors: tuple[str, ...]
@@ -271,14 +270,15 @@ class _Managed(Struct, frozen=True):
 
 
 class Scrubber:
-    """Knows the managed secrets of one moment; it never changes."""
+    """Redacts a fixed set of managed secrets; immutable."""
 
     def __init__(self, secrets: Iterable[tuple[str, Secret]] = ()) -> None:
-        """Take each secret with the name that is shown instead; too short ones are left out."""
+        """Take each secret with the name shown instead; secrets that are too short are skipped."""
         named: dict[str, str] = {}
         for name, secret in secrets:
             named |= dict.fromkeys(_parts(secret.reveal()), name)
-        # The longest first: a secret that begins like another must not leave its end behind.
+        # Longest first, because replacing a prefix first would leave the rest of a longer secret
+        # visible.
         values = sorted((value for value in named if len(value) >= SHORTEST), key=len, reverse=True)
         self._managed = tuple(_managed(named[value], value) for value in values)
         self._anchors = tuple(
@@ -286,7 +286,7 @@ class Scrubber:
         )
 
     def clean(self, text: str) -> str:
-        """Return the text with `[secret:name]` for each secret; the same object without one."""
+        """Return the text with `[secret:name]` for each secret; the same object if none."""
         for managed in self._managed:
             for anchor in managed.anchors:
                 if anchor in text:
@@ -295,12 +295,12 @@ class Scrubber:
         return text
 
     def clean_json(self, encoded: bytes) -> bytes:
-        """Return JSON without the secrets, valid as before; the same object if it has none.
+        """Return JSON with the secrets redacted, still valid; the same object if there are none.
 
-        A text that is nothing but a word of the format itself stays: without its keys, tags and
-        choices a record could not be read again.
+        A string equal to a word of the format (key, tag or enum value) is not replaced, because the
+        record could not be decoded without it.
         """
-        # As text of one character a byte: Python finds text in text ten times as fast.
+        # Search as Latin-1 text, because Python searches in str ten times as fast as in bytes.
         view = encoded.decode("latin-1")
         for anchor in self._anchors:
             if anchor in view:
@@ -308,25 +308,25 @@ class Scrubber:
         return encoded
 
     def cleaned(self, value: T) -> T:
-        """Return a value made of structs without the secrets; the same object if it has none."""
+        """Return a value made of structs with the secrets redacted; the same object if none."""
         encoded = _encoder.encode(value)
         clean = self.clean_json(encoded)
         return value if clean is encoded else msgspec.json.decode(clean, type=type(value))
 
     def mask(self, encoded: bytes) -> bytes:
-        """Return JSON with what looks like a credential masked; the same object if nothing does."""
+        """Return JSON with likely credentials masked; the same object if there are none."""
         return mask_json(encoded)
 
     def clean_and_mask(self, text: str) -> str:
-        """Return text that may be shown and logged: without secrets, and without credentials."""
+        """Return text that is safe to show and log: secrets redacted, credentials masked."""
         return mask_text(self.clean(text))
 
     def holds(self, text: str) -> bool:
-        """Tell whether a managed secret stands in the text."""
+        """Return whether the text contains a managed secret."""
         return self.clean(text) is not text
 
     def unfinished(self, text: str) -> int:
-        """Return where a secret may begin whose end is still to come; the length if nowhere."""
+        """Return the index at which an incomplete secret may start; the length if there is none."""
         return min(
             (_begun(form, text) for managed in self._managed for form in managed.forms),
             default=len(text),
@@ -335,7 +335,7 @@ class Scrubber:
     def _text_by_text(self, encoded: bytes) -> bytes:
         pieces: list[bytes] = []
         done = 0
-        # Text by text, so that no replacement can cut an escape in two.
+        # Replace string by string, because a replacement must not split an escape sequence.
         for found in JSON_TEXT.finditer(encoded):
             text = _decoder.decode(found[1])
             cleaned = self.clean(text)
@@ -346,17 +346,17 @@ class Scrubber:
 
 
 class ScrubbedStream:
-    """Text that comes in pieces, without the secrets that a piece's end would cut in two."""
+    """Redacts streamed text, including secrets that are split across chunks."""
 
     def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
-        """`scrubber` is asked for every piece, because a secret may have become known since."""
+        """`scrubber` is called for every chunk, because a secret may have been added since."""
         self._scrubber = scrubber
         self._held = ""
-        # The end of what was shown: the first half of a secret that nobody knew then.
+        # The end of the emitted text, which may be the first half of a secret added later.
         self._shown = ""
 
     def feed(self, text: str) -> str:
-        """Return what can be shown; what may be the beginning of a secret waits for more."""
+        """Return the text that is safe to emit; a possible start of a secret is buffered."""
         scrubber = self._scrubber()
         shown = scrubber.clean(self._shown)
         cleaned = _behind(shown, scrubber.clean(shown + self._held + text))
@@ -366,13 +366,13 @@ class ScrubbedStream:
         return cleaned[:cut]
 
     def rest(self) -> str:
-        """Return what has waited, because nothing more comes."""
+        """Return the buffered text at the end of the stream."""
         held, self._held, self._shown = self._held, "", ""
         return held
 
 
 def _behind(shown: str, cleaned: str) -> str:
-    """Return what comes after that which was shown; a secret that begins in it comes as a mark."""
+    """Return the text after the emitted part; a secret that starts in that part becomes a mark."""
     if cleaned.startswith(shown):
         return cleaned[len(shown) :]
     pairs = enumerate(zip(shown, cleaned, strict=False))
@@ -380,11 +380,11 @@ def _behind(shown: str, cleaned: str) -> str:
 
 
 def _own_words() -> set[str]:
-    """Return every word that records are made of: keys, tags and choices."""
+    """Return every word of the record format: keys, tags and enum values."""
     words: set[str] = set()
     waiting: list[Any] = [Struct, StrEnum]
     while waiting:
-        # Looked up when it is needed and not before: modules that are imported later have some.
+        # Read at call time, because modules imported later define more of them.
         for kind in waiting.pop().__subclasses__():
             if kind.__module__.startswith("holdfast."):
                 waiting.append(kind)
@@ -400,9 +400,9 @@ def _words_of(kind: Any) -> set[str]:
 
 
 def _parts(value: str) -> list[str]:
-    """Return a value, and of one with several lines also the lines, but for its frame.
+    """Return the value and, if it has several lines, each long line except PEM header lines.
 
-    Lines are numbered, indented and compared with others, and then stand apart.
+    A line may appear alone, because tools number, indent and diff lines.
     """
     lines = [line.strip() for line in value.splitlines()]
     long = [line for line in lines if len(line) >= _LINE_SHORTEST and not line.startswith("-----")]
@@ -413,7 +413,8 @@ def _managed(name: str, value: str) -> _Managed:
     written = (value, *_base64_cores(value.encode("utf-8", "surrogatepass")))
     return _Managed(
         mark=f"[secret:{_UNNAMEABLE.sub('_', name)}]",
-        # Letters and digits are never escaped; a value without any is looked for in every text.
+        # Letters and digits are never escaped. A value without any has an empty anchor, which
+        # always matches.
         anchors=tuple(max(_RUN.findall(form), key=len, default="") for form in written),
         pattern=re.compile("|".join("".join(map(_anyhow, form)) for form in written)),
         forms=tuple(dict.fromkeys(spelled for form in written for spelled in _spelled(form))),
@@ -421,15 +422,16 @@ def _managed(name: str, value: str) -> _Managed:
 
 
 def _base64_cores(value: bytes) -> Iterator[str]:
-    """Yield what is sure to be seen of a value in base64, wherever in a longer text it begins."""
+    """Yield the base64 text of a value that is the same at any offset in a longer text."""
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + value).decode()
-        # The first characters also depend on what is before the value, the last on what follows.
+        # The first characters also depend on the bytes before the value, the last on those after
+        # it.
         yield encoded[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
 
 
 def _spelled(form: str) -> Iterator[str]:
-    """Yield a form as it is, in both alphabets of base64, in JSON and in a URL."""
+    """Yield a form as it is, in URL-safe base64, as a JSON string and percent-encoded."""
     yield form
     yield form.replace("+", "-").replace("/", "_")
     yield json.dumps(form, ensure_ascii=False)[1:-1]
@@ -440,10 +442,10 @@ def _spelled(form: str) -> Iterator[str]:
 
 
 def _anyhow(character: str) -> str:
-    """Return the pattern of a character in any spelling, also escaped twice."""
+    """Return the pattern of a character in any encoding, including double escapes."""
     if character.isascii() and character.isalnum():
         return character
-    # The alphabet for URLs has two other characters.
+    # URL-safe base64 uses two other characters.
     plain = {"+": "[+-]", "/": "[/_]", " ": "[ +]"}.get(character, re.escape(character))
     octets = "".join(f"%{octet:02x}" for octet in character.encode("utf-8", "surrogatepass"))
     units = character.encode("utf-16-be", "surrogatepass").hex()
@@ -453,7 +455,7 @@ def _anyhow(character: str) -> str:
 
 
 def _begun(form: str, text: str) -> int:
-    """Return where the text ends with a beginning of the form; its length if it does not."""
+    """Return where the text ends with a prefix of the form; the text's length if it does not."""
     at = text.find(form[0], max(0, len(text) - len(form) + 1))
     while at >= 0:
         if form.startswith(text[at:]):

@@ -1,6 +1,6 @@
-"""Sessions: one notebook each, its lifecycle as a table, and where its next row goes.
+"""Sessions: their state, the lifecycle as a transition table, and their configuration.
 
-Running a turn, and writing anything down, is not decided here.
+Running turns and writing rows are not decided here.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ TITLE_LONGEST: Final = 60
 
 
 class Status(StrEnum):
-    """The house's words for where a session stands."""
+    """The status of a session."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -39,7 +39,7 @@ class Status(StrEnum):
 
 
 class Verb(StrEnum):
-    """Everything that can be done to a session's status."""
+    """The transitions of a session's status."""
 
     ADMIT = "admit"
     BEGIN = "begin"
@@ -64,7 +64,7 @@ class StopReason(StrEnum):
 
 
 class OnBusy(StrEnum):
-    """What a message that arrives while a turn runs does: the sender's choice."""
+    """How a message that arrives while a turn runs is handled; the sender chooses."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -89,11 +89,11 @@ class Budget(Struct, frozen=True, kw_only=True):
 def stricter_budget(
     stored: Budget | None, configured: Budget | None, granted: int
 ) -> Budget | None:
-    """Return the stricter of two budgets; what people have granted since is on top of either."""
+    """Return the stricter of two budgets; amounts granted by users are added to either."""
     if stored is None or configured is None:
         return stored or configured
     only_warns = stored.on_exceed is OnExceed.WARN and configured.on_exceed is not OnExceed.WARN
-    # Nought is no budget, and one that only warns stops nothing: neither lifts the configured one.
+    # Zero means no budget, and a warning stops nothing, so neither may lift the configured budget.
     if not stored.microcents or only_warns:
         return configured
     least = min(stored.microcents - granted, configured.microcents)
@@ -103,7 +103,7 @@ def stricter_budget(
 
 
 class ForkPoint(Struct, frozen=True, kw_only=True):
-    """Where a fork leaves its parent: a pointer, never a copy."""
+    """Where a fork leaves its parent: a reference, not a copy."""
 
     session_id: SessionId
     sequence: int
@@ -120,16 +120,16 @@ TRANSITIONS: Final[Mapping[tuple[Status, Verb], Status]] = {
     **{(status, Verb.RESUME): status for status in OPEN},
     **dict.fromkeys([(status, Verb.RESUME) for status in _CLOSED], Status.IDLE),
     **dict.fromkeys([(status, Verb.LOSE) for status in OPEN], Status.FAILED),
-    # Ending what has ended is heard and changes nothing, so a retried close gets the first answer.
+    # Closing a closed session is idempotent, so that a retried close gets the first answer.
     **{(s, v): s for s in (*_CLOSED, Status.FAILED) for v in (Verb.COMPLETE, Verb.CANCEL)},
 }
 
 
 class SessionState(Struct, frozen=True, kw_only=True):
-    """Where a notebook stands: all that changes when something is written into it.
+    """The mutable state of a session: everything that changes with a write.
 
-    `key` is the store's short number for the session, `began` the event that started its last
-    turn, `inherited` how many of its messages belong to the session it was forked from.
+    `key` is the store's integer key of the session, `began` the event that started its last turn,
+    `inherited` the number of messages that belong to the session it was forked from.
     """
 
     key: SessionKey = SessionKey(0)
@@ -160,7 +160,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Lines of a file that the person has marked."""
+    """Lines of a file that the user has selected."""
 
     file: str
     start_line: int
@@ -168,7 +168,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 class SessionContext(Struct, frozen=True, kw_only=True):
-    """Where work happens; `variables` are plain text and never carry a secret."""
+    """Where work happens; `variables` are plain text and must not contain a secret."""
 
     working_dir: str
     active_file: str | None = None
@@ -188,7 +188,7 @@ class SessionContext(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One notebook as its owner sees it; the agent is the snapshot frozen when it was opened."""
+    """A session as its owner sees it; the agent is the snapshot frozen when it was opened."""
 
     id: SessionId
     owner: Owner
@@ -219,12 +219,12 @@ class Session(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     metadata: dict[str, Any] = {}
-    # How its agent's own program stands; nothing where it has none, or none was started yet.
+    # State of the agent's process; None if the agent has no process or it was not started yet.
     program: ProcessRecord | None = None
 
 
 def transition(status: Status, verb: Verb) -> Status:
-    """Return the status after the verb, or refuse the verb with its remedy."""
+    """Return the status after the verb, or refuse the verb and name the remedy."""
     try:
         return TRANSITIONS[status, verb]
     except KeyError:
@@ -232,24 +232,24 @@ def transition(status: Status, verb: Verb) -> Status:
 
 
 def admit_turn(head: SessionState) -> SessionState:
-    """Return the head with its turn raised to the one a new message belongs to.
+    """Return the state with its turn raised to the one that a new message belongs to.
 
-    While a turn runs, what arrives waits for the next one; all that waits is one turn.
+    Messages that arrive while a turn runs wait together for the next turn.
     """
     status = transition(head.status, Verb.ADMIT)
-    # The row is read under the lock, so two messages cannot disagree about what runs.
+    # No race: the row is read under the write lock, so two messages see the same status.
     ahead = 2 if status is Status.RUNNING else 1
     return msgspec.structs.replace(head, turn=head.settled + ahead)
 
 
 def has_waiting_turn(head: SessionState) -> bool:
-    """Tell whether a turn is open or waits to be played."""
+    """Return whether a turn is open or waits to run."""
     return head.turn > head.settled and head.status in OPEN
 
 
 def title_of(text: str) -> str | None:
-    """Return the title that a first message gives its session."""
-    # On one line, because that is where titles are shown.
+    """Return the session title derived from its first message."""
+    # On one line, because titles are shown in lists.
     collapsed = " ".join(text.split())
     if len(collapsed) > TITLE_LONGEST:
         return collapsed[: TITLE_LONGEST - 1] + "…"
@@ -257,7 +257,7 @@ def title_of(text: str) -> str | None:
 
 
 def cap_of(wanted: int | None) -> int:
-    """Return the turn cap; nothing, zero and less mean the default."""
+    """Return the turn cap; `None`, zero and negative values select the default."""
     return wanted if wanted is not None and wanted > 0 else TURN_CAP
 
 
@@ -296,7 +296,7 @@ def _faults(context: SessionContext) -> list[str]:
         "git_ref": context.git_ref is None or _filled(context.git_ref),
         "variables": len(context.variables) <= VARIABLES_MOST,
     }
-    # Paths and no values: a value may be what must not be shown.
+    # Paths only, because a value may be a secret.
     wrong = [field for field, holds in rules.items() if not holds]
     return wrong + [
         f"variables.{key}" if _VARIABLE.fullmatch(key) else "variables"
@@ -321,7 +321,7 @@ METADATA_LARGEST: Final = 16 << 10
 
 
 class SessionRequest(Struct, frozen=True, kw_only=True):
-    """The wishes of a caller; `None` leaves the choice to the agent and the configuration."""
+    """The parameters of a new session; `None` selects the agent's or configured default."""
 
     title: str | None = None
     tags: tuple[str, ...] = ()
@@ -330,7 +330,7 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     context: SessionContext | None = None
     grant: Grant | None = None
     tools: tuple[str, ...] | None = None
-    # Where nobody says anything somebody is asked: nobody should learn afterwards what was allowed.
+    # The default is to ask, so that no call runs without the user's consent.
     approval: ApprovalMode | None = None
     turn_cap: int | None = None
     budget: Budget | None = None
@@ -349,10 +349,10 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
 
 
 class ForkRequest(Struct, frozen=True, kw_only=True):
-    """The wishes of who forks a session; what is left out is as in the parent.
+    """The parameters of a fork; omitted ones are taken from the parent.
 
-    `at` is the last row to share; without it that is the last one of all, or only of the turns
-    that have settled. With another agent, the fork is as if opened with it.
+    `at` is the last row to share. It defaults to the last row, or with `is_settled` to the last row
+    of the settled turns. With another agent, the fork is set up as a new session of that agent.
     """
 
     at: int | None = None
@@ -369,12 +369,12 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
             raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
 
 
-# msgspec learns a type at its first use, and two threads must not be the first at once.
+# msgspec compiles a type on first use, and two threads doing so at once would race.
 PREPARED: Final = msgspec.json.Decoder(SessionRequest)
 
 
 def digest_of(owner: Owner, *asked: object) -> bytes:
-    """Return what makes a repeated request to make something recognisable."""
+    """Return the digest that makes a creation request idempotent."""
     try:
         told = msgspec.json.encode([owner, *asked], order="sorted")
     except UnicodeEncodeError:
@@ -403,7 +403,7 @@ T = TypeVar("T")
 
 
 class Created(Struct, Generic[T], frozen=True, kw_only=True):
-    """A thing, and whether this request made it or an equal one before."""
+    """A created object, and whether this request or an earlier equal one created it."""
 
     thing: T
     is_new: bool

@@ -1,6 +1,4 @@
-"""Text rules: what text may contain, how untrusted text is displayed, and a size estimate of a
-value.
-"""
+"""Text rules: validation, safe display of untrusted text, and a size estimate of values."""
 
 import json
 import re
@@ -25,7 +23,7 @@ def require_text(text: str, *, field: str, longest: int, shortest: int = 0) -> s
 
 
 def require_encodable(text: str, *, field: str) -> str:
-    """Return the text unchanged, or refuse one that has no UTF-8 form."""
+    """Return the text unchanged, or refuse one that cannot be encoded as UTF-8."""
     if not is_encodable(text):
         raise Invalid(
             Code.INVALID_TEXT, f"{field} must not contain a lone surrogate.", {"field": field}
@@ -34,7 +32,7 @@ def require_encodable(text: str, *, field: str) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether the text has a UTF-8 form."""
+    """Return whether the text can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -43,17 +41,17 @@ def is_encodable(text: str) -> bool:
 
 
 def storable(text: str) -> str:
-    """Replace what no row can hold: NUL, and halves of a surrogate pair that lost each other."""
+    """Replace what cannot be stored: NUL and lone surrogates."""
     if text.isascii() and "\x00" not in text:
         return text
-    # Joined first, because whoever sends it may cut between the halves of one character.
+    # Join surrogate pairs first, because a sender may split a character between its halves.
     units = text.replace("\x00", "\ufffd").encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "replace")
 
 
 def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags without repeats, in their order, or refuse them."""
-    # In the order they were given, which is how people sort them.
+    """Return the tags without duplicates in the given order, or refuse them."""
+    # Given order, because it is chosen by the user.
     distinct = tuple(dict.fromkeys(tags))
     if len(distinct) > 50:
         raise Invalid(Code.INVALID_TEXT, "At most 50 tags.", {"field": "tags"})
@@ -62,7 +60,7 @@ def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     return distinct
 
 
-# Controls, and the marks that turn, join or hide what stands next to them.
+# Control characters, and characters that reorder, join or hide text (Trojan Source).
 _UNSEEN: Final = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -71,17 +69,17 @@ _UNSEEN: Final = re.compile(
 
 
 def visible(text: str) -> str:
-    """Return the text with everything that hides written out; only the ends of lines stay."""
+    """Return the text with hidden characters escaped; only line breaks are left as they are."""
     return _escape(text.replace("\\", "\\\\"))
 
 
 def quote(text: str) -> str:
-    """Return a text of several lines moved in, so that none of them can pass for one of ours."""
+    """Return a text with every line indented, so that none can imitate Holdfast's own output."""
     return "\n".join(f"  {line}" for line in visible(text).split("\n"))
 
 
 def visible_json(value: Any) -> str:
-    """Return a value as JSON over several lines, moved in, with everything that hides escaped."""
+    """Return a value as indented JSON, with hidden characters escaped."""
     text = _escape(json.dumps(value, ensure_ascii=False, indent=2))
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
@@ -90,13 +88,13 @@ def _escape(text: str) -> str:
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-# So much is worked through in less time than it takes to have somebody else do it.
+# Below this size, processing in place is faster than handing over to a worker thread.
 LIGHT: Final = 64 << 10
 _OF_A_VALUE: Final = 16
 
 
 def is_small(value: Any) -> bool:
-    """Tell whether a value can be looked through at once; a heavy one is soon given up."""
+    """Return whether a value is small enough to process in place; stops early on a large one."""
     left, waiting = LIGHT, [value]
     while waiting and left > 0:
         each = waiting.pop()
@@ -105,7 +103,7 @@ def is_small(value: Any) -> bool:
             left -= len(each)
         elif isinstance(each, dict | list | tuple):
             left -= _OF_A_VALUE * len(each)
-            # What is too many is not even put down to be looked at.
+            # An oversized container is not even queued.
             if left > 0:
                 waiting += each.values() if isinstance(each, dict) else each
     return left > 0

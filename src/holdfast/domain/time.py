@@ -1,4 +1,4 @@
-"""Instants: whole microseconds since 1970 (UTC) inside, ISO 8601 outside."""
+"""Times: whole microseconds since 1970 (UTC) internally, ISO 8601 externally."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -12,12 +12,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def microseconds(at: datetime) -> int:
-    """Return the instant as a whole number of microseconds."""
+    """Return the time as whole microseconds since the epoch."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def instant(stamp: int) -> datetime:
-    """Return the instant of a number of microseconds."""
+    """Return the time of a number of microseconds since the epoch."""
     return _EPOCH + timedelta(0, 0, stamp)
 
 
@@ -34,7 +34,7 @@ _LATEST: Final = (date(9999, 12, 31).toordinal() + 1 - _FIRST_DAY) * DAY - 1
 
 
 class Moment(Struct, frozen=True, kw_only=True, gc=False):
-    """An instant as it was told: perhaps without an offset, perhaps only a day."""
+    """A time as it was given: possibly without an offset, possibly only a date."""
 
     ms: int
     is_assumed: bool = False
@@ -42,13 +42,13 @@ class Moment(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def last_ms(self) -> int:
-        """Return the last millisecond it means: a day means all of it."""
+        """Return its last millisecond; a date covers the whole day."""
         return self.ms + DAY - 1 if self.is_date else self.ms
 
 
 def parse_iso8601(text: str) -> Moment | None:
-    """Return the moment that a text spells; nothing if it spells none of the years 1 to 9999."""
-    # What nobody writes is not remembered: it could be long.
+    """Return the time in a text; `None` if it is not valid ISO 8601 in the years 1 to 9999."""
+    # Unusually long texts are not cached, because they would take memory.
     return _remembered(text) if len(text) <= _USUAL else _parsed(text)
 
 
@@ -66,16 +66,16 @@ def _parsed(text: str) -> Moment | None:
     minutes = int(hour) * 60 + int(minute) - _offset(offset)
     thousandths = int(second or 0) * 1000 + int(f"{fraction or '':0<3.3}")
     ms = days * DAY + minutes * 60_000 + thousandths
-    # An offset can lead out of the calendar, where no instant could be spelled any more.
+    # An offset can move the time out of the calendar, where it cannot be formatted.
     return Moment(ms=ms, is_assumed=offset is None) if _EARLIEST <= ms <= _LATEST else None
 
 
-# Lists are resubmitted whole: the same few are read again and again.
+# Cached, because clients resend whole lists with the same times.
 _remembered: Final = lru_cache(maxsize=8192)(_parsed)
 
 
 def _offset(spelled_offset: str | None) -> int:
-    """Return the minutes that a local time is ahead of UTC."""
+    """Return the offset of a local time from UTC in minutes."""
     if spelled_offset is None or spelled_offset == "Z":
         return 0
     digits = spelled_offset[1:].replace(":", "")
@@ -84,27 +84,27 @@ def _offset(spelled_offset: str | None) -> int:
 
 
 def instant_of(text: str) -> int:
-    """Return the milliseconds of a timestamp that was judged before."""
+    """Return the milliseconds of a timestamp that was validated before."""
     found = parse_iso8601(text)
-    assert found is not None  # noqa: S101 — a fault of ours
+    assert found is not None  # noqa: S101 — an internal error
     return found.ms
 
 
 def format_iso8601(ms: int) -> str:
-    """Return the one spelling we give instants: `YYYY-MM-DDThh:mm:ss.mmmZ`."""
+    """Return the time in the only output format: `YYYY-MM-DDThh:mm:ss.mmmZ`."""
     return f"{moment(ms).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def moment(ms: int) -> datetime:
-    """Return the instant of a number of milliseconds."""
+    """Return the time of a number of milliseconds since the epoch."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def milliseconds(at: datetime) -> int:
-    """Return the instant in whole milliseconds; the rest is cut off."""
+    """Return the time in whole milliseconds, rounded down."""
     return microseconds(at) // 1000
 
 
 def truncate_to_ms(at: datetime) -> datetime:
-    """Return the instant without what is less than a millisecond."""
+    """Return the time truncated to milliseconds."""
     return moment(milliseconds(at))

@@ -1,7 +1,7 @@
-"""Tokens: who calls, what they may do, and what their secrets look like.
+"""Tokens: the caller, its scope, and the format of token secrets.
 
-Of a secret only the digest is kept. Where it is kept, and for how long an answer about it is
-believed, is not decided here.
+Only the digest of a secret is stored. Where it is stored, and how long a lookup is cached, is not
+decided here.
 """
 
 import base64
@@ -18,7 +18,7 @@ from holdfast.domain.errors import Code, Denied
 from holdfast.domain.ids import Owner, TokenId
 
 SECRET_BITS: Final = 256
-# A use is noted no finer than this, so that asking costs a write once in an hour.
+# Resolution of the last use, so that a token causes at most one write per hour.
 USE_PRECISION: Final = timedelta(hours=1)
 
 _PREFIX: Final = "hf_"
@@ -26,14 +26,14 @@ _SECRET: Final = re.compile(r"hf_[A-Za-z0-9_-]{43}")
 
 
 class Scope(StrEnum):
-    """What a token may do; each contains the one before."""
+    """What a token may do; each scope includes the previous one."""
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
 
     def allows(self, needed: "Scope") -> bool:
-        """Tell whether this is enough where `needed` is asked for."""
+        """Return whether this scope includes `needed`."""
         return _REACH[self] >= _REACH[needed]
 
 
@@ -41,7 +41,7 @@ _REACH: Final[Mapping[Scope, int]] = {Scope.READ: 1, Scope.WRITE: 2, Scope.ADMIN
 
 
 class TokenKind(StrEnum):
-    """How a token came to be: beside the store, by a command, by signing in to the page."""
+    """How a token was created: with the store, by a command, or by signing in to the web page."""
 
     LOCAL = "local"
     ISSUED = "issued"
@@ -49,9 +49,9 @@ class TokenKind(StrEnum):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A credential without its secret; one that has ended stays as it is.
+    """A token without its secret; an expired or revoked one is still stored.
 
-    `home` names the home of a local token where several homes share a store.
+    `home` identifies the home of a local token if several homes share a store.
     """
 
     id: TokenId
@@ -66,16 +66,16 @@ class Token(Struct, frozen=True, kw_only=True):
     home: str = ""
 
     def is_live(self, at: datetime) -> bool:
-        """Tell whether the token opens anything at an instant."""
+        """Return whether the token is valid at a time."""
         return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
 
     def is_use_due(self, at: datetime) -> bool:
-        """Tell whether a use is worth being noted."""
+        """Return whether a use must be recorded."""
         return self.last_used_at is None or at - self.last_used_at >= USE_PRECISION
 
 
 class SignInCode(Struct, frozen=True, kw_only=True):
-    """What a one-time link stands for."""
+    """The grant behind a one-time sign-in link."""
 
     owner: Owner
     scope: Scope
@@ -83,7 +83,7 @@ class SignInCode(Struct, frozen=True, kw_only=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks, as far as a token tells; a browser sends `is_cookie` ones by itself."""
+    """The authenticated caller; `is_cookie` marks browser credentials, which need CSRF checks."""
 
     owner: Owner
     scope: Scope
@@ -91,7 +91,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     is_cookie: bool = False
 
     def require(self, needed: Scope) -> None:
-        """Refuse what the token does not reach."""
+        """Refuse the request if the token's scope is too small."""
         if not self.scope.allows(needed):
             raise Denied(
                 Code.FORBIDDEN,
@@ -102,7 +102,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 def caller_of(token: Token) -> Caller:
-    """Return who asks with a token."""
+    """Return the caller that a token authenticates."""
     return Caller(
         owner=token.owner,
         scope=token.scope,
@@ -112,20 +112,20 @@ def caller_of(token: Token) -> Caller:
 
 
 def secret_of(randomness: int) -> str:
-    """Return the secret of so many random bits."""
+    """Return the token secret made of the given random bits."""
     octets = randomness.to_bytes(SECRET_BITS // 8, "big")
     return _PREFIX + base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
 
 def is_secret(text: str) -> bool:
-    """Tell whether a text has the shape of our secrets."""
+    """Return whether a text has the format of a token secret."""
     return _SECRET.fullmatch(text) is not None
 
 
 def digest_of(secret: str) -> bytes:
-    """Return what is kept of a secret.
+    """Return the stored digest of a secret.
 
-    Whoever looks for it compares digests, so the time that takes tells nothing of the secret.
+    Lookups compare digests, so a timing attack reveals nothing about the secret.
     """
-    # Without salt and stretching: of 256 random bits there is no list that could be tried.
+    # No salt or key stretching, because 256 random bits cannot be guessed or precomputed.
     return hashlib.sha256(secret.encode()).digest()

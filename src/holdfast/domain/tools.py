@@ -1,4 +1,4 @@
-"""Tools as an agent is granted them, and the rule that a grant can only become narrower.
+"""Tools granted to an agent, and the rule that a grant can only be narrowed.
 
 What a tool does, and whether a call may run now, is decided elsewhere.
 """
@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, Denied, Invalid
 
 
 class FsTier(StrEnum):
-    """How much of the file system: each tier contains the one before it."""
+    """File system access; each tier includes the previous one."""
 
     SANDBOXED = "sandboxed"
     PROJECT = "project"
@@ -22,7 +22,7 @@ class FsTier(StrEnum):
 
 
 class Effect(StrEnum):
-    """What running a call twice would do; decides retry and recovery."""
+    """The effect of running a call twice; decides retry and recovery."""
 
     PURE = "pure"
     IDEMPOTENT = "idempotent"
@@ -30,11 +30,11 @@ class Effect(StrEnum):
 
 
 class ToolClass(StrEnum):
-    """What a call touches; decides whether somebody is asked before."""
+    """What a call affects; decides whether approval is needed."""
 
     READ = "read"
     WRITE = "write"
-    # What runs later without anybody looking: build scripts, hooks, editor tasks.
+    # Files that are executed later without review: build scripts, hooks, editor tasks.
     SENSITIVE_WRITE = "sensitive_write"
     PROCESS = "process"
     EGRESS = "egress"
@@ -73,7 +73,7 @@ class ResultCode(StrEnum):
     UNKNOWN = "unknown"
 
 
-# Every tool of our own, wherever it can be had.
+# Every built-in tool, available here or not.
 CATALOGUE: Final = frozenset(
     {
         "checkpoint",
@@ -91,27 +91,27 @@ CATALOGUE: Final = frozenset(
 )
 
 
-# Whoever has tools has these: they touch nothing but the session itself.
+# Granted to every agent that has tools, because they affect only the session itself.
 ALWAYS: Final = frozenset({"checkpoint", "read_output"})
-# Tools that files of other programs name; they load and are not offered.
+# Tools named in files of other programs; such files load, but the tools are not offered.
 ELSEWHERE: Final = frozenset(
     {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}
 )
 
-# How every tool of a server begins; no tool of our own does.
+# Prefix of every MCP tool id; no built-in tool has it.
 REMOTE: Final = "mcp_"
 _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def remote_id(server: str, tool: str = "") -> str:
-    """Return the id of a server's tool, or how the ids of all its tools begin."""
+    """Return the id of an MCP server's tool, or the common prefix of all its tools."""
     return _NOT_IN_AN_ID.sub("_", f"{REMOTE}{server}_{tool}")
 
 
 def require_tool(name: str, *, field: str) -> str:
-    """Return the name of a tool; one that there cannot be is refused, by the field that names it.
+    """Return the name of a tool; refuse one that cannot exist, naming the field.
 
-    What the tools of MCP servers are called is known only when their server is.
+    MCP tools are accepted by prefix, because their names are known only after connecting.
     """
     if name not in CATALOGUE and not name.startswith(REMOTE):
         raise Invalid(
@@ -124,13 +124,13 @@ def require_tool(name: str, *, field: str) -> str:
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool as its author described it; kept and shown as given."""
+    """A tool as its author described it; stored and shown unchanged."""
 
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     approval: str | None = None
-    # What else its author says about it; nothing at all where only its name was given.
+    # Further keys from the author; None if only the name was given.
     extra: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def is_described(self) -> bool:
-        """Tell whether more than its name was given."""
+        """Return whether more than the name was given."""
         told = (self.description, self.parameters, self.approval, self.extra)
         return any(each is not None for each in told)
 
@@ -155,7 +155,7 @@ _OWN_KEYS: Final = ("name", "description", "parameters", "approval")
 
 
 def tool_fields(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tool that is given by its bare name, or as an object."""
+    """Return the fields of a tool given as a bare name or as an object."""
     if isinstance(given, str):
         return {"name": given}
     own = {name: given[name] for name in _OWN_KEYS if name in given}
@@ -163,13 +163,13 @@ def tool_fields(given: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What an agent or a session may reach: a file tier, commands, exact domains.
+    """What an agent or a session may access: a file tier, commands, exact domains.
 
-    A command is a line of exact tokens; a glob is one in which `*` and `?` stand within a token
-    and a last token `**` for any rest.
+    A command is a line of exact tokens. In a glob, `*` and `?` match within a token, and a last
+    token `**` matches any rest.
     """
 
-    # The narrowest of each: whoever wants more has to say so.
+    # The narrowest by default, because access must be granted explicitly.
     fs: FsTier = FsTier.SANDBOXED
     commands: tuple[str, ...] = ()
     command_globs: tuple[str, ...] = ()
@@ -182,13 +182,13 @@ _WIDTH: Final[Mapping[FsTier, int]] = {tier: width for width, tier in enumerate(
 
 
 def narrowest_tier(grants: Iterable[Grant]) -> FsTier:
-    """Return the tier that all of the grants allow."""
+    """Return the widest tier that all of the grants allow."""
     return min((grant.fs for grant in grants), key=_WIDTH.__getitem__, default=FsTier.SANDBOXED)
 
 
 def narrow(granted: Grant, wanted: Grant) -> Grant:
-    """Return the wanted grant if it lies within the granted one; nothing is silently clamped."""
-    # Entry by entry: a prefix or a wildcard here would widen what was granted.
+    """Return the wanted grant if it lies within the granted one; never clamp it silently."""
+    # Compare exact entries, because a prefix or wildcard match would widen the grant.
     excess = {
         "fs": [wanted.fs] if _WIDTH[wanted.fs] > _WIDTH[granted.fs] else [],
         "commands": sorted(set(wanted.commands) - set(granted.commands)),
@@ -208,7 +208,7 @@ def narrow(granted: Grant, wanted: Grant) -> Grant:
 def narrow_tools(
     granted: tuple[ToolSpec, ...], wanted: tuple[str, ...] | None
 ) -> tuple[ToolSpec, ...]:
-    """Return the granted tools with the wanted names; `None` keeps all, an empty tuple none."""
+    """Return the granted tools with the wanted names; `None` selects all, an empty tuple none."""
     if wanted is None:
         return granted
     missing = sorted(set(wanted) - {tool.name for tool in granted})
@@ -222,7 +222,7 @@ def narrow_tools(
 
 
 def require_tools(names: Iterable[str], known: Iterable[ToolSpec] = (), *, field: str) -> None:
-    """Refuse a tool that there is not; with one, no session would open. Known ones may stay."""
+    """Refuse unknown tools, because no session would open with them; `known` ones are allowed."""
     kept = ELSEWHERE | {tool.name for tool in known}
     for name in names:
         if name not in kept:

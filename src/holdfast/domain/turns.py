@@ -1,6 +1,6 @@
-"""Turns: the one grouping of rows, and what a crash or an interrupt leaves of a turn.
+"""Turns: how rows are grouped by turn, and how a crashed or interrupted turn is repaired.
 
-Projection, recovery, resume and export all ask here, so they cannot disagree.
+Projection, recovery, resume and export all use these functions, so they cannot disagree.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,17 +45,18 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     @property
     def is_answered(self) -> bool:
-        """Tell whether the last row that counts is an assistant's text.
+        """Return whether the last relevant row is an assistant's text.
 
-        Plans and informational notices do not count; text before a tool call is no answer.
+        Plans and informational notices are ignored. Text before a tool call does not count as an
+        answer.
         """
         counting = [row for row in self.messages if not _is_aside(row)]
         return bool(counting) and counting[-1].role is Role.ASSISTANT and bool(counting[-1].text)
 
 
 def turns(messages: Iterable[Message]) -> list[Turn]:
-    """Group rows by turn number and sequence; rows of turn 0 belong to no turn."""
-    # Turn 0 is what belongs to no turn: summaries, settlements, the end of the session.
+    """Group rows by turn number and sequence; rows of turn 0 are left out."""
+    # Turn 0 holds rows outside any turn: summaries, settlements, the end of the session.
     ordered = sorted(
         (row for row in messages if row.turn > 0), key=lambda row: (row.turn, row.sequence)
     )
@@ -66,7 +67,7 @@ def turns(messages: Iterable[Message]) -> list[Turn]:
 
 
 class Endings:
-    """Which texts did not come to their end, known while rows are read in order and let go of."""
+    """Finds the texts that were cut off, while rows are streamed in order."""
 
     def __init__(self) -> None:
         self._texts: dict[int, MessageId] = {}
@@ -74,7 +75,7 @@ class Endings:
         self._newest = 0
 
     def add(self, rows: Iterable[Message]) -> None:
-        """Take the next rows."""
+        """Process the next rows."""
         for row in rows:
             if row.turn == 0:
                 continue
@@ -87,11 +88,11 @@ class Endings:
                 self._newest = max(self._newest, row.turn)
 
     def is_undecided(self, rows: Sequence[Message]) -> bool:
-        """Tell whether rows that were not taken yet may say how one of these texts ended."""
+        """Return whether later rows may still show how one of these texts ended."""
         return any(self._is_last_text(row) and row.turn >= self._newest for row in rows)
 
     def interrupted(self, rows: Sequence[Message]) -> frozenset[MessageId]:
-        """Return which of the rows are the last texts of turns that ended badly."""
+        """Return which of the rows are the last texts of turns that ended abnormally."""
         cut = (row.id for row in rows if self._is_last_text(row) and row.turn in self._closed)
         return frozenset(cut)
 
@@ -100,25 +101,25 @@ class Endings:
 
 
 class OpenStep(Struct, frozen=True, kw_only=True):
-    """A model step that has begun and not ended, with the text it has streamed so far."""
+    """A model step that has started and not ended, with the text streamed so far."""
 
     started: StepStarted
     text: str = ""
 
 
 class Repair(Struct, frozen=True, kw_only=True):
-    """What recovery appends, and whether the turn then goes on."""
+    """The drafts that recovery appends; without an outcome, the turn continues."""
 
     drafts: tuple[Draft, ...]
     outcome: Outcome | None = None
 
 
 def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Repair:
-    """Decide, call by call, what a crash in the middle of a turn means.
+    """Decide how to recover each call after a crash in the middle of a turn.
 
-    A step is asked again; a call that did not start, and one that may run twice, go on from
-    where they were; a started unsafe call is unknown and ends the turn, unless the agent is told
-    to continue.
+    The model is asked again. Calls that did not start, and pure or idempotent ones, are resumed. A
+    started unsafe call becomes unknown and ends the turn, unless the agent's recovery is
+    `continue`.
     """
     doubtful = [call for call in calls if _is_uncertain(call)]
     if not doubtful or recovery is Recovery.CONTINUE:
@@ -131,9 +132,9 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
 
 
 def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
-    """Decide what a crash leaves of a turn that somebody else's program played: nobody knows.
+    """Decide how to recover a turn of an external agent process after a crash.
 
-    The program is gone with us, and what it had begun may have been done or not.
+    The process died with Holdfast, so the outcome of every open call is unknown.
     """
     failure = Failure(code=FailureCode.INTERRUPTED, message=_RESTARTED)
     unknown = (draft for call in filter(is_open, calls) for draft in _uncertain_result(call))
@@ -144,12 +145,12 @@ def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
 
 
 def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Repair:
-    """Decide what an interrupt by the user leaves: the text so far, and every call answered."""
+    """Decide how to end a turn that the user aborted: save its text, answer every open call."""
     return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED, reason=reason))
 
 
 def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Repair:
-    """Decide what is left of a turn that ends in its middle: its text, and every call answered."""
+    """End a turn in the middle: save the streamed text and answer every open call."""
     return Repair(
         drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *_answers(calls)),
         outcome=outcome,
@@ -167,9 +168,9 @@ _INTERRUPTED = "The turn was cut off while a tool ran; settle the unknown call o
 
 
 def closing_notice(outcome: Outcome) -> MessageDraft | None:
-    """Return the row that ends a turn which ended badly, so kept text cannot pass for an answer."""
+    """Return the row that marks an abnormal end, so that partial text cannot pass for an answer."""
     try:
-        # Bad endings and closing notices share their names; the good endings have none.
+        # Abnormal stop reasons and closing notices share their names; normal ones have no notice.
         code = NoticeCode(outcome.stop_reason.value)
     except ValueError:
         return None
@@ -212,10 +213,10 @@ def _closed_step(step: OpenStep | None) -> tuple[Draft, ...]:
 
 
 def _sent(step: OpenStep | None) -> tuple[Draft, ...]:
-    """Return the ledger's entry of a request that was sent and then stopped by its user."""
+    """Return the ledger entry of a request that was sent and then aborted."""
     if step is None:
         return ()
-    # The message's id, because the request has no other name; nobody knows what it cost.
+    # The message id, because the request has no other id; its cost is unknown.
     return (CostDraft(request_id=step.started.message_id, model_id=step.started.model_id),)
 
 
@@ -233,7 +234,7 @@ def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:
 
 
 def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
-    """Yield the results of the calls that are open when their turn ends, in the calls' order."""
+    """Yield the results of the calls that are open when their turn ends, in call order."""
     for call in filter(is_open, calls):
         if call.state is CallState.INTENDED:
             yield from _result(call, ResultStatus.SKIPPED, _SKIPPED)
@@ -245,7 +246,7 @@ def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
 
 def _uncertain_result(call: Call) -> Iterator[Draft]:
     if call.state is CallState.INTENDED:
-        # Somebody else's agent says that it asks, never that it begins.
+        # An external agent announces its calls, but not when they start.
         yield ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments)
     yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)
 

@@ -1,1 +1,1 @@
-"""Our own way to run a turn: asks a model and yields drafts. It knows no session and no store."""
+"""Built-in runtime: calls a model, runs its tools and yields drafts. Has no store access."""

@@ -1,7 +1,7 @@
-"""Media in requests: found in rows by their handles, fetched when a request is about to leave.
+"""Media in requests: found in rows by handle, loaded when a request is about to be sent.
 
-What a model cannot take, or what would be too much, is named in words instead: a conversation goes
-on whatever was once put into it. The newest go first where there is not room for all.
+Media that a model does not accept, or that exceed a limit, are described in text, so that the
+conversation can continue. When not all fit, the newest are sent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ _IN_A_RESULT_MOST: Final = 16
 _DEEPEST: Final = 64
 _HANDLES: Final = "media://"
 _MIME_KEYS: Final = ("mimeType", "mime_type", "media_type")
-# As some write it who mean the other.
+# Common aliases of the registered types.
 _ALIASES: Final = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav"}
 
 
 def media_of(parts: Sequence[Part]) -> list[LlmMedia]:
-    """Return the media of a row, each where it stands in the row's text."""
+    """Return the media of a row, each with its offset in the row's text."""
     found: list[LlmMedia] = []
     at = 0
     for part in parts:
@@ -40,7 +40,7 @@ def media_of(parts: Sequence[Part]) -> list[LlmMedia]:
 
 
 def media_in(result: Any, text: str) -> tuple[LlmMedia, ...]:
-    """Return the media that a tool gave back, behind the text of its result; each once."""
+    """Return the distinct media of a tool result, placed after its text."""
     if _HANDLES not in text:
         return ()
     found: dict[str, LlmMedia] = {}
@@ -51,7 +51,7 @@ def media_in(result: Any, text: str) -> tuple[LlmMedia, ...]:
 
 
 def _handles(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield what is said to be of a type: a bare handle may be anything, a long text for one."""
+    """Yield handles that have a type; a bare handle may refer to any content."""
     if depth > _DEEPEST:
         return
     if isinstance(value, Mapping):
@@ -71,8 +71,8 @@ def _type(mime_type: str) -> str:
 
 
 def holds_media(messages: Iterable[LlmMessage]) -> bool:
-    """Tell whether anything is attached to one of the messages."""
-    # Asked of the whole conversation with every request, and so without a step of ours for each.
+    """Return whether media are attached to any message."""
+    # Runs over the whole conversation for every request, so it uses `map` without Python calls.
     return any(map(_media, messages))
 
 
@@ -82,7 +82,7 @@ _media: Final = attrgetter("media")
 def describe_media(
     messages: Iterable[LlmMessage], *, why: str | None = None
 ) -> tuple[LlmMessage, ...]:
-    """Return the messages for who reads words only: what was attached is named."""
+    """Return the messages with their media replaced by descriptions."""
     return tuple(
         _joined(message, [_unshown(each, why) for each in message.media])
         if message.media
@@ -94,7 +94,7 @@ def describe_media(
 async def attach_media(
     messages: tuple[LlmMessage, ...], shelf: OutputStore | None, intake: MediaLimits | None
 ) -> tuple[LlmMessage, ...]:
-    """Return the messages with the contents that the model takes, and words for the others."""
+    """Return the messages with the media that the model accepts; describes the others."""
     if shelf is None or intake is None:
         return describe_media(messages)
     fetching = _Fetching(shelf, intake)
@@ -103,7 +103,7 @@ async def attach_media(
 
 
 class _Fetching:
-    """One request being filled, within what its model takes."""
+    """Loads the media of one request within the limits of its model."""
 
     def __init__(self, shelf: OutputStore, intake: MediaLimits) -> None:
         self._shelf = shelf
@@ -117,11 +117,11 @@ class _Fetching:
         return _joined(message, [await self._one(each) for each in message.media])
 
     async def _one(self, media: LlmMedia) -> LlmMedia | str:
-        """Return the media with its content, or the words that stand for it."""
+        """Return the media with its content, or the text that describes it."""
         largest = self._intake.types.get(media.mime_type)
         if largest is None:
             return _unshown(media)
-        # Before it is read: what there is no room for need not be fetched.
+        # Checked before reading, so that media over the limit are not loaded.
         if self._count >= self._intake.most:
             return _unshown(media, f"a request holds {self._intake.most} at most, the newest")
         try:
@@ -142,20 +142,20 @@ class _Fetching:
             return f"the model takes {_size(largest)} of this type at most"
         if self._size + len(content) > self._intake.total:
             return f"a request holds {_size(self._intake.total)} at most, the newest"
-        # Refused by the provider otherwise, with this request and every later one.
+        # The provider would refuse this request and every later one.
         if not matches_media_type(content, mime_type):
             return f"it is no {mime_type}"
         return None
 
 
 def _joined(message: LlmMessage, shown: Sequence[LlmMedia | str]) -> LlmMessage:
-    """Put words where media stood, each on its line, and what was fetched behind its name."""
+    """Insert descriptions on separate lines at the media's offsets, before loaded content."""
     text, end, follows_words = "", 0, False
     kept: list[LlmMedia] = []
     for media, each in zip(message.media, shown, strict=True):
         said, end = message.text[end : media.at], media.at
         text = _on_its_line(text, said) if follows_words else text + said
-        # A tool's result names what it holds already, and has to stay what the tool returned.
+        # A tool result already names its media and must stay as the tool returned it.
         words = _words(each) if message.role != "tool" else ""
         text = _on_its_line(text, words)
         follows_words = bool(words)
@@ -213,7 +213,7 @@ def _is_text(content: bytes) -> bool:
 _LOOKS: Final[Mapping[str, Callable[[bytes], bool]]] = {
     "application/pdf": lambda content: b"%PDF-" in content[:_LOOK],
     "audio/flac": _begins(b"fLaC"),
-    # Eleven bits that are set begin a frame, where no tag stands before it.
+    # An MPEG frame without an ID3 tag begins with eleven set bits.
     "audio/mpeg": _begins(b"ID3", *(bytes((0xFF, second)) for second in range(0xE0, 0x100))),
     "audio/ogg": _begins(b"OggS"),
     "audio/wav": _riff(b"WAVE"),
@@ -229,6 +229,6 @@ _LOOKS: Final[Mapping[str, Callable[[bytes], bool]]] = {
 
 
 def matches_media_type(content: bytes, mime_type: str) -> bool:
-    """Tell whether a content can be of that type; of types that nobody knows, anything can."""
+    """Return whether the content matches the type; an unknown type matches any content."""
     look = _LOOKS.get(mime_type)
     return bool(content) and (look is None or look(content))

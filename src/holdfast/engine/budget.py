@@ -1,4 +1,4 @@
-"""Budget: what the next request may cost at most, checked before it is sent."""
+"""Budget: check the maximum cost of the next request before it is sent."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -23,20 +23,20 @@ from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
 from holdfast.ports import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
 from holdfast.services.approval_policy import Ruling
 
-# The output limit under a budget of a model whose own maximum is not known.
+# Output limit under a budget for a model whose own maximum is unknown.
 ANSWER_TOKENS: Final = 4_096
-# A request is not worth its price if the budget leaves less output than this.
+# A request is not sent if the budget leaves less output than this.
 USEFUL_TOKENS: Final = 1_024
-# What providers put around a tool, and before all messages.
+# Upper bounds of the tokens that providers add to each tool and before all messages.
 TOOL_TOKENS: Final = 128
 PREAMBLE_TOKENS: Final = 1_024
-# An estimate: providers count a picture by its area, and scale down what is larger.
+# An estimate: providers count an image by its area and scale down larger ones.
 PICTURE_TOKENS: Final = 5_000
 _MILLION: Final = 1_000_000
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """The most tokens that a request takes in, and its output limit if it has one."""
+    """Maximum input tokens of a request, and its output limit if it has one."""
 
     model: Model
     input: int
@@ -44,38 +44,38 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """The session's cost so far, and with the next request; absent when the model has no price."""
+    """Cost of the session so far and after the next request; `None` without a price."""
 
     spent: int
     projected: int | None
 
 
 def need_of(play: TurnState, request: LlmRequest) -> Need:
-    """Return what a request with the turn's conversation takes at most."""
+    """Return the maximum size of a request with the turn's conversation."""
     need = need_aside(request)
     known = play.last_usage
     if known is None or play.last_model != request.model.id:
         return need
     counted = known.input + known.cache_read + known.cache_write + known.output
-    # Between two turns the prompt and the tools may have become others.
+    # The prompt and the tools may have changed between two turns.
     counted += 0 if play.has_asked else _fixed(request)
     fresh = sum(_media(each) for message in _tail(request.messages) for each in message.media)
     return replace(need, input=min(need.input, counted + play.uncounted + fresh))
 
 
 def need_aside(request: LlmRequest) -> Need:
-    """Return what a request takes at most of which nothing was counted before."""
+    """Return the maximum size of a request, without usage of earlier requests."""
     tokens = _fixed(request) + sum(map(_message, request.messages))
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
 def is_capped(play: TurnState) -> bool:
-    """Tell whether the session has a budget; nought is none."""
+    """Return whether the session has a budget; zero means no budget."""
     return play.turn.budget is not None and play.cap > 0
 
 
 def is_affordable(play: TurnState, need: Need) -> bool:
-    """Tell whether a request that nobody waits for fits into the budget."""
+    """Return whether an internal request (compaction) fits into the budget."""
     if not is_capped(play):
         return True
     found = estimate(play, need).projected
@@ -85,20 +85,20 @@ def is_affordable(play: TurnState, need: Need) -> bool:
 
 
 def estimate(play: TurnState, need: Need) -> Estimate:
-    """Return what the session will have cost after a request with a useful answer."""
+    """Return the session's cost after a request with a useful answer."""
     prices = need.model.prices
     if prices is None:
         return Estimate(spent=play.spent, projected=None)
     least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
     if _only_warns(play):
-        # No limit is sent, so this is what can be expected and not what is useful.
+        # No output limit is sent, so use the expected output instead of the useful minimum.
         least = need.output or ANSWER_TOKENS
     cost = _input_cost(need, prices) + price(Usage(output=least), prices)
     return Estimate(spent=play.spent, projected=play.spent + cost)
 
 
 def output_limit(play: TurnState, need: Need) -> int | None:
-    """Return the output limit that a request is sent with; nothing where there is none."""
+    """Return the output limit of a request; `None` if it has none."""
     left = _output_left(play, need)
     if left is None:
         return need.output
@@ -106,17 +106,16 @@ def output_limit(play: TurnState, need: Need) -> int | None:
 
 
 def is_cut_by_budget(play: TurnState, need: Need) -> bool:
-    """Tell whether it is the budget that decides how long an answer can be."""
+    """Return whether the budget determines the output limit."""
     left = _output_left(play, need)
     return left is not None and output_limit(play, need) == max(1, left)
 
 
 def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) -> CostDraft | None:
-    """Return the ledger's entry of a request; one that never left has none.
+    """Return the ledger entry of a request; `None` if it was not sent.
 
-    A request that failed counts nothing. Under a budget an answer without a usage is charged with
-    what it can have cost at most: a provider that reports none, or a connection that breaks, must
-    not make requests free.
+    A failed request counts zero. Under a budget an answer without usage is charged its maximum
+    cost: otherwise a missing report or a broken connection would make requests free.
     """
     end = answer.end
     if isinstance(end, Failed) and not end.sent:
@@ -140,7 +139,7 @@ def _only_warns(play: TurnState) -> bool:
 
 
 def _output_left(play: TurnState, need: Need) -> int | None:
-    """Return the tokens of output that the budget has money for; nothing where it sets no limit."""
+    """Return the output tokens that the budget can pay for; `None` if it sets no limit."""
     prices = need.model.prices
     if not is_capped(play) or _only_warns(play) or prices is None or not prices.output:
         return None
@@ -149,7 +148,7 @@ def _output_left(play: TurnState, need: Need) -> int | None:
 
 
 def _input_cost(need: Need, prices: Prices) -> int:
-    # Every token at the dearest price: what a cache takes or gives is known only afterwards.
+    # Every token at the highest price: cache reads and writes are known only afterwards.
     dearest = max(prices.input, prices.cache_read, prices.cache_write)
     return -(-need.input * dearest // _MILLION)
 
@@ -200,7 +199,7 @@ def _encoded(value: object) -> int:
 async def afford(
     play: TurnState, need: Need, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
-    """Yield what a budget has to say before a request; an `Outcome` says no."""
+    """Yield the budget's drafts before a request; an `Outcome` refuses it."""
     budget = play.turn.budget
     if budget is None or not is_capped(play):
         return
@@ -231,7 +230,7 @@ def _unpriced(play: TurnState, model: Model) -> list[tuple[Draft, ...]]:
 
 
 def _warned(play: TurnState, found: Estimate) -> list[tuple[Draft, ...]]:
-    # Once for each budget that is crossed: what a session has cost never becomes less.
+    # Once for each exceeded budget, because the cost of a session never decreases.
     if _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
         return []
     return [(_notice(NoticeCode.BUDGET_WARNING, _budget_notice(play, found)),)]
@@ -248,10 +247,10 @@ def _is_said(play: TurnState, code: NoticeCode, ending: str) -> bool:
 async def _asked(
     play: TurnState, found: Estimate, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
-    """Ask for money; a yes raises the cap by what the question says."""
+    """Ask for approval to raise the cap by the amount in the question."""
     once = play.turn.budget.microcents if play.turn.budget else 0
     missing = (found.projected or 0) - play.cap
-    # Whole caps, and enough of them: a yes must cover the request that it was asked about.
+    # Whole multiples of the budget that cover the request in question.
     amount = once * max(1, -(-missing // once))
     arguments = {"turn": play.turn.turn, "cap": play.cap, "amount": amount}
     question = Question(
@@ -260,7 +259,7 @@ async def _asked(
         tool_class=ToolClass.MONEY,
         arguments=arguments,
         question=f"{_budget_notice(play, found)} Add {_usd(amount)} and go on?",
-        # Not over what it would cost: after a restart the same question has to be found again.
+        # Without the estimated cost, so that the same question is found again after a restart.
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
     )

@@ -1,6 +1,6 @@
-"""The abort signal as asyncio knows it: a task that somebody wants to end.
+"""Cancellation through asyncio: detect it, do not lose it, do not invent it.
 
-Nobody in between may lose it, and nobody may make one up.
+Code between the canceller and the turn may neither swallow a cancellation nor raise its own.
 """
 
 import asyncio
@@ -9,41 +9,41 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-# Seconds that work which loses something when it is stopped may still take after the signal.
+# Grace period in seconds for work that would lose data when it is cancelled.
 PATIENCE: Final = 1.0
 
 
 class CancelledItselfError(Exception):
-    """Something we waited for was cancelled, but nobody has cancelled us."""
+    """An awaited operation was cancelled, but the current task was not."""
 
 
 def is_cancelled() -> bool:
-    """Tell whether somebody wants the current task to end."""
+    """Return whether cancellation of the current task was requested."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def stop_if_cancelled() -> None:
-    """End the current task if somebody wants it to end and somebody else has not listened."""
+    """Raise `CancelledError` if a requested cancellation was swallowed by other code."""
     if is_cancelled():
         raise asyncio.CancelledError
 
 
 async def clear_cancellation(work: Awaitable[T]) -> T:
-    """Wait for work of others; a cancellation that is not ours is their failure."""
+    """Await foreign work; turn a cancellation that is not of this task into an error."""
     try:
         return await work
     except asyncio.CancelledError:
         if is_cancelled():
             raise
-        # Passed on it would end a turn that nobody wants to end, and leave nobody to play it.
+        # Propagated, it would end a turn that was not cancelled and leave it without a runner.
         raise CancelledItselfError from None
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work of ours to its end, also after the signal, which is only patient for a while.
+    """Await work even after cancellation, for at most `PATIENCE` seconds.
 
-    Whoever calls this has to look for the signal before it waits for anybody else.
+    The caller has to check for cancellation before it awaits anything else.
     """
     task = asyncio.create_task(work)
     try:

@@ -1,4 +1,4 @@
-"""Compaction: a summary in place of what came before, for the model only. No row is removed."""
+"""Compaction: replace earlier history in model requests by a summary. Rows are not removed."""
 
 from collections.abc import Callable
 from contextlib import aclosing
@@ -26,14 +26,14 @@ INSTRUCTION: Final = (
 
 
 class Compactor:
-    """Folds the past of a conversation into a summary, by asking the session's first model."""
+    """Summarise the history of a conversation by asking the session's first model."""
 
     def __init__(self, llm: Llm, new_id: Callable[[], str]) -> None:
         self._llm = llm
         self._new_id = new_id
 
     def is_due(self, play: TurnState) -> bool:
-        """Tell whether the last request filled so much of the window that the past is folded."""
+        """Return whether the last request used more of the context window than the threshold."""
         if play.has_folded:
             return False
         threshold = play.turn.limits.compact_threshold
@@ -44,14 +44,14 @@ class Compactor:
         return used.input + used.cache_read + used.cache_write > threshold * window
 
     def can_fold(self, play: TurnState) -> bool:
-        """Tell whether there is a past to fold, and money for it."""
+        """Return whether there is history to fold and budget for the request."""
         folded = foldable(play.rows, before=play.turn.turn)
         return bool(folded) and is_affordable(play, need_aside(self._request(play, folded)))
 
     async def fold(self, play: TurnState, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
-        """Return the summary and its cost; without a summary the history stays as it was.
+        """Return the summary and its cost; without a summary the history is unchanged.
 
-        `unwritten` requests have left before this one and are not in the ledger yet.
+        `unwritten` is the number of earlier requests that are not in the ledger yet.
         """
         play.has_folded = True
         if not self.can_fold(play):
@@ -91,10 +91,10 @@ class Compactor:
 
 
 def foldable(rows: list[Message], *, before: int) -> list[Message]:
-    """Return the rows up to the last answered turn before the given one, if there are new ones.
+    """Return the rows before the last answered turn, if there are new ones.
 
-    What is kept begins at a turn boundary; a message that waits, or that was written before the
-    answer before it, is never folded.
+    The retained part begins at a turn boundary. A queued message, or one written before the
+    previous turn was answered, is never folded.
     """
     earlier = [turn for turn in turns(rows) if turn.number < before]
     answered = [turn for turn in earlier if turn.is_answered]
@@ -102,17 +102,17 @@ def foldable(rows: list[Message], *, before: int) -> list[Message]:
         return []
     first_kept = min(row.sequence for row in rows if row.turn >= answered[-1].number)
     done = max(map(dropped_through, rows), default=0)
-    # Rows of no turn as well: what became of a call is told by one of them.
+    # Rows outside a turn are included, because call settlements are among them.
     fresh = [row for row in rows if done < row.sequence < first_kept and not dropped_through(row)]
-    # The summary before is folded with them, or what it held would be forgotten.
+    # The previous summary is folded with them; otherwise its content would be lost.
     newest = [row for row in rows if dropped_through(row) == done and done]
     return [*newest[-1:], *fresh] if any(row.turn for row in fresh) else []
 
 
 def _as_data(folded: list[Message], mark: str) -> str:
-    """Return the conversation as one text, fenced by a mark that nobody in it could know."""
+    """Return the conversation as one text, fenced by a mark that its content cannot predict."""
     last = max((row.turn for row in folded), default=0)
-    # As the turn after them sees them, so that what was settled last is told, too.
+    # Projected for the following turn, so that the latest settlements are included.
     said = describe_media(project(folded, turn=last + 1))
     body = "\n\n".join(_line(message) for message in said if message.text != GO_ON)
     return f"The conversation, as data:\n<conversation {mark}>\n{body}\n</conversation {mark}>"

@@ -52,7 +52,7 @@ CODES: Final[Mapping[FailureKind, FailureCode]] = {
     FailureKind.CANCELLED: FailureCode.INTERRUPTED,
     FailureKind.UNKNOWN: FailureCode.INTERNAL,
 }
-# Empty where the adapter alone knows the remedy: the name of a key, the place in a file.
+# Empty where only the adapter knows the remedy, such as the name of a key.
 _REMEDIES: Final[Mapping[FailureKind, str]] = {
     FailureKind.RATE_LIMIT: "Wait a little, then send a message to try again.",
     FailureKind.UNAVAILABLE: "Send a message to try again.",
@@ -87,7 +87,7 @@ EMPTY_TOOL_USE: Final = Failure(
 
 
 def failure_of(failed: Failed) -> Failure:
-    """Return the failure of a turn, with the adapter's message and what can be done."""
+    """Return the failure of a turn: the adapter's message and a remedy."""
     remedy = _REMEDIES[failed.kind]
     if failed.kind is FailureKind.RATE_LIMIT and failed.retry_after:
         remedy = f"Wait {ceil(failed.retry_after)} s, then send a message to try again."
@@ -95,7 +95,7 @@ def failure_of(failed: Failed) -> Failure:
 
 
 def internal(correlation_id: str | None) -> Failure:
-    """Return the failure that nobody classified; only the log knows more."""
+    """Return the failure for an unclassified error; details are only in the log."""
     return Failure(
         code=FailureCode.INTERNAL,
         message="Holdfast met an error while asking the model; the log tells more under this id.",
@@ -110,7 +110,7 @@ _DOUBLINGS_MOST: Final = 32
 
 
 class FallbackDecision(Enum):
-    """What to do after a failure."""
+    """Next action after a failed request."""
 
     AGAIN = auto()
     OTHER = auto()
@@ -119,13 +119,13 @@ class FallbackDecision(Enum):
 
 
 class ChainEntry(Struct, frozen=True, kw_only=True):
-    """One model of the chain, and how often it may be asked."""
+    """A model of the chain and its maximum number of attempts."""
 
     model: Model
     attempts: int
 
 
-# What is left to do when the same model is not asked again.
+# Next action when the same model is not retried.
 ELSEWHERE: Final[Mapping[FailureKind, FallbackDecision]] = {
     FailureKind.RATE_LIMIT: FallbackDecision.OTHER,
     FailureKind.UNAVAILABLE: FallbackDecision.OTHER,
@@ -140,7 +140,7 @@ _AGAIN: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.UNAVAILABLE})
 
 
 def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[ChainEntry, ...]:
-    """Return the chain with its attempts: the first model's are those of the agent's retry rule."""
+    """Return the chain with its attempts; the agent's retry rule applies to the first model."""
     attempts = {choice.model_id: choice.max_attempts for choice in settings.models}
     first = settings.retry.max if settings.retry else None
     return tuple(
@@ -154,7 +154,7 @@ def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[ChainEntr
 
 def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecision:
     """Return what to do after the nth attempt of an entry has failed."""
-    # Nothing was sent: the same would happen again, and no attempt was used.
+    # Nothing was sent: a retry would fail the same way, and no attempt was used.
     if not failed.sent:
         return (
             FallbackDecision.OTHER_PROVIDER
@@ -168,18 +168,18 @@ def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecisio
 
 
 def pause(failed: Failed, *, attempt: int, luck: float, settings: LlmRuntime) -> float:
-    """Return how long to wait before asking again: full jitter, never less than was asked for."""
+    """Return the delay before a retry: backoff with full jitter, at least `retry_after`."""
     first = FIRST_PAUSE
     if settings.retry and settings.retry.backoff_ms:
         first = settings.retry.backoff_ms / 1000
     linear = settings.retry is not None and settings.retry.backoff == "linear"
-    # No more doublings than it takes to reach the ceiling: a float has an end.
+    # Limit the doublings to those needed to reach the cap: the float would overflow.
     longest = first * attempt if linear else first * 2 ** min(attempt - 1, _DOUBLINGS_MOST)
     return max(min(longest, PATIENCE) * luck, failed.retry_after or 0.0)
 
 
 class FallbackState:
-    """Where in the chain a step is, and where its failures lead."""
+    """Position of a step in the model chain."""
 
     def __init__(self, chain: tuple[ChainEntry, ...]) -> None:
         self._chain = chain
@@ -190,11 +190,11 @@ class FallbackState:
 
     @property
     def entry(self) -> ChainEntry:
-        """Return whom to ask now."""
+        """Return the model to ask now."""
         return self._chain[self._place]
 
     def turn(self, failed: Failed) -> bool:
-        """Go where the failure leads; `False` when that is nowhere."""
+        """Advance after a failure; `False` when the chain is exhausted."""
         self._has_sent |= failed.sent
         self._first_skip = self._first_skip or failed
         how = after(failed, attempt=self.attempt, entry=self.entry)
@@ -208,7 +208,7 @@ class FallbackState:
         return True
 
     def verdict(self, failed: Failed) -> Failed:
-        """Return the failure that ends the step: the first one, when nobody could be asked."""
+        """Return the failure that ends the step: the first one if no request was sent."""
         return failed if self._has_sent or self._first_skip is None else self._first_skip
 
     def _other(self, how: FallbackDecision) -> int | None:
@@ -227,23 +227,23 @@ _LUCK_BITS: Final = 30
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
-    """What a step came to, whom it was asked of, and what it cost if a request has left."""
+    """Result of a step with its model; `cost` is set if a request was sent."""
 
     started: StepStarted
     model: Model
     answer: ModelAnswer
     cost: CostDraft | None
     failure: Failure | None = None
-    # Whether the budget has decided how long the answer could be.
+    # Whether the budget determined the output limit.
     is_cut_by_budget: bool = False
 
 
-# What a provider says to a picture it does not take, or that makes the request too large.
+# Failures that unsupported or too large media can cause.
 _PERHAPS_MEDIA: Final = frozenset({FailureKind.BAD_REQUEST, FailureKind.TOO_LONG})
 
 
 class ModelChain:
-    """Asks models for all turns of this process; remembers which providers want to be spared."""
+    """Asks models for all turns of this process; remembers rate-limited providers."""
 
     def __init__(
         self, llm: Llm, clock: Clock, randomness: Randomness, new_id: Callable[[], str]
@@ -257,9 +257,9 @@ class ModelChain:
         self._spared: dict[str, int] = {}
 
     async def answer(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
-        """Yield batches, and last what was heard.
+        """Yield batches, then the step's result.
 
-        A batch that ends with an `Outcome` ends the turn; then nothing was heard.
+        A batch that ends with an `Outcome` ends the turn; no result follows it.
         """
         course = FallbackState(chain_of(play.turn.models, play.settings))
         while True:
@@ -273,12 +273,12 @@ class ModelChain:
             failed = _failed_unheard(heard)
             if heard is None or failed is None:
                 break
-            # Once only: what was folded cannot be folded again.
+            # Only once: a folded history cannot be folded again.
             is_wanted = play.turn.limits.compact_threshold is not None
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
                 yield await self._shortened(play, heard)
                 continue
-            # Once only: the next request names them in words; if that helps, the record says so.
+            # Only once: the next request describes the media; if that works, a notice is recorded.
             if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
                 play.hides_media = True
                 yield _closed(heard, heard.model)
@@ -288,14 +288,14 @@ class ModelChain:
                 heard = _stuck(heard, course.verdict(failed))
                 break
             yield _closed(heard, course.entry.model)
-            # Only the same model is given time; another one is asked at once.
+            # Only a retry of the same model waits; another model is asked immediately.
             if course.attempt > attempt:
                 await asyncio.sleep(self._pause(failed, attempt, play))
         if heard is not None:
             yield heard
 
     async def _shortened(self, play: TurnState, heard: StepResult) -> Batch:
-        """Close a step that was too long, and fold the past; if that fails the turn is over."""
+        """Close a step whose request was too long and compact; a failure ends the turn."""
         folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
         closed = (*_closed(heard, heard.model), *folded)
         if any(isinstance(draft, Summary) for draft in folded):
@@ -305,7 +305,7 @@ class ModelChain:
     async def _attempt(
         self, play: TurnState, model: Model
     ) -> AsyncGenerator[Batch | StepResult, None]:
-        """Ask one model once, if the budget agrees, for no more than the budget can pay."""
+        """Ask one model once if the budget allows it, with the output limit it can pay for."""
         need = await self._need(play, model)
         async with aclosing(afford(play, need, self._new_id)) as batches:
             async for drafts in batches:
@@ -319,7 +319,7 @@ class ModelChain:
             message_id=MessageId(self._new_id()),
         )
         play.step += 1
-        # On disk before the request leaves, so that a crash knows a request may have been sent.
+        # Committed before the request is sent, so that recovery knows it may have been sent.
         yield (started,)
         need = replace(need, output=output_limit(play, need))
         if spared := self._left(model):
@@ -340,10 +340,10 @@ class ModelChain:
                 )
 
     async def _need(self, play: TurnState, model: Model) -> Need:
-        """Return what the next request takes at most; nobody has to know without a budget."""
+        """Return an upper bound of the next request; not computed without a budget."""
         if not is_capped(play):
             return Need(model=model, input=0, output=play.settings.max_tokens)
-        # The request is not kept: a person may be asked for money first, and it may hold media.
+        # The request is not retained: an approval may be awaited first, and media are large.
         return need_of(play, await self._request(play, model))
 
     async def _request(self, play: TurnState, model: Model) -> LlmRequest:
@@ -383,7 +383,7 @@ class ModelChain:
             answer = replace(
                 answer, end=Failed(kind=FailureKind.UNAVAILABLE, message=failure.message)
             )
-        # Of what was asked: an answer that is judged a failure has cost what it has cost.
+        # Charged for the original answer: a response treated as a failure still costs money.
         return StepResult(
             started=started,
             model=model,
@@ -407,7 +407,7 @@ class ModelChain:
         return internal(correlation_id)
 
     def _left(self, model: Model) -> Failed | None:
-        """Return why a provider is not asked now: it wanted to be spared until later."""
+        """Return a failure if the provider is still rate limited, else `None`."""
         left = (self._spared.get(model.provider, 0) - self._clock.boot_ms()) / 1000
         if left <= 0:
             return None
@@ -426,7 +426,7 @@ class ModelChain:
 async def _with_media(
     play: TurnState, model: Model, messages: tuple[LlmMessage, ...]
 ) -> tuple[LlmMessage, ...]:
-    """Return the messages with what is attached to them, or with words in its place."""
+    """Return the messages with their media loaded, or described in text."""
     play.shows_media = holds_media(messages)
     if not play.shows_media:
         return messages
@@ -439,7 +439,7 @@ async def _with_media(
 
 
 def _failed_unheard(heard: StepResult | None) -> Failed | None:
-    """Return the failure of a step of which nothing was heard; only then somebody else is asked."""
+    """Return the failure of a step without output; only then is a retry or fallback safe."""
     if heard is None or heard.answer.text or heard.answer.reasoning:
         return None
     end = heard.answer.end
@@ -447,12 +447,12 @@ def _failed_unheard(heard: StepResult | None) -> Failed | None:
 
 
 def _stuck(heard: StepResult, verdict: Failed) -> StepResult:
-    """Return the end of the chain, told by the failure that decides."""
+    """Return the last result with the failure that ends the chain."""
     return heard if verdict is heard.answer.end else replace(heard, failure=failure_of(verdict))
 
 
 def _closed(heard: StepResult, following: Model) -> tuple[Draft, ...]:
-    """Return the end of a step after which another model, or the same one again, is asked."""
+    """Return the drafts that close a failed step before the next request."""
     if heard.failure is None:
         return ()
     failed = StepFailed(step=heard.started.step, failure=heard.failure, next_model_id=following.id)

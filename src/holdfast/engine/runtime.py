@@ -1,7 +1,7 @@
-"""Our own loop: a model step, the tools it asks for, another step, until it asks for none.
+"""Agent loop: a model step, the tool calls it requests, the next step, until it requests none.
 
-It knows no session, no store and no surface, and it writes nothing down itself: it yields drafts.
-The abort signal is the closing of the generator, wherever it stands.
+Has no access to sessions, the store or any surface. Writes nothing itself: it yields drafts.
+Closing the generator cancels the turn at any point.
 """
 
 import logging
@@ -60,7 +60,7 @@ from holdfast.ports import (
 
 logger = logging.getLogger("holdfast.engine")
 Batch = Sequence[Draft]
-# So many rounds in a row without one success are no bad luck any more.
+# This many consecutive rounds without a successful call end the turn.
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
 MEDIA_REFUSED: Final = (
@@ -71,7 +71,7 @@ _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 
 
 class EngineRuntime:
-    """A `Runtime` for agents that are a language model."""
+    """Implement the `Runtime` port for agents backed by a language model."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class EngineRuntime:
         *,
         scrubber: Callable[[], Scrubber] = Scrubber,
     ) -> None:
-        """Ask for a scrubber with each call: a secret may have become known since."""
+        """`scrubber` is called for each tool call, because new secrets may have been registered."""
         self._scrubber = scrubber
         self._toolbox = toolbox
         self._clock = clock
@@ -90,7 +90,7 @@ class EngineRuntime:
         self._chain = ModelChain(llm, clock, randomness, self._new_id)
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
-        """Play the turn, from wherever a crash has left it."""
+        """Run the turn; continues after a crash from the recorded state."""
         async with aclosing(self._rounds(TurnState(turn))) as batches:
             async for batch in batches:
                 yield batch
@@ -98,7 +98,7 @@ class EngineRuntime:
                     return
 
     async def compact(self, turn: TurnInput) -> Batch:
-        """Fold what came before the last answered turn."""
+        """Summarise everything before the last answered turn."""
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
     async def _rounds(self, play: TurnState) -> AsyncGenerator[Batch, None]:
@@ -109,14 +109,14 @@ class EngineRuntime:
                 async for batch, is_last in batches:
                     play.note(batch)
                     carried = (*carried, *batch)
-                    # The last result goes to disk with what comes next: one transaction less.
+                    # The last result is committed with the next batch, which saves one transaction.
                     if not is_last:
                         yield carried
                         carried = ()
             if ending := _ending(play):
                 yield (*carried, ending)
                 return
-            # Not held back while anybody has to be waited for: a crash would forget what was done.
+            # Flush before any wait: a crash during the wait would lose the recorded results.
             if carried and (is_cancelled() or self._has_to_wait(play)):
                 yield carried
                 carried = ()
@@ -141,13 +141,13 @@ class EngineRuntime:
     async def _dispatched(
         self, play: TurnState, calls: Sequence[Call]
     ) -> AsyncGenerator[tuple[Batch, bool], None]:
-        """Run the calls one after the other; tell which batch is the last result of all.
+        """Run the calls sequentially; the flag marks the batch with the last result.
 
-        Every other batch is written before this goes on: a question before anybody is asked, a
-        start before the act, a result before the next call.
+        Every other batch is written before this continues: a question before it is asked, a start
+        before the side effect, a result before the next call.
         """
         for place, call in enumerate(calls, start=1):
-            # The result before was written in spite of it; nobody is asked about another call.
+            # A result is written even after a cancellation, but no further call is started.
             stop_if_cancelled()
             steps = dispatch(self._toolbox, play, call, self._new_id)
             async with aclosing(steps) as batches:
@@ -155,12 +155,12 @@ class EngineRuntime:
                     yield batch, place == len(calls) and isinstance(batch[0], ToolEnded)
 
     def _has_to_wait(self, play: TurnState) -> bool:
-        """Tell whether something is waited for before the next step is started."""
+        """Return whether the next step has to wait for something before it starts."""
         return play.offers is None or play.cap > 0 or self._chain.compactor.is_due(play)
 
     async def _asked(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
-        """Ask the chain of models, with tools, and with a shorter past if it has become long."""
-        # Whoever swallowed the signal, nothing is sent after it.
+        """Ask the model chain, with tools; compacts the history first if it is too long."""
+        # A tool may have swallowed the cancellation; no request is sent after it.
         stop_if_cancelled()
         place = play.turn.place
         troubles: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class EngineRuntime:
             if play.offers is None:
                 play.offers = await clear_cancellation(self._toolbox.offers(place)) if place else ()
                 troubles = await clear_cancellation(self._toolbox.troubles(place)) if place else ()
-        # Nothing was asked and every call is answered: the turn can end like any other.
+        # No request is open and every call has a result, so the turn can end normally.
         except Exception:  # noqa: BLE001
             yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
             return
@@ -200,8 +200,8 @@ class EngineRuntime:
     async def _call(self, play: TurnState, asked: AskedCall) -> Call:
         place = play.turn.place
         arguments = _arguments(asked.arguments)
-        # A provider may repeat itself, or name nothing that a row can hold; a session may not.
-        # An id with a secret in it would be another one in the row, where secrets are taken out.
+        # A provider may repeat an id or use one that cannot be stored; ids are unique in a session.
+        # An id that contains a secret would be redacted in the row and no longer match.
         is_fit = _CALL_ID.fullmatch(asked.id) is not None and not self._scrubber().holds(asked.id)
         is_good = is_fit and play.take_call_id(asked.id)
         call_id = asked.id if is_good else f"call_{self._new_id()}"
@@ -218,13 +218,13 @@ class EngineRuntime:
     def _effect(self, name: str, arguments: dict[str, Any]) -> Effect:
         try:
             return self._toolbox.effect(name, arguments)
-        # The arguments are anybody's; a tool that stumbles over them says nothing about itself.
+        # The arguments are untrusted; if the tool raises on them, assume the unsafe effect.
         except Exception:
             logger.exception("The effect of %s could not be told", name)
             return Effect.UNSAFE
 
     def _ended(self, play: TurnState, heard: StepResult, calls: Sequence[Call]) -> Batch:
-        """Return everything that ends a step: its row, its calls, its cost, perhaps the turn."""
+        """Return the drafts that end a step: message, calls, cost and possibly the outcome."""
         outcome = outcome_of(heard)
         step = heard.started.step
         closing: Draft = (
@@ -242,18 +242,18 @@ class EngineRuntime:
         costs = (heard.cost,) if heard.cost else ()
         last = (outcome,) if outcome else self._limited(play, calls)
         rows = self._sealed(play, heard, rows)
-        # The step is over before its rows are told, so a reader knows they are all of it.
+        # The end of the step precedes its rows, so a reader knows that they are complete.
         return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs, *last)
 
     def _sealed(
         self, play: TurnState, heard: StepResult, rows: tuple[MessageDraft, ...]
     ) -> tuple[MessageDraft, ...]:
-        """Remember by the first row what the provider wants back in this turn."""
+        """Remember the reasoning that the provider needs again in this turn, by the first row."""
         said = heard.answer
         if not rows or not (said.reasoning or said.signature):
             return rows
         row_id = rows[0].id or MessageId(self._new_id())
-        # Kept in memory and for this turn only: a signature is never stored.
+        # Held in memory and for this turn only: a signature is never stored.
         thought = LlmReasoning(
             text=said.reasoning, signature=said.signature, provider=heard.model.provider
         )
@@ -261,7 +261,7 @@ class EngineRuntime:
         return (replace(rows[0], id=row_id), *rows[1:])
 
     def _limited(self, play: TurnState, calls: Sequence[Call]) -> tuple[Draft, ...]:
-        """Answer the calls of a round that is one too many, and end the turn."""
+        """Answer the calls of a round over the limit, and end the turn."""
         if not calls or len(play.rounds()) < play.turn.limits.tool_rounds:
             return ()
         done = refuse_call(
@@ -275,8 +275,8 @@ class EngineRuntime:
 
 
 def _ending(play: TurnState) -> Outcome | None:
-    """Return how the turn ends now, before another request; mostly it does not."""
-    # A call that somebody wanted to be tried again is a turn of its own and asks no model.
+    """Return the outcome if the turn ends before another request, else `None`."""
+    # A retried call runs as a turn of its own and asks no model.
     if not play.is_spoken_to:
         return Outcome(stop_reason=StopReason.STOP)
     rounds = play.rounds()
@@ -286,10 +286,10 @@ def _ending(play: TurnState) -> Outcome | None:
 
 
 def _may_start_with_its_intent(calls: Sequence[Call]) -> bool:
-    """Tell whether the first call may be written down as intended and as started in one.
+    """Return whether the intent and the start of the first call may be written in one transaction.
 
-    Not one that must not run twice: cut off in between, it could be run as if nothing had been.
-    Not one of a server either, which has to be waited for before it can be planned.
+    Not for an unsafe call: after a crash in between it could run a second time. Not for a call of
+    an MCP server, because planning it has to wait for the server.
     """
     first = calls[0] if calls else None
     return (
@@ -300,17 +300,17 @@ def _may_start_with_its_intent(calls: Sequence[Call]) -> bool:
 
 
 def _refusal(play: TurnState, heard: StepResult) -> tuple[MessageDraft, ...]:
-    """Return what the record says once a provider took in words what it refused as media."""
+    """Return a notice if the provider accepted a description of media that it refused."""
     if not play.hides_media or heard.failure is not None:
         return ()
-    # From here on the row hides what stands before it; what comes after it is tried.
+    # From here on the notice hides earlier media; later media are sent again.
     play.hides_media = False
     notice = Notice(code=NoticeCode.MEDIA_REFUSED, text=MEDIA_REFUSED)
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
 
 def _row(heard: StepResult) -> tuple[MessageDraft, ...]:
-    """Return the assistant's row; a step that said and thought nothing has none."""
+    """Return the assistant message; a step without text and reasoning has none."""
     said = heard.answer
     thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
     words = (Text(text=said.text),) if said.text else ()
@@ -336,7 +336,7 @@ def _intent(call: Call, heard: StepResult) -> MessageDraft:
 
 
 def _found(play: TurnState) -> tuple[Draft, ...]:
-    """Return which tools of servers the session has from now on, if it did not know them yet."""
+    """Return the MCP tools that the session did not know yet."""
     known = {tool.name for tool in play.turn.tools}
     offered = [tool.name for tool in play.offers or () if tool.name.startswith(REMOTE)]
     fresh = tuple(name for name in offered if name not in known)
@@ -344,7 +344,7 @@ def _found(play: TurnState) -> tuple[Draft, ...]:
 
 
 def _untold(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
-    """Return what is missing as rows; what the record says already is not said again."""
+    """Return notices for unavailable tools, except those already in the history."""
     if not troubles:
         return ()
     told = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
@@ -358,30 +358,30 @@ def _untold(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
 
 
 def _is_deep(value: Any, depth: int = 0) -> bool:
-    """Tell whether a value is nested more deeply than a row may be."""
+    """Return whether a value exceeds the nesting limit of a row."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return depth > DEEPEST or any(_is_deep(each, depth + 1) for each in inner)
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call; what is no JSON object is kept as text, and refused later."""
+    """Return the arguments of a call; invalid JSON is stored as text and refused later."""
     try:
         found = msgspec.json.decode(text) if text.strip() else {}
-        # As they came, bytes inside included: what is run has to be what was asked for.
+        # Unmodified, inline bytes included: the call that runs must be the call that was requested.
         if isinstance(found, dict) and msgspec.json.encode(found) and not _is_deep(found):
             return found
     except (msgspec.DecodeError, ValueError, RecursionError):
-        # Said by the result of the call, which the model can read.
+        # The call's result reports it, so that the model can read it.
         pass
     return {NOT_AN_OBJECT: storable(text[:_INVALID_TEXT_LONGEST])}
 
 
 def outcome_of(heard: StepResult) -> Outcome | None:
-    """Return how the turn ends with what was heard; nothing when tools have to be run first."""
+    """Return how the turn ends after this step; `None` if tool calls have to run first."""
     end = heard.answer.end
     if isinstance(end, Failed):
         return _failed(heard, end)
-    # Before the calls: one that was cut off must not be taken for one that was asked.
+    # Checked before the calls: a truncated call must not run as if it were complete.
     if end.reason is StepStop.LENGTH:
         if heard.is_cut_by_budget:
             return Outcome(stop_reason=StopReason.BUDGET, failure=CUT_BY_BUDGET)

@@ -1,4 +1,4 @@
-"""One model request, streamed to its end; deltas are coalesced before they are written."""
+"""Stream one model request to its end; coalesces deltas before they are written."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -33,7 +33,7 @@ ENOUGH: Final = 256
 
 
 class DeltaPiece(Struct, frozen=True, kw_only=True):
-    """Text of one channel; `offset` counts the characters of that channel before it."""
+    """Text of one channel; `offset` is the number of characters before it in that channel."""
 
     channel: Channel
     offset: int
@@ -47,13 +47,13 @@ _Other = ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Fa
 async def coalesce(
     stream: AsyncGenerator[LlmDelta, None],
 ) -> AsyncGenerator[tuple[Gathered, ...], None]:
-    """Yield what has gathered, in its order, up to and with the first `Stopped` or `Failed`.
+    """Yield buffered items in order, up to and including the first `Stopped` or `Failed`.
 
-    What the stream raises is raised after everything before it was yielded. Closing this generator
-    closes the stream. The time is the event loop's.
+    An exception of the stream is raised after everything before it was yielded. Closing this
+    generator closes the stream. Uses the clock of the event loop.
     """
     gathering = _Gathering()
-    # One task for the stream's whole life: what a provider opens, the same task must close.
+    # One task for the whole stream: its resources must be closed by the task that opened them.
     pump = asyncio.create_task(_fill(gathering, stream))
     try:
         is_over = False
@@ -71,14 +71,14 @@ async def coalesce(
 
 async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None]) -> None:
     try:
-        # Closed here even when it was read to its end or we stop listening: it may hold a socket.
+        # Close it also after the last item or an early exit: it may hold a socket.
         async with aclosing(stream):
             async for delta in stream:
                 gathering.add(delta)
-                # Also when nobody listens any more and the provider has not heard of it.
+                # Also when the reader has left and the provider has not noticed the cancellation.
                 if isinstance(delta, Stopped | Failed) or gathering.is_left:
                     break
-                # The provider waits for the disk, so a slow disk fills no memory.
+                # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
                 if gathering.is_full:
                     await gathering.room.wait()
     finally:
@@ -87,7 +87,7 @@ async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None])
 
 
 class _Gathering:
-    """What has come and was not taken yet; between an arrival and `due` lies one timer at most."""
+    """Buffer of items that were not taken yet; at most one timer is pending."""
 
     def __init__(self) -> None:
         self.due = asyncio.Event()
@@ -103,11 +103,11 @@ class _Gathering:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the stream has to wait until somebody takes."""
+        """Return whether the stream has to wait until the reader takes items."""
         return self._size >= ENOUGH
 
     def add(self, delta: LlmDelta) -> None:
-        """Put a delta behind the others; the reader is woken when there is enough, or in time."""
+        """Append a delta; wakes the reader when the buffer is full or the timer fires."""
         if isinstance(delta, TextDelta):
             self._add_text(Channel.TEXT, delta.text)
         elif isinstance(delta, ReasoningDelta):
@@ -119,11 +119,11 @@ class _Gathering:
             self.room.clear()
             self.due_at_once()
         elif self._timer is None and self._items:
-            # In the past it fires at once, but after all that the provider has ready.
+            # A time in the past fires immediately, but after all deltas that are already available.
             self._timer = self._loop.call_at(self._not_before, self.due.set)
 
     def take(self) -> tuple[Gathered, ...]:
-        """Return all that has gathered and make room."""
+        """Return all buffered items and make room."""
         self.due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -160,14 +160,14 @@ class _Gathering:
         return DeltaPiece(channel=channel, offset=offset, text=text)
 
 
-# Nobody means more than this: such an answer is a fault, and it would fill memory and disk.
+# Limits on one answer: a larger one is a provider fault and would exhaust memory and disk.
 CALLS_MOST: Final = 128
 LONGEST: Final = 4 << 20
 _NAME_LONGEST: Final = 256
 
 
 class AskedCall(Struct, frozen=True, kw_only=True):
-    """A call that the model asked for in full; `arguments` is the JSON text as it came."""
+    """A complete call requested by the model; `arguments` is the received JSON text."""
 
     id: str
     name: str
@@ -175,9 +175,9 @@ class AskedCall(Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswer(Struct, frozen=True, kw_only=True):
-    """What a step came to; `unsent` are the deltas that arrived together with its end.
+    """Result of a model request; `unsent` are the deltas that arrived with its end.
 
-    `calls` are those that were complete, `error` is what the adapter raised, if it did.
+    `calls` holds only complete calls; `error` is the exception of the adapter, if any.
     """
 
     text: str = ""
@@ -192,18 +192,18 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
 async def ask(
     llm: Llm, request: LlmRequest, *, step: int, message_id: MessageId | None = None
 ) -> AsyncGenerator[tuple[StepDelta, ...] | ModelAnswer, None]:
-    """Yield batches of deltas while the model speaks, and last the `Answer`; nothing is raised."""
+    """Yield batches of deltas while the model streams, then the `ModelAnswer`. Never raises."""
     hearing = _Hearing(step, message_id)
     try:
         async with aclosing(coalesce(llm.stream(request))) as gathered:
             async for items in gathered:
                 deltas = hearing.hear(items)
-                # What comes with the end is written with the end: one transaction less.
+                # Deltas that arrive with the end are written with it, which saves one transaction.
                 if deltas and hearing.end is None:
                     yield deltas
                 if hearing.has_enough:
                     break
-    # Whatever an adapter raises is a failure of this step, never of the turn's caller.
+    # Any exception of an adapter is a failure of this step, not of the caller.
     except Exception as error:  # noqa: BLE001
         hearing.fail(error)
     yield hearing.answer()
@@ -220,7 +220,7 @@ _RAISED = Failed(kind=FailureKind.UNKNOWN, message="The provider's adapter raise
 
 
 class _Hearing:
-    """What has been heard of one step."""
+    """Accumulates the output of one step."""
 
     def __init__(self, step: int, message_id: MessageId | None) -> None:
         self.end: Stopped | Failed | None = None
@@ -236,7 +236,7 @@ class _Hearing:
         self._error: Exception | None = None
 
     def hear(self, items: Sequence[Gathered]) -> tuple[StepDelta, ...]:
-        """Take in what was gathered and return its text as deltas."""
+        """Add buffered items and return their text as deltas."""
         deltas: list[StepDelta] = []
         for item in items:
             if self._is_too_much(item):
@@ -248,7 +248,8 @@ class _Hearing:
                 case CallStarted():
                     self._open[item.id] = item, []
                 case CallArguments():
-                    # Nothing is not gathered: there may be no end of it.
+                    # Empty chunks are dropped, because a stream may contain an unlimited number of
+                    # them.
                     self._open[item.id][1].extend(filter(None, [item.text]))
                 case CallEnded():
                     self._complete(item.id)
@@ -263,13 +264,13 @@ class _Hearing:
         return tuple(deltas)
 
     def fail(self, error: Exception) -> None:
-        """Note that the adapter raised; what it said before stays, a whole answer included."""
+        """Record an exception of the adapter; earlier output or a complete answer remains."""
         if self.end is None:
             self.end = _RAISED
             self._error = error
 
     def answer(self) -> ModelAnswer:
-        """Return what the step came to."""
+        """Return the result of the step."""
         return ModelAnswer(
             text="".join(self._texts[Channel.TEXT]),
             reasoning="".join(self._texts[Channel.REASONING]),
@@ -303,6 +304,6 @@ class _Hearing:
 
 
 def _with_a_time_to_wait(failed: Failed) -> Failed:
-    """Return the failure without a time to wait that is none."""
+    """Return the failure, with `retry_after` removed unless it is positive and finite."""
     wait = failed.retry_after
     return failed if wait is None or 0 < wait < inf else replace(failed, retry_after=None)

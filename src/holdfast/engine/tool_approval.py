@@ -1,4 +1,4 @@
-"""Asking a person: the question is on disk before anybody is asked, the answer before it counts."""
+"""Tool approval: the question is stored before it is asked, the answer before it takes effect."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -11,7 +11,7 @@ from holdfast.services.approval_policy import EARLIER, Ruling, ruling
 
 
 class Permission(Struct, frozen=True, kw_only=True):
-    """What came of a question: `RUN`, or why not; the note is what somebody had to say."""
+    """Result of a question: `RUN` or the reason for refusal, with the approver's note."""
 
     how: Ruling
     note: str | None = None
@@ -20,23 +20,23 @@ class Permission(Struct, frozen=True, kw_only=True):
 async def permit(
     approver: Approver, question: Question, *, tightened: str | None = None
 ) -> AsyncGenerator[Sequence[Draft] | Permission, None]:
-    """Yield the question if it has to be asked, and last the `Permission`."""
+    """Yield the question if it has to be asked, then the `Permission`."""
     standing = await approver.standing(question)
     how = ruling(question, standing, tightened)
     if how is Ruling.ASK:
         yield (question,)
         yield _answered(await approver.decision(question))
     elif how is Ruling.WAIT and standing.earlier is not None:
-        # Asked before a crash: the same question waits on, and is not asked twice.
+        # Asked before a crash: wait for the same question instead of asking again.
         yield _answered(await approver.decision(standing.earlier.question))
     elif how is Ruling.UNATTENDED and standing.earlier is not None:
-        # Somebody may have answered at the last moment, and then it is that answer that counts.
+        # Race: an answer may have arrived before the withdrawal; then the answer counts.
         closed = await approver.withdraw(standing.earlier.question)
         is_ours = closed.state is ApprovalState.EXPIRED
         yield Permission(how=how) if is_ours else _answered(closed)
     else:
         earlier = standing.earlier
-        # A note belongs to its answer: where something else decides, nobody has said it.
+        # A note belongs to its answer; it is dropped when another rule decides.
         is_answer = earlier is not None and EARLIER[earlier.state] is how
         yield Permission(how=how, note=earlier.note if earlier and is_answer else None)
 

@@ -1,7 +1,7 @@
-"""One call through its fixed order: planned, asked about, started, run, answered.
+"""Run one tool call in a fixed order: plan, ask for approval, start, run, answer.
 
-The intent is on disk before this begins. Whatever goes wrong with a call is its result; the turn
-goes on.
+The intent is committed before this begins. Every error of a call becomes its result; the turn
+continues.
 """
 
 import logging
@@ -31,7 +31,7 @@ from holdfast.services.approval_policy import Ruling
 
 logger = logging.getLogger("holdfast.engine")
 
-# Under this name the arguments of a call are kept whose text is no JSON object.
+# Key for the text of call arguments that are not a JSON object.
 NOT_AN_OBJECT: Final = "not a JSON object"
 
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
@@ -52,7 +52,7 @@ REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
 async def dispatch(
     toolbox: Toolbox, play: TurnState, call: Call, new_id: Callable[[], str]
 ) -> AsyncGenerator[Sequence[Draft], None]:
-    """Yield what is to be written about the call, its one result in the last batch."""
+    """Yield the drafts of the call; the last batch holds its only result."""
     place = play.turn.place
     if place is None:
         yield answer(call, refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
@@ -71,14 +71,14 @@ async def dispatch(
             elif step.how is not Ruling.RUN:
                 yield answer(call, _denied(step))
             else:
-                # An answer that came too late runs nothing.
+                # An approval that arrives after cancellation does not start the call.
                 stop_if_cancelled()
                 yield (ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),)
                 yield answer(call, await _run(toolbox, place, planned))
 
 
 def answer(call: Call, done: CallOutcome) -> tuple[Draft, ...]:
-    """Return the call's one result, as a row and as news."""
+    """Return the call's result as an event and as a message."""
     result = ToolResult(
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
     )
@@ -104,12 +104,12 @@ def refuse_call(
 async def _planned(toolbox: Toolbox, place: ToolWorkspace, call: Call) -> PlannedCall | CallOutcome:
     try:
         planned = await clear_cancellation(toolbox.plan(place, _asked(call)))
-    # Whatever a toolbox raises is this call's trouble, never the turn's.
+    # An exception of the toolbox is the result of this call and does not end the turn.
     except Exception:  # noqa: BLE001
         return _failed(call.name)
     if isinstance(planned, CallOutcome):
         return await _shown(planned, place, call.name)
-    # A tool that takes anything would take this, too.
+    # Checked here, because a tool without a schema would accept these arguments.
     if NOT_AN_OBJECT in call.arguments:
         return refuse_call(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
     return planned
@@ -119,14 +119,14 @@ async def _run(toolbox: Toolbox, place: ToolWorkspace, planned: PlannedCall) -> 
     name = planned.asked.name
     try:
         done = await clear_cancellation(toolbox.run(place, planned))
-    # The same: the turn goes on, and the log alone knows the words.
+    # As above: the turn continues, and the details are only in the log.
     except Exception:  # noqa: BLE001
         return _failed(name)
     return await _shown(done, place, name)
 
 
 async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutcome:
-    """Return how a call came out as a row can hold it and a model can use it."""
+    """Return the outcome in a form that fits into a row and a model request."""
     error = done.error
     try:
         result = await limit_result(done.result, place.shelf)
@@ -136,7 +136,7 @@ async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutc
     except UNSHOWABLE:
         logger.exception("What %s returned cannot be written down", name)
         message = f"{name} was run, but what it returned cannot be written down."
-        # What is unknown stays unknown: somebody has to look, whatever came back.
+        # An unknown outcome stays unknown: a person has to check it whatever was returned.
         is_ok = done.status is ResultStatus.OK
         return refuse_call(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
     return CallOutcome(status=done.status, result=result, error=error)
@@ -173,6 +173,6 @@ def _question(call: Call, planned: PlannedCall, approval_id: str) -> Question:
 
 def _denied(permission: Permission) -> CallOutcome:
     code, message = REFUSALS[permission.how]
-    # As data and in quotes: whoever said no may say why, and the model may read it.
+    # Quoted as data: the model may read the reason but must not follow it as an instruction.
     said = f" They said: {permission.note!r}" if permission.note else ""
     return refuse_call(code, message + said, ResultStatus.DENIED)

@@ -1,6 +1,6 @@
-"""Results as a model sees them: no bytes inside, and not longer than a model can use.
+"""Limit tool results for the model: no inline bytes and a bounded length.
 
-What is cut is kept whole on the session's shelf, and the cut names the handle.
+Cut content is stored in full in the session's output store; the cut names its handle.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from holdfast.ports import OutputStore
 LARGEST: Final = 48 << 10
 LINES_MOST: Final = 1_500
 DEEPEST: Final = 64
-# What a value raises that no row can hold: too deep, or made of what JSON has no word for.
+# Raised for a value that a row cannot hold: nested too deeply or not representable in JSON.
 UNSHOWABLE: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
-# Room for the line between the halves, and no text is cut to less than can be read.
+# Space for the line between the halves; a text is never cut to an unreadable size.
 _MARK_ROOM: Final = 256
 _SHARE_SMALLEST: Final = 1_024
 _MIME_LONGEST: Final = 255
@@ -36,13 +36,13 @@ _DATA: Final = re.compile(
 
 
 async def limit_result(result: Any, shelf: OutputStore) -> Any:
-    """Return the result with its bytes on the shelf and its length bounded.
+    """Return the result with its bytes moved to the store and its length bounded.
 
-    Raises one of `UNSHOWABLE` for what cannot be written down at all.
+    Raises one of `UNSHOWABLE` for a value that cannot be stored.
     """
     bounding = _Bounding()
     if not is_small(result):
-        # What a tool has done cannot be done again to see what came of it.
+        # Finishes despite cancellation: the call cannot be repeated to get its result again.
         return await finish_despite_cancel(_kept(result, bounding, shelf))
     shown = bounding.shown(result)
     if bounding.has_taken:
@@ -51,17 +51,17 @@ async def limit_result(result: Any, shelf: OutputStore) -> Any:
 
 
 async def _kept(result: Any, bounding: "_Bounding", shelf: OutputStore) -> Any:
-    # Apart, because it is large: others must not wait until ten megabytes are looked through.
+    # In a thread, because scanning a large result would block the event loop.
     shown = await asyncio.to_thread(bounding.shown, result)
-    # Only now, because what cannot be encoded leaves nothing behind.
+    # Stored last, so that a value that cannot be encoded leaves nothing behind.
     await bounding.put_on(shelf)
     return shown
 
 
 async def replace_bytes(value: Any, shelf: OutputStore | None) -> Any:
-    """Return the value with inline media replaced by their handles; without a shelf as it is.
+    """Return the value with inline media replaced by handles; unchanged without a store.
 
-    Raises `ValueError` for what is nested too deeply.
+    Raises `ValueError` if the value is nested too deeply.
     """
     moving = _Moving()
     moved = moving.moved(value)
@@ -72,7 +72,7 @@ async def replace_bytes(value: Any, shelf: OutputStore | None) -> Any:
 
 
 class _Moving:
-    """Takes the bytes out of a value, in one pass and without waiting for anybody."""
+    """Moves the bytes out of a value, in one synchronous pass."""
 
     def __init__(self, mend: Callable[[str], str] = str) -> None:
         self._mend = mend
@@ -80,16 +80,16 @@ class _Moving:
 
     @property
     def has_taken(self) -> bool:
-        """Tell whether there is something to be put anywhere."""
+        """Return whether there is content to store."""
         return bool(self._taken)
 
     async def put_on(self, shelf: OutputStore) -> None:
-        """Put what was taken where its handles say it is."""
+        """Store the content under its handles."""
         for content, mime_type in self._taken.values():
             await shelf.keep(content, mime_type=mime_type)
 
     def take(self, content: bytes, mime_type: str) -> str:
-        """Return the handle of what is to be put on the shelf."""
+        """Return the handle of content that will be stored."""
         handle = media_handle(content)
         self._taken[handle] = content, mime_type[:_MIME_LONGEST]
         return handle
@@ -119,7 +119,7 @@ class _Moving:
         return self._mend(key) if isinstance(key, str) else key
 
     def _without_media(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return an object that carries base64 as one that carries a handle."""
+        """Replace base64 data in an object by a handle."""
         mime_type = value.get("mimeType") or value.get("mime_type") or value.get("media_type")
         if not isinstance(mime_type, str):
             return value
@@ -137,8 +137,8 @@ class _Moving:
 
 
 def _are_same(some: Collection[Any], others: Collection[Any]) -> bool:
-    # What is the same is let go of: a second tree of that size would have the whole process wait
-    # for the collection of garbage that is none.
+    # Reuse unchanged values: a second tree of that size would trigger a garbage collection,
+    # which pauses the whole process.
     return len(some) == len(others) and all(map(is_, some, others))
 
 
@@ -152,13 +152,13 @@ def _decoded(data: object) -> bytes | None:
 
 
 class _Bounding(_Moving):
-    """Makes a result as short as a model can use it, too."""
+    """Also limits the length of a result."""
 
     def __init__(self) -> None:
         super().__init__(storable)
 
     def shown(self, result: Any) -> Any:
-        """Return the result without bytes, and cut where it is too long."""
+        """Return the result without bytes, cut where it is too long."""
         plain = self.moved(result)
         if _fits(plain):
             return plain
@@ -169,10 +169,10 @@ class _Bounding(_Moving):
         return self._cut(_text(plain), LARGEST, LINES_MOST)
 
     def _with_cut_texts(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Cut the long texts of a result, each to its share, so that its other fields stay."""
+        """Cut the long texts of a result, each to its share, so that the other fields fit."""
         texts = {key: inner for key, inner in result.items() if isinstance(inner, str)}
         rest = {key: "" if key in texts else inner for key, inner in result.items()}
-        # Without a text the rest is all of it, which does not fit.
+        # Without texts there is nothing to cut, and the result does not fit.
         if not texts or not _fits(rest):
             return result
         share = max((LARGEST - _size(rest)) // len(texts), _SHARE_SMALLEST)
@@ -186,7 +186,7 @@ class _Bounding(_Moving):
         return {**result, **cut}
 
     def _cut(self, text: str, largest: int, lines_most: int) -> str:
-        """Return the first and the last half, and between them what is missing and where it is."""
+        """Return the first and the last part, with a mark that names the omitted bytes."""
         whole = text.encode()
         size, lines = max(largest - _MARK_ROOM, 0) // 2, max(lines_most - 1, 0) // 2
         head = _first(text[:size], size, lines)
@@ -198,18 +198,18 @@ class _Bounding(_Moving):
 
 
 def _weight(text: str) -> float:
-    """Return how much longer a text is inside JSON, where a line's end takes two characters."""
+    """Return the growth factor of a text in JSON, where a newline takes two characters."""
     return _size([text]) / max(len(text.encode()), 1)
 
 
 def _first(text: str, largest: int, lines_most: int) -> str:
-    """Return the beginning of a text, cut at a character."""
+    """Return the beginning of a text, cut at a character boundary."""
     lines = text.split("\n", lines_most)[:lines_most]
     return "\n".join(lines).encode()[:largest].decode(errors="ignore")
 
 
 def _fits(value: Any) -> bool:
-    # By the longest text first: to write down what is far too long would take long, too.
+    # Check text lengths first: encoding a value that is far too long is slow.
     texts = value.values() if isinstance(value, dict) else (value,)
     if any(isinstance(text, str) and len(text) > LARGEST for text in texts):
         return False
@@ -221,7 +221,7 @@ def _size(value: Any) -> int:
 
 
 def _lines(value: Any) -> int:
-    """Return how many lines the texts of a value have, wherever they stand in it."""
+    """Return the number of lines in all texts of a value."""
     if isinstance(value, str):
         return value.count("\n") + 1
     inner = value.values() if isinstance(value, dict) else value

@@ -1,6 +1,6 @@
-"""One turn in progress: what was said so far, what it has cost, and how far it may still go.
+"""State of a running turn: messages, cost, and remaining limits.
 
-The rows here are what the journal was given, not what it stored: ids and numbers are not theirs.
+The rows here are the drafts given to the journal; their ids and numbers are not the stored ones.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,16 +22,16 @@ from holdfast.domain.messages import (
 )
 from holdfast.ports import LlmReasoning, LlmTool, TurnInput
 
-# What providers put around a message, at most.
+# Upper bound of the tokens that providers add to each message.
 MESSAGE_TOKENS: Final = 64
 
 
 class TurnState:
-    """A turn while it is played; every draft that is yielded is noted here, too."""
+    """Mutable state of a running turn; every yielded draft is applied to it."""
 
     def __init__(self, turn: TurnInput) -> None:
         self.turn = turn
-        # None until somebody has looked which tools there are.
+        # `None` until the tools were listed.
         self.offers: tuple[LlmTool, ...] | None = None
         self.rows = list(turn.history)
         self.current = _rows_of(turn.history, turn.turn)
@@ -39,16 +39,16 @@ class TurnState:
         self.ordinal = turn.ordinal
         self.spent = turn.spent
         self.cap = turn.budget.microcents if turn.budget else 0
-        # A request that failed has counted nothing; it says nothing about the conversation.
+        # A failed request reports zero usage, which says nothing about the conversation.
         self.last_usage = turn.last_usage if turn.last_usage != Usage() else None
         self.last_model: ModelId | None = turn.last_model
-        # Whether a request of this turn is the newest one that was counted.
+        # Whether `last_usage` comes from a request of this turn.
         self.has_asked = False
-        # The most tokens of rows that came after the newest request.
+        # Upper bound of the tokens in rows added after the last request.
         self.uncounted = sum(weight(row.parts) for row in _uncounted(self.rows, turn.turn))
-        # Whether the past was folded in this turn already, or could not be.
+        # Whether compaction was already attempted in this turn.
         self.has_folded = False
-        # Whether the newest request held media, and whether a provider has refused such a one.
+        # Whether the last request contained media, and whether a provider refused such a request.
         self.shows_media = False
         self.hides_media = False
         self._call_ids: set[str] | None = None
@@ -56,12 +56,12 @@ class TurnState:
 
     @property
     def settings(self) -> LlmRuntime:
-        """Return how the agent wants its model to be asked."""
+        """Return the model settings of the agent."""
         runtime = self.turn.agent.runtime
         return runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
 
     def note(self, drafts: Sequence[Draft]) -> None:
-        """Take note of what is about to be written down."""
+        """Apply drafts that are about to be written."""
         for draft in drafts:
             match draft:
                 case MessageDraft():
@@ -69,7 +69,7 @@ class TurnState:
                 case Summary():
                     part = Compaction(summary=draft.text, dropped_through=draft.dropped_through)
                     self._add(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
-                    # Nobody knows yet how many tokens are left; the next request will tell.
+                    # The remaining number of tokens is unknown until the next request reports it.
                     self.last_usage = None
                 case CostDraft():
                     self._charge(draft)
@@ -77,7 +77,7 @@ class TurnState:
                     pass
 
     def take_call_id(self, call_id: str) -> bool:
-        """Take an id for a call; `False` when a call of this session has it already."""
+        """Reserve an id for a call; `False` when a call of this session already uses it."""
         if self._call_ids is None:
             asking = [row.parts for row in self.rows if row.role is Role.TOOL_CALL]
             self._call_ids = {
@@ -88,12 +88,12 @@ class TurnState:
         return is_free
 
     def rounds(self) -> list[bool]:
-        """Return the rounds of tools so far, each as whether one of its calls went well."""
+        """Return one flag per tool round: whether at least one of its calls succeeded."""
         return rounds_of(self.current)
 
     @property
     def is_spoken_to(self) -> bool:
-        """Tell whether somebody said something in this turn that wants an answer."""
+        """Return whether the turn contains a user message, which needs an answer."""
         return any(row.role is Role.USER for row in self.current)
 
     def _charge(self, cost: CostDraft) -> None:
@@ -123,12 +123,12 @@ class TurnState:
 
 
 def weight(parts: Sequence[Part]) -> int:
-    """Return the most tokens that a row is counted as, without the media that it names."""
+    """Return the maximum number of tokens of a row, without its media."""
     return len(encode_parts(tuple(parts))) + MESSAGE_TOKENS
 
 
 def rounds_of(rows: Iterable[Message]) -> list[bool]:
-    """Group a turn's calls into rounds: calls that follow one another were asked for together."""
+    """Group a turn's calls into rounds: consecutive calls were requested together."""
     rounds: list[bool] = []
     asking = False
     for row in rows:
@@ -141,9 +141,9 @@ def rounds_of(rows: Iterable[Message]) -> list[bool]:
 
 
 def _uncounted(rows: Sequence[Message], turn: int) -> list[Message]:
-    """Return the rows after the last one that came from a model: a crash may lie before them.
+    """Return the rows after the model's last one; after a crash they were not counted.
 
-    Before it there may be what was written for this turn while the one before it ran.
+    Includes earlier rows of this turn that were queued while the previous turn was running.
     """
     spoken = [place for place, row in enumerate(rows) if row.role in _OF_MODEL]
     last = spoken[-1] if spoken else -1
@@ -162,9 +162,9 @@ def _is_good(row: Message) -> bool:
 
 
 def _rows_of(history: Sequence[Message], turn: int) -> list[Message]:
-    """Return the rows of the turn that is being played."""
+    """Return the rows of the current turn."""
     first = len(history)
-    # Not further back: what waits for a turn is written while the one before it runs, never sooner.
+    # Stops here: a message is queued during the previous turn at the earliest.
     while first and (history[first - 1].turn >= turn - 1 or not history[first - 1].turn):
         first -= 1
     return [row for row in history[first:] if row.turn == turn]

@@ -1,7 +1,6 @@
-"""The coordinator of one machine: a task for each session that runs, a lease for each task.
+"""Coordinator of one machine: a task for each running session, a lease for each task.
 
-It decides when a turn runs, never what a turn is. Other processes are known through the store
-only.
+Decides when a turn runs, not what it does. Sees other processes only through the store.
 """
 
 import asyncio
@@ -26,12 +25,12 @@ log = logging.getLogger(__name__)
 
 # A turn mostly waits for its provider; this bounds memory and open connections.
 TURNS_AT_A_TIME: Final = 64
-# Seconds, until a commit that was on its way when we left may have come.
+# Poll interval in seconds while a commit in progress may still begin a turn.
 _BREATH: Final = 0.001
 
 
 class RunScope(StrEnum):
-    """Whose waiting turns a process plays."""
+    """Which queued turns a process runs."""
 
     ALL = "all"
     OWN = "own"
@@ -39,9 +38,9 @@ class RunScope(StrEnum):
 
 
 class LocalCoordinator(Background):
-    """Implements the `Coordinator` port. Use as a context manager: leaving it stops all turns.
+    """Implements the `Coordinator` port. Use as a context manager: exiting stops all turns.
 
-    A turn that is stopped so is left open in the store and can be taken over at once.
+    A turn stopped this way stays open in the store and can be taken over immediately.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class LocalCoordinator(Background):
         at_a_time: int = TURNS_AT_A_TIME,
         process_pool: ProcessPool | None = None,
     ) -> None:
-        """`harbour` is where the programs of agents are that run in this process."""
+        """`process_pool` holds the agent processes started by this process."""
         super().__init__()
         self._leases = leases
         self._turns = turns
@@ -63,12 +62,12 @@ class LocalCoordinator(Background):
         self._places = asyncio.Semaphore(at_a_time)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
-        # Sessions whose turn is just being begun by who writes to them, and turns that were so
-        # begun and not taken up yet.
+        # Sessions whose turn is being started by the message's transaction, and turns started that
+        # way that are not running yet.
         self._coming: set[SessionKey] = set()
         self._begun: dict[SessionKey, Lease] = {}
         self._watched: set[SessionKey] = set()
-        # The last turn of each session that this process was asked for; nothing is all of them.
+        # The last turn of each session requested from this process; `None` means all of them.
         self._asked: dict[SessionKey, int | None] = {}
         self._woken: set[SessionKey] = set()
 
@@ -81,7 +80,7 @@ class LocalCoordinator(Background):
     async def __aexit__(self, *error: Any) -> None:
         self._scope = RunScope.NONE
         await super().__aexit__(*error)
-        # What is begun while we leave is let go of as well: nobody plays it here any more.
+        # Release turns that are started during shutdown too, because they will not run here.
         while self._held or self._coming:
             if self._held:
                 await _quietly(self._leases.release(self._held.popitem()[1]))
@@ -90,7 +89,7 @@ class LocalCoordinator(Background):
 
     @contextmanager
     def place(self) -> Iterator["_RunSlot"]:
-        """Keep a place for a turn that is about to be written down, if one is free here."""
+        """Reserve a run slot for a turn that is about to be written, if one is free."""
         place = _RunSlot(self._is_kept)
         try:
             yield place
@@ -99,7 +98,8 @@ class LocalCoordinator(Background):
             if kept is not None:
                 key, turn = kept
                 self._coming.discard(key)
-                # Perhaps begun and not taken up: whoever sent it waits for its commit no longer.
+                # The turn may be started but not running: the sender stopped waiting for the
+                # commit.
                 if key not in self._begun:
                     self.wake(key, turn=turn)
                 self._go_on(key)
@@ -113,42 +113,43 @@ class LocalCoordinator(Background):
         return True
 
     def take_up(self, lease: Lease, *, turn: int) -> None:
-        """Play the turn that was begun with the lease, and was asked for here."""
+        """Run the turn that was started with the lease and requested here."""
         self._begun[lease.key] = self._held[lease.key] = lease
         self.wake(lease.key, turn=turn)
 
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
-        """Play the session's waiting turn here, unless somebody alive holds the session."""
+        """Run the session's queued turn here, unless another live process holds the lease."""
         if self._scope is RunScope.NONE:
             return
         if self._scope is RunScope.OWN:
             before = self._asked.get(key, 0)
             self._asked[key] = None if turn is None or before is None else max(before, turn)
         self._watched.add(key)
-        # Noted also while it runs: what arrives during its last write must not be overlooked.
+        # Recorded while it runs, too: a message that arrives during the last write must not be
+        # missed.
         self._woken.add(key)
         self._go_on(key)
 
     def _go_on(self, key: SessionKey) -> None:
-        """Start what is done for a session, unless it is done, or its turn is being written."""
+        """Start the session's task, unless it is running or its turn is being written."""
         is_wanted = key in self._woken and self._scope is not RunScope.NONE
         if is_wanted and key not in self._running and key not in self._coming:
             self._running[key] = self.start(self._run(key))
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
-        """Stop what is done for the session here; its turn was ended in the store before."""
+        """Cancel the session's task here; its turn was ended in the store before."""
         held = self._held.get(key)
-        # The next turn may have begun since; it was not meant.
+        # Race: the next turn may have started since; it must not be interrupted.
         if epoch is not None and held is not None and held.epoch > epoch:
             return
-        # Forgotten first: there is no lease to let go of, it was taken away in the store.
+        # Removed first: the lease was revoked in the store, so it must not be released.
         self._forget(key)
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
 
     async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
-        """Stop what is done for a session that has ended; its program is gone after this."""
+        """Stop the task and the agent process of a session that has ended."""
         self.interrupt(key)
         self._asked.pop(key, None)
         self._turns.forget(key)
@@ -160,16 +161,16 @@ class LocalCoordinator(Background):
         return frozenset(self._held)
 
     async def _run(self, key: SessionKey) -> None:
-        """Play what waits in a session until nothing does, or somebody else has it."""
+        """Run queued turns until none is left or another process holds the lease."""
         me = asyncio.current_task()
         try:
             while key in self._woken:
                 self._woken.discard(key)
-                # The place before the lease: while it waits here, another process may run it.
+                # Slot before lease: while this waits for a slot, another process may run the turn.
                 async with self._places:
                     await self._drain(key)
         except HoldfastError as error:
-            # The turn stays open in the store; the next tick, or another process, takes it up.
+            # The turn stays open in the store; the next tick or another process takes it over.
             self._forget(key)
             log.warning("the session of key %s was left: %s", key, error.message)
         except Exception:
@@ -197,13 +198,13 @@ class LocalCoordinator(Background):
             if not is_fenced(error):
                 raise
             self._watched.discard(key)
-        # Not in a `finally`: a cancelled task keeps its lease until the coordinator lets go of it.
-        # Not the one of the turn that was begun meanwhile, which is played next.
+        # Not in a `finally`: a cancelled task retains its lease until the coordinator releases it.
+        # Only this lease: a turn started in the meantime has its own and runs next.
         if self._held.get(key) is lease:
             self._held.pop(key, None)
 
     def _is_wanted(self, key: SessionKey, turn: int) -> bool:
-        """Tell whether this process is to play a turn: those of others are left to them."""
+        """Return whether this process should run a turn requested here."""
         last = self._asked.get(key)
         return self._scope is RunScope.ALL or last is None or turn <= last
 
@@ -214,9 +215,9 @@ class LocalCoordinator(Background):
                 await _quietly(self._tick())
 
     async def _tick(self) -> None:
-        """Keep our leases alive, stop what we lost, take up what was left."""
-        # The answer knows nothing of a lease that is acquired while the statement is on its way,
-        # so only a lease that was held before, and is still the same, can be lost.
+        """Renew leases, stop tasks whose lease was lost, take over abandoned turns."""
+        # Race: the result misses a lease acquired while the statement runs. Only a lease that was
+        # held before and is unchanged counts as lost.
         if before := dict(self._held):
             kept = await self._leases.extend()
             for key, lease in before.items():
@@ -234,21 +235,21 @@ class _RunSlot:
 
     def __init__(self, keep: Callable[[SessionKey], bool]) -> None:
         self._keep = keep
-        # The writer may still play the work of somebody who has stopped waiting, in its thread.
+        # The writer thread may still run work whose caller was cancelled.
         self._lock = threading.Lock()
         self._is_over = False
         self._kept: tuple[SessionKey, int] | None = None
 
     def is_kept(self, key: SessionKey, turn: int) -> bool:
-        """Keep it for a turn, however often it is asked for."""
+        """Reserve the slot for a turn; idempotent."""
         with self._lock:
-            # Work inside a transaction may be played again.
+            # A transaction may be retried, so this may run more than once.
             if self._kept is None and not self._is_over and self._keep(key):
                 self._kept = key, turn
             return self._kept == (key, turn) and not self._is_over
 
     def given_back(self) -> tuple[SessionKey, int] | None:
-        """Keep nothing any more; return what was kept."""
+        """Release the slot; return what it was reserved for."""
         with self._lock:
             self._is_over = True
             return self._kept
@@ -261,5 +262,5 @@ async def _quietly(work: Awaitable[None]) -> None:
         if not is_fenced(error):
             log.warning("the coordinator could not reach the store: %s", error.message)
     except Exception:
-        # The next tick may go well; to stop here would stop every turn of the house.
+        # The next tick may succeed; an exception here would stop every turn of this process.
         log.exception("the coordinator met a fault of ours")

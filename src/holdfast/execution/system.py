@@ -1,4 +1,4 @@
-"""This machine: its clocks, its randomness, and proof that another process is dead."""
+"""Clocks and randomness of this machine, and proof that another process is dead."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """The system's clocks."""
+    """Implements the `Clock` port with the system's clocks."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -24,14 +24,14 @@ class SystemClock:
 
 
 class SystemRandomness:
-    """The system's randomness."""
+    """Implements the `Randomness` port with the system's random source."""
 
     def bits(self, count: int) -> int:
         return secrets.randbits(count)
 
 
 class SystemMachine:
-    """This process, as others can judge it."""
+    """Identity of this process, by which other processes can check whether it is alive."""
 
     def __init__(self) -> None:
         pid = os.getpid()
@@ -47,9 +47,9 @@ class SystemMachine:
         return self._holder
 
     def is_gone(self, holder: Holder) -> bool:
-        """Tell whether the process is proven dead: its number is free, or somebody else's now."""
+        """Return whether the process is proven dead: its PID is unused or was reused."""
         mine = self._holder
-        # No process outlives its boot; and the boot clock starts anew, so its lease says nothing.
+        # No process survives a reboot. The boot clock restarts, so the lease time says nothing.
         if holder.boot != mine.boot:
             return True
         if holder.space != mine.space or not holder.started:
@@ -57,24 +57,24 @@ class SystemMachine:
         try:
             return start_of(holder.pid) != holder.started
         except OSError:
-            # We could not look, which proves nothing about the other.
+            # A failed check does not prove that the process is dead.
             return False
 
 
 @cache
 def boot_id() -> str:
-    """Return what tells this boot of the machine from any other."""
+    """Return an identifier of the current boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        # Without the kernel's word the boot is known by the second it happened in.
+        # Without the kernel's boot id, the boot is identified by its time.
         up = time.clock_gettime(_BOOT_CLOCK)
         return f"booted-{round((time.time() - up) / 10)}"
 
 
 @cache
 def process_space() -> str:
-    """Return what tells this container's process numbers from another's."""
+    """Return an identifier of the PID namespace, which differs between containers."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
@@ -82,14 +82,14 @@ def process_space() -> str:
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a living process started, in ticks since boot; `None` when it is not there."""
+    """Return the start time of a live process in ticks since boot; `None` if it is dead."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in parentheses may hold anything; the fields after it do not.
+    # The process name in parentheses may contain any character; the later fields do not.
     fields = status.rpartition(")")[2].split()
-    # A zombie has its number still, and will never write again.
+    # A zombie still has its PID but will never write again.
     dead = fields[0] in {"Z", "X"}
     return None if dead else int(fields[19])
 
@@ -97,7 +97,7 @@ def start_of(pid: int) -> int | None:
 class SharedMachine:
     """Implements the `Machine` port where several machines share one store.
 
-    Another boot is another machine there, and proves nothing: its leases have to run out.
+    A different boot id is a different machine and proves nothing: its leases have to expire.
     """
 
     def __init__(self, inner: Machine) -> None:

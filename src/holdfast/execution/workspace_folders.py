@@ -1,4 +1,4 @@
-"""Workspaces: a private folder for each session, below the home."""
+"""Workspaces: a private folder for each session, below the home directory."""
 
 import errno
 import hashlib
@@ -25,13 +25,13 @@ _COPY: Final = ".copy"
 
 
 class WorkspaceFolders:
-    """Implements the `Folders` that sessions keep their own files in."""
+    """Implements the `Folders` port: private folders of sessions."""
 
     def __init__(self, home: Path) -> None:
         self._root = home / "workspaces"
 
     def of(self, owner: Owner, session_id: SessionId) -> str:
-        """Return the folder of a session, made if it is missing."""
+        """Return the folder of a session; creates it if it is missing."""
         try:
             private_folder(self._root)
             private_folder(self._of_owner(owner))
@@ -40,26 +40,26 @@ class WorkspaceFolders:
             raise out_of_memory() from error
 
     def remove(self, owner: Owner, session_id: SessionId) -> None:
-        """Remove the folder of a session with all that is in it and beside it, if there is one."""
+        """Remove the folder of a session and the files beside it, if they exist."""
         folder = self._of_owner(owner) / session_id
-        # With the homes of its servers, which lie beside it, out of reach for its commands.
+        # Includes the homes of its MCP servers, which are siblings, out of reach of its commands.
         for each in (folder, folder.with_name(f"{folder.name}.servers")):
             shutil.rmtree(each, ignore_errors=True)
-        # Tools note beside it what they are about to do, so that its own files stay its own.
+        # Tools write their attempt records beside the folder, to leave the session's files alone.
         for ending in (".attempt", ".attempt.new"):
             with suppress(OSError):
                 folder.with_name(f"{folder.name}{ending}").unlink()
-        # Left by a process that died while it copied.
+        # Left behind by a process that died during a copy.
         for copy in folder.parent.glob(f"{folder.name}.*{_COPY}"):
             self.discard(str(copy))
 
     def copied(self, owner: Owner, session_id: SessionId) -> str:
-        """Copy the folder of a session aside; links stay links, and what is no file is left out."""
+        """Copy the folder of a session; preserves symlinks and skips special files."""
         folder = Path(self.of(owner, session_id))
         copy = ""
         try:
             copy = tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=_COPY, dir=folder.parent)
-            # A tool may work in the folder meanwhile: what vanishes or cannot be read is left out.
+            # Race: a tool may change the folder; files that vanish or cannot be read are skipped.
             with suppress(shutil.Error):
                 shutil.copytree(
                     folder,
@@ -78,26 +78,27 @@ class WorkspaceFolders:
         return copy
 
     def adopt(self, copy: str, owner: Owner, session_id: SessionId) -> str:
-        """Make a copy the folder of a session; may be repeated."""
+        """Rename a copy to the folder of a session; idempotent."""
         folder = self._of_owner(owner) / session_id
         if os.path.isdir(copy):
-            # Of an opening that was never written down.
+            # Left behind by a session whose creation was never committed.
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(copy, folder)
         return self.of(owner, session_id)
 
     def discard(self, copy: str) -> None:
-        """Remove a copy that nobody has adopted, if it is there."""
+        """Remove a copy that was not adopted, if it exists."""
         if copy:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _of_owner(self, owner: Owner) -> Path:
-        # By its digest, because an owner may be called `..`, and a disk may not tell `a` from `A`.
+        # Hashed against path traversal (an owner named `..`) and because a file system may be
+        # case-insensitive.
         return self._root / hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
 def _special(folder: str, names: Sequence[str]) -> set[str]:
-    """Return the names of pipes, sockets and devices: to read one may never end."""
+    """Return the names of pipes, sockets and devices, because reading one may block forever."""
     return {name for name in names if not _is_copyable(os.path.join(folder, name))}
 
 
@@ -113,13 +114,13 @@ def _copy_file(source: str, target: str) -> None:
     try:
         shutil.copy2(source, target, follow_symlinks=False)
     except OSError as error:
-        # No `OSError`, because those are the files that are left out.
+        # Not an `OSError`, because `copytree` collects those and skips the file.
         if error.errno in _WANTS:
             raise _refusal(error) from error
         raise
 
 
-# What is missing here is missing for every other file as well.
+# Resource errors that would affect every other file as well.
 _WANTS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 

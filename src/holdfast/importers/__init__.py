@@ -1,1 +1,1 @@
-"""Importers: what other programs and older versions left behind, brought into the store."""
+"""Importers of data from other programs and older versions."""

@@ -1,4 +1,4 @@
-"""Imports zones of blocks as zones of agents: an archive of each, the newest as current zone."""
+"""Imports zones of blocks as zones of agents: one archive each, the newest as active zone."""
 
 import asyncio
 import hashlib
@@ -33,12 +33,12 @@ CONTENT = "v1\n"
 
 
 def import_marker(source: str) -> str:
-    """Return the name of the mark for a folder, by its real path."""
+    """Return the name of a folder's import marker, derived from its real path."""
     return f"block_zones_v1:{hashlib.sha256(source.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def write_flag_file(data_dir: Path) -> None:
-    """Write the flag file; nothing depends on it, so that it cannot be written is a warning."""
+    """Write the flag file; a failure is only logged, because nothing depends on it."""
     try:
         (data_dir / MIGRATION_MARKER_V1).write_text(CONTENT)
     except OSError as error:
@@ -46,7 +46,7 @@ def write_flag_file(data_dir: Path) -> None:
 
 
 class MigrationStats(Struct, frozen=True, kw_only=True):
-    """What a run has found and done."""
+    """Counts of a run."""
 
     blocks_scanned: int = 0
     archives_written: int = 0
@@ -57,7 +57,7 @@ class MigrationStats(Struct, frozen=True, kw_only=True):
 
 
 class BlockFailure(Struct, frozen=True, kw_only=True):
-    """What went wrong with one block, or with one desk."""
+    """An error with one block or one active zone."""
 
     oid: str
     step: str
@@ -65,14 +65,14 @@ class BlockFailure(Struct, frozen=True, kw_only=True):
 
 
 class BlockReport(Struct, frozen=True, kw_only=True):
-    """A run: its numbers, and what went wrong in it."""
+    """Result of a run: counts and errors."""
 
     stats: MigrationStats
     troubles: tuple[BlockFailure, ...] = ()
 
 
 def block_definition(meta: dict[str, Any]) -> str | None:
-    """Return whose block it is; nothing for one that is no agent's, or of an id that cannot be."""
+    """Return the agent id of a block; None if it is not an agent's or the id is invalid."""
     if meta.get("view") != "agent":
         return None
     said = meta.get("agentId")
@@ -84,7 +84,7 @@ NAMES = (SNAPSHOT_FILE, OUTPUT_FILE)
 
 
 class _SourceBlock(Struct, frozen=True, kw_only=True):
-    """A block with a snapshot: whose it is, and its files as the source has them."""
+    """A block with a snapshot: its agent, and its files in the source."""
 
     oid: str
     definition_id: str
@@ -101,7 +101,7 @@ class _SourceBlock(Struct, frozen=True, kw_only=True):
 
 
 class BlockZones:
-    """Brings the zones of blocks to one owner's agents."""
+    """Imports the zones of blocks for one owner's agents."""
 
     def __init__(self, store: Store, ink: Stamping, owner: Owner) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class BlockZones:
     async def migrate(
         self, source: BlockSource, data_dir: Path, *, dry_run: bool = False
     ) -> BlockReport:
-        """Bring everything once; a dry run tells what would be written and writes nothing."""
+        """Import everything once; a dry run only reports what would be written."""
         mark = import_marker(source.path)
         if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
             return BlockReport(stats=MigrationStats())
@@ -127,7 +127,7 @@ class BlockZones:
         return report
 
     async def left(self, source: BlockSource) -> int:
-        """Return how many blocks have a snapshot that neither an archive nor a desk holds."""
+        """Return how many blocks have a snapshot that is in no archive and no active zone."""
         blocks = await asyncio.to_thread(source.blocks)
         run = _Run(self._store, self._ink, self._owner, source, dry_run=True)
         run.counts_desks = True
@@ -145,15 +145,15 @@ class _Run:
         self._owner = owner
         self._source = source
         self._is_dry = dry_run
-        # Whether what lies on a desk is as good as archived.
+        # Whether contents of an active zone count as archived.
         self.counts_desks = False
         self._counts: dict[str, int] = {}
         self._failures_seen: list[BlockFailure] = []
-        # What a dry run would have written by now.
+        # What a dry run would have written so far.
         self._promised: set[tuple[str, bytes]] = set()
 
     async def all(self, blocks: list[Block]) -> BlockReport:
-        """Bring every block, then seed the desks."""
+        """Import every block, then fill the active zones."""
         newest: dict[str, _SourceBlock] = {}
         for block in blocks:
             definition_id = block_definition(block.meta)
@@ -165,7 +165,7 @@ class _Run:
                 continue
             await self._try(source_block, "archive", self._archive)
             before = newest.get(source_block.definition_id)
-            # Of equal times the first stays, and blocks come in the order of their ids.
+            # On equal times the first block wins; blocks are sorted by id.
             if before is None or source_block.modified_ms > before.modified_ms:
                 newest[source_block.definition_id] = source_block
         for source_block in newest.values():
@@ -174,7 +174,7 @@ class _Run:
         return BlockReport(stats=stats, troubles=tuple(self._failures_seen))
 
     async def _inspect(self, oid: str, definition_id: str) -> _SourceBlock | None:
-        """Return a block with a snapshot; one without is counted, one that is broken told."""
+        """Return a block with a snapshot; counts one without, and records a failed one."""
         try:
             found = await asyncio.to_thread(self._stats, oid)
             named = await self._store.read(
@@ -232,7 +232,7 @@ class _Run:
         return total.digest()
 
     async def _is_held(self, tx: Tx, source_block: _SourceBlock) -> bool:
-        """Tell whether some archive of the agent holds the same bytes."""
+        """Return whether an archive of the agent has the same bytes."""
         found = await archives_of(tx, self._owner, source_block.definition_id)
         desks = [agent_current_zone(source_block.definition_id)] if self.counts_desks else []
         for zone in [*(zone for zone, _ in found), *desks]:
@@ -268,7 +268,7 @@ class _Run:
             if not await look(tx):
                 return False
             stamp = stamp_of(self._ink)
-            # A log without a snapshot makes way: it is archived, and never mixed with another.
+            # A log without a snapshot is archived first, so that two logs are never mixed.
             await make_room(tx, self._owner, zone, lambda: stamp.at)
             await self._bring(tx, source_block, zone)
             return True

@@ -1,4 +1,4 @@
-"""Imports a `cursor-memory` folder: each file becomes one observation, once, with a report."""
+"""Imports a `cursor-memory` folder: each file becomes one observation, idempotently."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ from holdfast.observations.timeline import EventType, events_of
 from holdfast.observations.validation import decode_payload_strictly
 from holdfast.ports import Store
 
-# How kinds are called in a report.
+# Names of entity types in a report.
 KINDS: Final = {
     EntityType.AGENT_SESSION: "session",
     EntityType.FEATURE_UNIT: "feature_unit",
@@ -46,14 +46,14 @@ KINDS: Final = {
 
 
 class KindCount(Struct, frozen=True, kw_only=True):
-    """How many files of a kind there were, and how many entities they are about."""
+    """Number of files of a type, and of the entities they describe."""
 
     files: int = 0
     entities: int = 0
 
 
 class ImportFailure(Struct, frozen=True, kw_only=True):
-    """A file that was not brought, and why."""
+    """A file that was not imported, and why."""
 
     file: str
     error: str
@@ -61,14 +61,14 @@ class ImportFailure(Struct, frozen=True, kw_only=True):
 
 
 class SkippedFile(Struct, frozen=True, kw_only=True):
-    """Something in the folder that was not looked at, and why."""
+    """A path in the folder that was not read, and why."""
 
     file: str
     reason: str
 
 
 class ImportVerification(Struct, frozen=True, kw_only=True):
-    """Whether what was brought is there: its entities, and their first events on timelines."""
+    """Whether the imported entities exist and their first events are on their timelines."""
 
     entities_expected: int = 0
     entities_found: int = 0
@@ -76,7 +76,7 @@ class ImportVerification(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReport(Struct, frozen=True, kw_only=True):
-    """A run: its numbers, what was mended, and what went wrong in it."""
+    """Result of a run: counts, repairs and failures."""
 
     root: str
     dry_run: bool
@@ -94,7 +94,7 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether everything was brought, and is there."""
+        """Return whether every file was imported and verified."""
         told = self.verified
         is_found = told.entities_found == told.entities_expected
         return not self.failed and is_found and not told.timeline_missing
@@ -102,7 +102,7 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
 log = logging.getLogger(__name__)
 PAGE = 500
-# By which event an entity of a type is on its timeline.
+# The first timeline event of each entity type.
 _FIRST = {
     EntityType.AGENT_SESSION: EventType.SESSION_STARTED,
     EntityType.FEATURE_UNIT: EventType.STATUS_CHANGED,
@@ -114,14 +114,14 @@ Progress = Callable[[int, int], None]
 
 
 class MemoryImportOptions(Struct, frozen=True, kw_only=True):
-    """How to bring memories: without writing, and with what is missing put in."""
+    """Import options: `dry_run` writes nothing, `repair` fills in missing fields."""
 
     dry_run: bool = False
     repair: bool = False
 
 
 class _FileClaim(Struct, frozen=True, kw_only=True):
-    """What a file claims, where it was found, and what was mended for it."""
+    """A file's validated claim, its origin and its repairs."""
 
     accepted: ValidPayload
     mark: ImportMark
@@ -129,7 +129,7 @@ class _FileClaim(Struct, frozen=True, kw_only=True):
 
 
 class CursorMemory:
-    """Brings the memories of a folder to one owner."""
+    """Imports a folder for one owner."""
 
     def __init__(self, store: Store, observations: Observations, owner: Owner) -> None:
         self._store = store
@@ -143,7 +143,7 @@ class CursorMemory:
         *,
         progress: Progress | None = None,
     ) -> MemoryReport:
-        """Bring every file; one that cannot be brought is told of and keeps no other back."""
+        """Import every file; a failed file is reported and does not stop the others."""
         run = _Run(self._store, self._observations, self._owner, folder, options)
         places = await asyncio.to_thread(folder.files)
         for number, (kind, path) in enumerate(places, start=1):
@@ -179,7 +179,7 @@ class _Run:
         self._failures: list[ImportFailure] = []
 
     async def bring(self, kind: EntityType, path: str) -> None:
-        """Bring one file, or note why it was not."""
+        """Import one file, or record why it failed."""
         self._files[kind] += 1
         try:
             found = await asyncio.to_thread(self._inspect, kind, path)
@@ -200,7 +200,7 @@ class _Run:
         self._note(found, subject, is_new=is_new)
 
     def _inspect(self, kind: EntityType, path: str) -> _FileClaim:
-        """Return what a file claims, judged as any claim is."""
+        """Return the claim of a file, validated like a submission."""
         if not is_encodable(path):
             raise Invalid(Code.INVALID_TEXT, "Its name is not UTF-8; rename it.")
         file = self._folder.read(kind, path)
@@ -210,14 +210,14 @@ class _Run:
         return _FileClaim(accepted=told, mark=claim_origin(file, told.fields), repairs=mended)
 
     async def _write(self, found: _FileClaim) -> bool:
-        """Write a claim, unless nothing may be written; tell whether it is a new one."""
+        """Write a claim, unless this is a dry run; return whether it is new."""
         if self._options.dry_run:
             return True
         told = found.accepted
         done = await self._observations.import_(
             self._owner, told.entity_type, told.fields, found.mark
         )
-        # Another run may have brought it just now.
+        # A concurrent run may have imported it already.
         return not done.deduplicated
 
     def _note(self, found: _FileClaim, subject: Subject, *, is_new: bool) -> None:
@@ -225,7 +225,7 @@ class _Run:
         self._counts["warnings"] += len(found.accepted.warnings)
         self._counts["repaired"] += bool(found.repairs)
         self._repairs += found.repairs
-        # What a dry run would have written is computed, as far as it can be known.
+        # In a dry run the timeline is computed from this file alone.
         is_on = self._options.dry_run and _starts_timeline(self._owner, found)
         self._subjects[subject] = self._subjects.get(subject, False) or is_on
 
@@ -235,7 +235,7 @@ class _Run:
         )
 
     async def report(self) -> MemoryReport:
-        """Return what was done, having looked whether it is there."""
+        """Return the report, after verifying the result in the store."""
         for path, reason in self._folder.unreadable.items():
             self._fail(path, "unreadable", {"message": reason})
         by_kind = {
@@ -276,15 +276,15 @@ class _Run:
         )
 
     async def _stands(self, subject: Subject) -> tuple[bool, bool]:
-        """Tell whether an entity is there, and its first event on its timeline."""
+        """Return whether an entity exists, and whether its first event is on its timeline."""
         known = await self._store.read(lambda tx: tx.observations.entity(subject))
         if known is None or known.is_deleted:
-            # What somebody has hidden since is there, and on no timeline.
+            # A deleted history exists but has no timeline, so it counts as verified.
             return known is not None, known is not None
         try:
             return True, await self._is_on_its_timeline(subject)
         except Internal:
-            # Damaged, so not to be seen; `holdfast doctor` says more.
+            # Damaged rows are not shown; `holdfast doctor` reports details.
             return True, False
 
     async def _is_on_its_timeline(self, subject: Subject) -> bool:
@@ -302,7 +302,7 @@ class _Run:
 
 
 def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
-    """Tell whether a claim alone would put its entity on a timeline."""
+    """Return whether a claim alone creates its entity's first timeline event."""
     at = found.mark.observed_at
     claim = build_observation(
         owner,

@@ -1,7 +1,6 @@
-"""The files of a `cursor-memory` folder, and how they map to observations.
+"""The files of a `cursor-memory` folder, and their mapping to observations.
 
-They are read once and never written; the import itself is `cursor_memory.py`.
-
+Files are only read. The import is in `cursor_memory.py`.
 """
 
 import hashlib
@@ -29,13 +28,13 @@ FOLDERS: Final = {
     "decisions": EntityType.AGENT_DECISION,
     "validations": EntityType.VALIDATION_RESULT,
 }
-# What is larger has no place in the store, however much of it is white space.
+# Size limit of a file, including whitespace.
 LARGEST: Final = 8 << 20
 ENDING: Final = ".json"
 
 
 class MemoryFile(Struct, frozen=True, kw_only=True):
-    """One file: what it is about, where it lies, what is in it, and when it was last changed."""
+    """One file: its entity type, relative path, content and modification time."""
 
     entity_type: EntityType
     path: str
@@ -44,17 +43,17 @@ class MemoryFile(Struct, frozen=True, kw_only=True):
 
     @property
     def stem(self) -> str:
-        """Return the file's name without its ending."""
+        """Return the file name without its extension."""
         return self.path.rpartition("/")[2].removesuffix(ENDING)
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of its bytes."""
+        """Return the SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
 
 class MemoryFolder:
-    """A folder with what another program remembers; the verbs read files, and wait for them."""
+    """Reads a `cursor-memory` folder; the methods block on file I/O."""
 
     def __init__(self, root: Path) -> None:
         self.path: Final = os.path.realpath(root)
@@ -62,19 +61,19 @@ class MemoryFolder:
             raise Invalid(
                 Code.NOT_A_FOLDER, f"{root} is not a folder; name the one with sessions/."
             )
-        # Told by their places in the folder: what leads out of it, and what cannot be listed.
+        # By relative path: links that are not followed, and folders that cannot be listed.
         self.skipped: dict[str, str] = {}
         self.unreadable: dict[str, str] = {}
 
     def files(self) -> list[tuple[EntityType, str]]:
-        """Return what there is to read, by relative path in the order of code points."""
+        """Return the files to read, sorted by relative path."""
         found = [(kind, path) for name, kind in FOLDERS.items() for path in self._below(name)]
         return sorted(found, key=lambda each: each[1])
 
     def read(self, entity_type: EntityType, path: str) -> MemoryFile:
-        """Return a file as it is now; what is no file, or too large, is refused."""
+        """Read a file; raises `Invalid` if it is not a regular file or too large."""
         place = os.path.realpath(os.path.join(self.path, path))
-        # Not waiting: a pipe would never end. And no link: it was followed to its end just now.
+        # O_NONBLOCK, because opening a FIFO blocks; O_NOFOLLOW against a symlink swap (TOCTOU).
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(place, flags), "rb") as opened:
             known = os.fstat(opened.fileno())
@@ -116,7 +115,7 @@ class MemoryFolder:
         )
 
     def _note(self, error: OSError) -> None:
-        # A kind of which nothing was kept has no folder.
+        # A missing folder means that there are no files of this type.
         if not isinstance(error, FileNotFoundError):
             path = os.path.relpath(os.fsdecode(error.filename), self.path)
             self.unreadable[path] = error.strerror or "it cannot be read"
@@ -127,7 +126,7 @@ IMPORTED: Final = {"type": "session_imported", "result": "success"}
 _DAY: Final = re.compile(r"(\d{4})(\d{2})(\d{2})(?!\d)", re.ASCII)
 _UNIT: Final = re.compile(r"FU-[0-9]+")
 _VERSION: Final = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
-# By type, for each member: the names it may have, the first that is there.
+# By type and member: accepted names, in order of preference.
 _ALIASES: Final[Mapping[EntityType, Mapping[str, tuple[str, ...]]]] = {
     EntityType.AGENT_SESSION: {"session_id": ("session_id", "id")},
     EntityType.FEATURE_UNIT: {
@@ -143,7 +142,7 @@ _ALIASES: Final[Mapping[EntityType, Mapping[str, tuple[str, ...]]]] = {
     EntityType.AGENT_DECISION: {"decision_type": ("decision_type", "type")},
     EntityType.VALIDATION_RESULT: {"validation_type": ("validation_type", "type")},
 }
-# The times that a claim of a type cannot be without.
+# Required timestamps by type.
 _TIMES: Final[Mapping[EntityType, tuple[str, ...]]] = {
     EntityType.AGENT_SESSION: ("started_at",),
     EntityType.FEATURE_UNIT: ("created_at", "updated_at"),
@@ -154,7 +153,7 @@ _TIMES: Final[Mapping[EntityType, tuple[str, ...]]] = {
 
 
 class FieldRepair(Struct, frozen=True, kw_only=True):
-    """What was put into a claim that its file does not say."""
+    """A field that was filled in because the file lacks it."""
 
     file: str
     field: str
@@ -162,10 +161,10 @@ class FieldRepair(Struct, frozen=True, kw_only=True):
 
 
 def map_fields(file: MemoryFile, data: Any) -> Any:
-    """Return what a file says as its type has it; what is no object is left to be refused."""
+    """Map a file's fields to its type's schema; a value that is not an object stays unchanged."""
     if not isinstance(data, dict):
         return data
-    # Changed in place, because it may know of keys that stood twice.
+    # Modified in place, because the object may carry its list of duplicate keys.
     for name, names in _ALIASES[file.entity_type].items():
         given = next((each for each in names if data.get(each) is not None), None)
         if given is not None and given != name:
@@ -177,7 +176,7 @@ def map_fields(file: MemoryFile, data: Any) -> Any:
 
 
 def _fallbacks(file: MemoryFile) -> dict[str, str | None]:
-    """Return what a file means where it says nothing."""
+    """Return defaults derived from the file's type and name."""
     stem = file.stem
     match file.entity_type:
         case EntityType.AGENT_SESSION:
@@ -203,7 +202,7 @@ def _day(stem: str) -> str | None:
 
 
 def repair_fields(file: MemoryFile, data: Any) -> list[FieldRepair]:
-    """Mend what a claim cannot be without, and return what was mended."""
+    """Fill in missing required fields and return the repairs."""
     if not isinstance(data, dict):
         return []
     found: list[FieldRepair] = []
@@ -230,12 +229,12 @@ def _format_time(ms: int) -> str | None:
     try:
         return format_iso8601(ms)
     except OverflowError:
-        # A file system may tell any number; it is then no time of ours.
+        # A file system may return a time outside the supported range.
         return None
 
 
 def claim_origin(file: MemoryFile, fields: Mapping[str, Any]) -> ImportMark:
-    """Return where a claim was found, what it is known by, and when it was true."""
+    """Return the source, idempotency key and observation time of a claim."""
     source = f"{NAME}:{file.path}"
     return ImportMark(
         source=source if len(source) <= SOURCE_LONGEST else f"{source[: SOURCE_LONGEST - 1]}…",
@@ -245,7 +244,7 @@ def claim_origin(file: MemoryFile, fields: Mapping[str, Any]) -> ImportMark:
 
 
 def file_key(file: MemoryFile) -> str:
-    """Return the key of a file with these bytes in that place."""
+    """Return the idempotency key of a file, a hash of its path and content."""
     return f"{NAME}:{digest([file.path, file.digest])[:32]}"
 
 

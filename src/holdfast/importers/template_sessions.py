@@ -1,7 +1,6 @@
-"""No template owns a zone: what one has gathered goes to an agent of its own.
+"""Moves zones owned by templates to new agents, because a template must not own a zone.
 
-A template is there to make agents of. This holds at every start and after every import, and needs
-no mark: where nothing is to be done, nothing is.
+Runs at every start and after every import. It is idempotent and needs no marker.
 """
 
 import logging
@@ -27,7 +26,7 @@ _TITLES_MOST = 200
 
 
 class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
-    """What a run has found and done."""
+    """Counts of a run."""
 
     templates_scanned: int = 0
     templates_promoted: int = 0
@@ -38,7 +37,7 @@ class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
 
 
 class TemplatePromotion:
-    """Moves the zones of templates to agents of their own, for everybody."""
+    """Moves the zones of templates to new agents, for all owners."""
 
     def __init__(self, store: Store, ink: Stamping) -> None:
         self._store = store
@@ -58,7 +57,7 @@ class TemplatePromotion:
             try:
                 template = await self._template(owner, definition_id)
             except HoldfastError as error:
-                # An agent that cannot be read must not keep a whole house from opening.
+                # An unreadable agent must not prevent the server from starting.
                 self._fail(definition_id, error)
                 continue
             if template is not None:
@@ -76,7 +75,10 @@ class TemplatePromotion:
         return agent if agent is not None and is_template(agent) else None
 
     async def _promote(self, template: Agent, zones: list[str]) -> None:
-        """Sessions go first: as long as a zone is left, what failed is tried again."""
+        """Move a template's sessions, then its zones.
+
+        In this order, because a remaining zone makes the next run retry what failed.
+        """
         try:
             target = await self._store.write(lambda tx: self._target(tx, template))
             repointed = await self._store.write(
@@ -110,7 +112,7 @@ class TemplatePromotion:
         return True
 
     async def _target(self, tx: Tx, template: Agent) -> Agent:
-        """Return the agent that a template's zones go to, made if it is missing."""
+        """Return the agent that receives a template's zones; creates it if it is missing."""
         slug = f"template-promote-v1-{template.id}"
         known = await tx.agents.by_slug(template.owner, slug)
         if known is not None:
@@ -139,9 +141,9 @@ class TemplatePromotion:
 
 
 def is_template(agent: Agent) -> bool:
-    """Tell whether agents are made of this one; one that was seeded to be used as it is, is none.
+    """Return whether an agent is a template.
 
-    An imported definition says so in a field of its own.
+    An imported definition is marked by `is_seeded` instead of the tag.
     """
     said: Any = agent.extra.get("is_seeded")
     return TEMPLATE_TAG in agent.tags or said in (1, True)

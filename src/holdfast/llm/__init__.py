@@ -1,1 +1,1 @@
-"""Language models behind the `Llm` port. Vendor packages are imported here and nowhere else."""
+"""Language models behind the `Llm` port. Only this package imports vendor packages."""

@@ -1,4 +1,4 @@
-"""Exceptions of providers as our failures: a kind, and a message that names the remedy."""
+"""Maps provider exceptions to failures: a kind, and a message that names the remedy."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from holdfast.ports import Failed, FailureKind
 
 
 def provider_failure(error: Exception, provider: Provider) -> Failed:
-    """Return the failure that an exception of the provider's package stands for."""
+    """Return the failure for an exception of the provider's package."""
     if isinstance(error, ImportError):
         return missing_package(provider)
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
@@ -24,7 +24,7 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
             )
         case ModelAPIError():
             return _api_failure(error, provider)
-        # Raised while the request is put together, so nothing has left.
+        # Raised while building the request, so nothing was sent.
         case UserError():
             return unsupported_request(provider)
         case _:
@@ -36,14 +36,14 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
 
 
 def missing_key(provider: Provider) -> Failed:
-    """Return the failure of a provider that has no key."""
+    """Return the failure for a missing key."""
     return _not_sent(
         FailureKind.AUTH, f"There is no key for {provider.key}; {_key_remedy(provider)}"
     )
 
 
 def key_lookup_failed(provider: Provider) -> Failed:
-    """Return the failure of a look-up that went wrong."""
+    """Return the failure for a failed key lookup."""
     return _not_sent(
         FailureKind.AUTH,
         f"The key for {provider.key} could not be looked up; {_key_remedy(provider)}",
@@ -51,7 +51,7 @@ def key_lookup_failed(provider: Provider) -> Failed:
 
 
 def invalid_key(provider: Provider) -> Failed:
-    """Return the failure of a key that cannot be one."""
+    """Return the failure for a malformed key."""
     return _not_sent(
         FailureKind.AUTH,
         f"The key for {provider.key} holds characters that no key has; {_key_remedy(provider)}",
@@ -59,7 +59,7 @@ def invalid_key(provider: Provider) -> Failed:
 
 
 def missing_package(provider: Provider) -> Failed:
-    """Return the failure of a provider whose package is not installed."""
+    """Return the failure for a provider whose package is not installed."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
         f"The package for {provider.name} is not installed; install holdfast[{provider.extra}].",
@@ -67,7 +67,7 @@ def missing_package(provider: Provider) -> Failed:
 
 
 def missing_base_url(provider: Provider) -> Failed:
-    """Return the failure of a provider that answers at an address of one's own."""
+    """Return the failure for a provider without a configured address."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
         f"There is no address for {provider.name}; set {provider.base_url_variable}.",
@@ -75,7 +75,7 @@ def missing_base_url(provider: Provider) -> Failed:
 
 
 def invalid_base_url(provider: Provider) -> Failed:
-    """Return the failure of a base URL that is none; it is not shown, because it may hold a key."""
+    """Return the failure for a malformed base URL; not shown, because it may contain a key."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
         f"The base URL for {provider.name} is not one; "
@@ -84,7 +84,7 @@ def invalid_base_url(provider: Provider) -> Failed:
 
 
 def tools_unsupported(provider: Provider) -> Failed:
-    """Return the failure of a model that cannot be offered tools."""
+    """Return the failure for a model without tool support."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
         f"This model of {provider.name} has no tools, and the agent needs them; "
@@ -93,7 +93,7 @@ def tools_unsupported(provider: Provider) -> Failed:
 
 
 def unsupported_request(provider: Provider) -> Failed:
-    """Return the failure of a request that cannot be put into the provider's words."""
+    """Return the failure for a request that the provider's protocol cannot express."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
         f"{provider.name} cannot be asked this; "
@@ -134,7 +134,7 @@ def _api_failure(error: Exception, provider: Provider) -> Failed:
 
 
 def _kind(error: Exception, status: int | None) -> FailureKind:
-    """Return the kind: by status, and where that says too little by what the provider says."""
+    """Return the failure kind, by status or else by pydantic-ai's error class."""
     category = _category(error)
     if category == "ModelContextWindowExceededError":
         return FailureKind.TOO_LONG
@@ -148,7 +148,7 @@ def _kind(error: Exception, status: int | None) -> FailureKind:
 
 
 def _category(error: Exception) -> str:
-    """Return the name of the exception's class, which is pydantic-ai's name for what happened."""
+    """Return the exception's class name, which is pydantic-ai's category of the error."""
     return type(error).__name__
 
 
@@ -162,7 +162,7 @@ _STATUSES: Final[Mapping[int | None, FailureKind]] = {
     429: FailureKind.RATE_LIMIT,
 }
 _CATEGORIES: Final[Mapping[str, FailureKind]] = {
-    # Some tell a wrong key and an empty account with a 400.
+    # Some providers report a wrong key or an empty account with status 400.
     "ModelAuthenticationError": FailureKind.AUTH,
     "ModelQuotaExceededError": FailureKind.AUTH,
     "ModelRateLimitError": FailureKind.RATE_LIMIT,

@@ -1,7 +1,6 @@
-"""`offline:holdfast`, the model that needs no key: a few rules, exact sums, simple tool calls.
+"""`offline:holdfast`, a rule-based model without key or network: arithmetic, simple tool calls.
 
-It follows patterns and knows nothing; its first answer says so.
-
+It matches patterns and has no knowledge; its first answer states that.
 """
 
 import re
@@ -39,15 +38,15 @@ _SIGNIFICANT: Final = 12
 
 
 class UnreadableError(ValueError):
-    """The text is no sum."""
+    """The text is not an arithmetic expression."""
 
 
 class UncomputableError(ValueError):
-    """The sum has no answer here; the message says why."""
+    """The expression has no result here; the message says why."""
 
 
 def calculate(expression: str) -> Fraction:
-    """Return the exact value of a sum; raises `UnreadableError` or `UncomputableError`."""
+    """Return the exact value of an expression; raises `UnreadableError` or `UncomputableError`."""
     reader = _Reader(_tokens(expression))
     value = reader.total(depth=0)
     reader.expect_end()
@@ -55,7 +54,7 @@ def calculate(expression: str) -> Fraction:
 
 
 def format_number(value: Fraction) -> str:
-    """Write a value as people do: `4`, `0.25`, or rounded as `≈ 3.33333333333`."""
+    """Format a value: `4`, `0.25`, or rounded as `≈ 3.33333333333`."""
     if value.denominator == 1:
         return str(value.numerator)
     with localcontext(prec=_SIGNIFICANT):
@@ -78,7 +77,7 @@ def _tokens(expression: str) -> list[str]:
 
 
 class _Reader:
-    """Reads tokens from left to right, one method for each rank of operators."""
+    """Recursive-descent parser, one method per operator precedence."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
@@ -109,7 +108,7 @@ class _Reader:
 
     def _power(self, depth: int) -> Fraction:
         value = self._atom(depth)
-        # To the right first, and a sign may stand before the exponent, as mathematicians write.
+        # Right-associative, and the exponent may have a sign.
         return _raise_power(value, self._signed(depth + 1)) if self._one_of("**") else value
 
     def _atom(self, depth: int) -> Fraction:
@@ -151,7 +150,7 @@ def _raise_power(value: Fraction, exponent: Fraction) -> Fraction:
         raise UncomputableError("I only know whole exponents")
     if not value and exponent < 0:
         raise UncomputableError("nothing can be divided by zero")
-    # Estimated before computing, because the computing is what would take for ever.
+    # Estimated first, because computing a huge power would take too long.
     if (_bits(value) - 1) * abs(exponent.numerator) > BITS_MOST:
         raise UncomputableError(_TOO_LARGE)
     return _limit_bits(Fraction(value**exponent.numerator))
@@ -172,14 +171,14 @@ Arguments = dict[str, Any]
 
 
 class OfflineToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that a sentence asks for."""
+    """A tool call that a sentence requests."""
 
     tool: str
     arguments: Arguments
 
 
 def match_tool_call(text: str, request: LlmRequest) -> OfflineToolCall | str | None:
-    """Return the call that a text asks for; a sentence where its tool is not at hand."""
+    """Return the call that a text requests, or a message if its tool is not available."""
     for pattern, tool, arguments in _TOOL_PATTERNS:
         found = re.fullmatch(pattern, text.strip(), re.IGNORECASE | re.DOTALL)
         wanted = arguments(found) if found else None
@@ -192,7 +191,7 @@ def match_tool_call(text: str, request: LlmRequest) -> OfflineToolCall | str | N
 
 
 def report_results(request: LlmRequest) -> str | None:
-    """Return the answer that the newest results make; nothing when a person spoke last."""
+    """Return an answer from the newest tool results; None if the last message is a user's."""
     results: list[LlmMessage] = []
     for message in reversed(request.messages):
         if message.role != "tool":
@@ -212,7 +211,7 @@ def _result_text(result: LlmMessage) -> str:
     try:
         return tell(found) if tell else result.text
     except (KeyError, TypeError, AttributeError):
-        # A result that was cut, or that is not ours: better as it is than not at all.
+        # A truncated or foreign result is shown as it is.
         return result.text
 
 
@@ -270,7 +269,7 @@ def _command_arguments(found: re.Match[str]) -> Arguments | None:
 
 
 def _search_arguments(found: re.Match[str]) -> Arguments:
-    # Taken by the letter: whoever asks a few rules for something does not mean a pattern.
+    # Literal search, because users of this model do not expect a regular expression.
     return {"pattern": re.escape(found["what"].strip()), "path": found["where"] or "."}
 
 
@@ -326,10 +325,10 @@ _RULES_LONGEST: Final = 10_000
 
 
 class OfflineModel:
-    """Answers by rules, at once and for nothing."""
+    """Answers by rules, immediately and without cost."""
 
     def check(self, model: Model) -> None:
-        """Refuse any other name than the one there is."""
+        """Raise `Invalid` for any other model name."""
         if model.ref != OFFLINE:
             raise Invalid(Code.MODEL_NOT_FOUND, _ONLY, {"field": "model"})
 
@@ -350,7 +349,7 @@ class OfflineModel:
 
 
 def _tool_answer(request: LlmRequest) -> OfflineToolCall | str | None:
-    """Return what tools have to do with the answer: a call, what came of one, or nothing."""
+    """Return a tool call, the answer from tool results, or None if no tool is involved."""
     if told := report_results(request):
         return told
     said = _user_texts(request)
@@ -368,7 +367,7 @@ def _call_deltas(tool_call: OfflineToolCall, request: LlmRequest) -> Iterator[Ll
 
 
 def answer(request: LlmRequest) -> str:
-    """Return what the offline model has to say; its first answer also says what it is."""
+    """Return the answer; the first one also says what the model is."""
     said = _user_texts(request)
     newest = said[-1] if said else ""
     reply = _by_rules(newest, said[:-1], request)
@@ -379,10 +378,10 @@ def answer(request: LlmRequest) -> str:
 
 
 def _by_rules(newest: str, earlier: list[str], request: LlmRequest) -> str | None:
-    # Bounded, because a pattern may look at every character more than once.
+    # Length limit, because a pattern may scan every character more than once.
     if len(newest) > _RULES_LONGEST:
         return None
-    # What was left unanswered comes merged into one message; its last paragraph is the newest.
+    # Unanswered messages arrive merged into one; its last paragraph is the newest.
     for text in dict.fromkeys([newest, newest.rpartition("\n\n")[2]]):
         for pattern, rule in _RULES:
             found = _search(pattern, text)
@@ -414,7 +413,7 @@ _OPERATOR_WORDS: Final = {
 
 def _sum(found: re.Match[str], _: list[str], __: LlmRequest) -> str | None:
     expression = found["sum"].lower().rstrip(" .")
-    # A cut expression would give a wrong answer, a date is no subtraction, a number no question.
+    # Not for truncated expressions, dates and plain numbers, because the answer would be wrong.
     is_whole = len(found["sum"]) <= LONGEST and not _search(_DATE, expression)
     if not is_whole or re.fullmatch(r"[0-9.]*", expression):
         return None
@@ -473,7 +472,7 @@ def _on_text(change: Callable[[str], str]) -> _Rule:
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
-    # Compiled when first used and then kept by `re`, because most processes never come here.
+    # Compiled at first use and cached by `re`, because most processes never use these.
     return re.search(pattern, text, re.IGNORECASE | re.DOTALL)
 
 
@@ -484,7 +483,7 @@ _DATE: Final = (
     r"|november|december)(?: [0-9]{4})?)\b"
 )
 _SUM: Final = r"(?P<sum>(?:plus|minus|times|divided by|[-0-9.+*/%()^×÷− ]){1,201})"
-# The first rule that has an answer gives it, so the narrow ones stand above the wide ones.
+# The first rule with an answer wins, so specific rules come before general ones.
 _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (r"\A(?:/?help|what can you do)[\s?!.]*\Z", lambda *_: HELP),
     (

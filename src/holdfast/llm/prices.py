@@ -1,7 +1,7 @@
-"""What models cost, out of the tables that come with genai-prices; they are never fetched anew.
+"""Model prices from the tables bundled with genai-prices; they are never downloaded.
 
-A price may depend on how long a request is or on the hour. We take the tier that every request
-begins in, so a very long one costs more than is counted, and the dearest hour.
+A price may depend on the request length or the hour. This uses the first length tier, so that very
+long requests cost more than is counted, and the most expensive hour.
 """
 
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 _MICROCENTS: Final = 100_000_000
-# It is a few rules of our own, and nobody sends a bill for them.
+# The offline model runs locally and has no cost.
 _FREE: Final = Prices(input=0, output=0)
 
 
 def prices_of(model: Model) -> Prices | None:
-    """Return the prices of a model as of today, or nothing when the tables do not know it.
+    """Return the current prices of a model, or None if the tables do not list it.
 
-    The first call reads large tables: not on the event loop.
+    The first call loads large tables, so do not call it on the event loop.
     """
     if model.ref == OFFLINE:
         return _FREE
@@ -31,7 +31,7 @@ def prices_of(model: Model) -> Prices | None:
     asked, answered = _microcents(price, "input_mtok"), _microcents(price, "output_mtok")
     if asked is None or answered is None:
         return None
-    # What has no price of its own is paid as any other input.
+    # Cache tokens without their own price cost as much as other input.
     read, write = _microcents(price, "cache_read_mtok"), _microcents(price, "cache_write_mtok")
     return Prices(
         input=asked,
@@ -42,7 +42,7 @@ def prices_of(model: Model) -> Prices | None:
 
 
 def context_window_of(model: Model) -> int | None:
-    """Return how many tokens a model can read, where the tables know it."""
+    """Return the context window in tokens, or None if the tables do not list it."""
     known = _find_model(model)
     return known.context_window if known else None
 
@@ -55,19 +55,19 @@ def _find_model(model: Model) -> "ModelInfo | None":
         from genai_prices.data_snapshot import get_snapshot
 
         return get_snapshot().find_provider_model(model.name, None, provider.priced_as, None)[1]
-    # Not installed, or not in the tables: the model can be used, and its cost is unknown.
+    # Not installed or not listed: the model is usable, but its cost is unknown.
     except (ImportError, LookupError):
         return None
 
 
 def _dearest(known: "ModelInfo", at: datetime) -> "ModelPrice":
-    """Return the price of the dearest hour, out of those that hold on the day."""
+    """Return the highest hourly price that is valid on the day."""
     from genai_prices.types import ModelPrice, TimeOfDateConstraint
 
     if isinstance(known.prices, ModelPrice):
         return known.prices
     found = []
-    # The last one that holds counts, and what does not depend on the hour holds to the end.
+    # The last active entry wins, and one that does not depend on the hour ends the search.
     for each in reversed(known.prices):
         if isinstance(each.constraint, TimeOfDateConstraint):
             found.append(each.prices)
@@ -79,7 +79,7 @@ def _dearest(known: "ModelInfo", at: datetime) -> "ModelPrice":
 
 def _microcents(price: "ModelPrice | None", name: str) -> int | None:
     value = getattr(price, name, None)
-    # Where there are tiers by length, the first of them.
+    # With length tiers, the first tier.
     usd = getattr(value, "base", value)
     if usd is None:
         return None

@@ -1,9 +1,8 @@
-"""The language models of all providers as one `Llm`; pydantic-ai stays behind it.
+"""The language models of all providers as one `Llm`, implemented with pydantic-ai.
 
-One HTTP connection pool for all. Requests run on a second event loop in a worker thread, because
-building and parsing them takes the processor long; the vendors' packages are imported there when
-the first model is built.
-
+All share one HTTP connection pool. Requests run on a second event loop in a worker thread, because
+building and parsing them is CPU-intensive. Vendor packages are imported there when the first model
+is built.
 """
 
 import asyncio
@@ -42,16 +41,17 @@ _WAITING_MOST: Final = 256
 
 
 class WorkerLoop:
-    """The second loop; its thread runs from the first use until it is closed."""
+    """A second event loop in a thread that runs from the first use until `aclose`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     async def stream(self, make: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-        """Yield what the generator yields there; when this is closed, that has been closed.
+        """Run a generator on the worker loop and yield its items; closing this closes it.
 
-        It is made, run and closed by one task, and waits while nobody takes what it has yielded.
+        One task creates, runs and closes the generator. Back-pressure: the generator waits while
+        too many items are not consumed.
         """
         pipe = _Pipe[T](here=asyncio.get_running_loop(), there=self._running())
         pumping = asyncio.run_coroutine_threadsafe(pipe.fill(make), pipe.there)
@@ -66,7 +66,7 @@ class WorkerLoop:
             await pipe.over.wait()
 
     async def aclose(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do one last thing there, then end the thread; a later use begins a new one."""
+        """Run a last coroutine on the worker loop, then end the thread; a later use restarts it."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is None or thread is None:
@@ -78,7 +78,7 @@ class WorkerLoop:
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            # A daemon, because a program that forgets to close us must be able to end.
+            # A daemon thread, so that a program that does not call `aclose` can still exit.
             self._thread = threading.Thread(
                 target=_run, args=(self._loop,), name="holdfast-llm", daemon=True
             )
@@ -92,7 +92,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Pipe(Generic[T]):
-    """What was yielded there and not taken here yet."""
+    """Thread-safe buffer of items from the worker loop to the caller's loop."""
 
     def __init__(
         self, *, here: asyncio.AbstractEventLoop, there: asyncio.AbstractEventLoop
@@ -107,7 +107,7 @@ class _Pipe(Generic[T]):
         self._items: list[T] = []
 
     async def fill(self, make: Callable[[], AsyncGenerator[T, None]]) -> None:
-        """Run the generator to its end; on the loop there."""
+        """Run the generator to its end; called on the worker loop."""
         try:
             async with aclosing(make()) as generator:
                 async for item in generator:
@@ -116,17 +116,17 @@ class _Pipe(Generic[T]):
                         is_full = len(self._items) >= _WAITING_MOST
                     self._tell(self._due.set)
                     if is_full:
-                        # Whoever takes sets it on this loop, so not before we wait.
+                        # No lost wake-up: `set` runs on this loop, so not before this waits.
                         self._room.clear()
                         await self._room.wait()
-        # Raised here and not there, where nobody listens.
+        # Stored and raised in the consumer, because an exception in this task would be lost.
         except Exception as error:  # noqa: BLE001
             self.error = error
         finally:
             self._tell(self._end)
 
     async def take(self) -> list[T]:
-        """Return what has come since the last time; nothing when nothing more will; here."""
+        """Return the new items, or an empty list at the end; called on the caller's loop."""
         while True:
             self._due.clear()
             is_over = self.over.is_set()
@@ -143,7 +143,7 @@ class _Pipe(Generic[T]):
         self._due.set()
 
     def _tell(self, what: Callable[[], None]) -> None:
-        # The loop here may be gone, when a program ends without closing anything.
+        # The caller's loop may be closed already, if the program exits without `aclose`.
         with suppress(RuntimeError):
             self._here.call_soon_threadsafe(what)
 
@@ -155,9 +155,9 @@ _open_responses: ContextVar[list[Any] | None] = ContextVar("begun", default=None
 async def hold_response(
     asked: AbstractAsyncContextManager["StreamedResponse"],
 ) -> AsyncGenerator["StreamedResponse", None]:
-    """Hold an answer, and end its request when the block is left, however much is still to come.
+    """Enter a streamed response and close its HTTP request on exit, even if it is incomplete.
 
-    Not every vendor's package does that by itself: some leave it to the garbage collector.
+    Needed because some vendor packages leave that to the garbage collector.
     """
     exchanges: list[Any] = []
     try:
@@ -182,16 +182,16 @@ def _collect_responses(exchanges: list[Any]) -> Iterator[None]:
 
 
 async def record_response(exchange: Any) -> None:
-    """Remember a response whose head has come, for whoever holds the answer."""
+    """HTTP event hook: register a response, so that `hold_response` can close it."""
     if (exchanges := _open_responses.get()) is not None:
         exchanges.append(exchange)
 
 
-# For providers that ask for no key: their packages insist on one.
+# Placeholder for providers without keys, because their packages require one.
 _NO_KEY: Final = "none"
-# As modules, and as the files that Python names while it compiles them.
+# Matches module names, and file names for warnings raised at compile time.
 _VENDORS: Final = r"(.*[/\\])?(pydantic_ai|openai|anthropic|google|httpx2)([./\\]|$)"
-# At a finer level these write down what was said and asked, which is nobody's business.
+# At lower levels these loggers would write prompts and answers to the log.
 _NOISY_LOGGERS: Final = (
     "openai",
     "anthropic",
@@ -203,14 +203,14 @@ _NOISY_LOGGERS: Final = (
 
 
 class LlmTimeouts(Struct, frozen=True, kw_only=True):
-    """How many seconds to wait: for a connection, and for the next byte of an answer."""
+    """Timeouts in seconds: to connect, and until the next byte of a response."""
 
     connect: float = 10.0
     silence: float = 120.0
 
 
 class ModelTarget(Struct, frozen=True, kw_only=True):
-    """Whom a request goes to."""
+    """Provider, model, address and key of a request."""
 
     provider: Provider
     name: str
@@ -219,7 +219,7 @@ class ModelTarget(Struct, frozen=True, kw_only=True):
 
 
 class ProviderClients:
-    """The connections to all providers; opened when the first is needed."""
+    """HTTP clients of all providers, created at first use."""
 
     def __init__(self, llm_timeouts: LlmTimeouts) -> None:
         self._llm_timeouts = llm_timeouts
@@ -227,9 +227,9 @@ class ProviderClients:
         self._lock = threading.Lock()
 
     def build(self, target: ModelTarget) -> "VendorModel":
-        """Return the model to ask; raises `ImportError` when its package is not installed.
+        """Return the vendor's model; raises `ImportError` when its package is not installed.
 
-        The first time this takes seconds, because the packages are large: call it in a thread.
+        The first call imports large packages and takes seconds, so call it in a thread.
         """
         if self._http is None:
             _silence_vendors()
@@ -239,7 +239,7 @@ class ProviderClients:
         return infer_model(f"{kind}:{target.name}", lambda _: self._provider(target))
 
     async def aclose(self) -> None:
-        """Close every connection; nothing is asked any more."""
+        """Close every connection; no requests may follow."""
         with self._lock:
             http, self._http = self._http, None
         if http is not None:
@@ -268,33 +268,33 @@ class ProviderClients:
         from genai_prices.data_snapshot import get_snapshot
         from pydantic_ai.models import create_async_httpx2_client
 
-        # The first answer would load these tables where everybody has to wait for it.
+        # Loaded here in a thread, because the first response would load them on the event loop.
         get_snapshot()
         with self._lock:
             if self._http is None:
                 wait = self._llm_timeouts
                 timeouts = (wait.connect, wait.silence, wait.silence, wait.connect)
-                # A tuple is as good as their own class, which would be one more package to name.
+                # A tuple instead of their timeout class, which would need one more import.
                 self._http = create_async_httpx2_client(timeout=timeouts)  # type: ignore[arg-type]
                 self._http.event_hooks = {**self._http.event_hooks, "response": [record_response]}
             return self._http
 
 
 def _silence_vendors() -> None:
-    """Keep what vendors have to say to programmers out of the logs and off the terminal."""
+    """Set vendor loggers to WARNING and suppress vendor warnings."""
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    # They warn of settings that a model ignores and of old models: nothing goes wrong by it.
+    # They warn about ignored settings and deprecated models, which is harmless here.
     warnings.filterwarnings("ignore", module=_VENDORS)
 
 
 KeyOf = Callable[[str], Awaitable[Secret | None]]
-# What keys and addresses are made of: nothing that a header or a line of a request cannot hold.
+# Printable ASCII without spaces, the safe characters of a header or request line.
 _VISIBLE: Final = re.compile(r"[!-~]+")
 
 
 class ProviderModels:
-    """Every model of every provider; a request is sent once and never again."""
+    """All models of all providers; each request is sent once and never retried."""
 
     def __init__(
         self,
@@ -303,14 +303,14 @@ class ProviderModels:
         *,
         llm_timeouts: LlmTimeouts | None = None,
     ) -> None:
-        """`key_of` looks up the key of a provider for each request; it is not kept."""
+        """`key_of` looks up the provider's key for every request; the key is not stored."""
         self._key_of = key_of
         self._base_urls = dict(base_urls or {})
         self._clients = ProviderClients(llm_timeouts or LlmTimeouts())
         self._worker_loop = WorkerLoop()
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
-        """Stream the answer; closing the generator ends the request at once."""
+        """Stream the response; closing the generator cancels the request."""
         provider = PROVIDERS[request.model.provider]
         target = await self._target(request, provider)
         if isinstance(target, Failed):
@@ -334,12 +334,12 @@ class ProviderModels:
             return llm_errors.invalid_base_url(provider)
         try:
             key = await self._key_of(provider.key)
-        # Not chained and not logged: what a keychain raises may hold what it keeps.
+        # Neither chained nor logged, because a keychain's exception may contain the secret.
         except Exception:  # noqa: BLE001
             return llm_errors.key_lookup_failed(provider)
         if key is None and provider.needs_key:
             return llm_errors.missing_key(provider)
-        # A header takes nothing else, and the error of one that is no key would quote it.
+        # Checked here, because the HTTP library's error for an invalid header would quote the key.
         if key is not None and not _VISIBLE.fullmatch(key.reveal()):
             return llm_errors.invalid_key(provider)
         return ModelTarget(provider=provider, name=request.model.name, base_url=base_url, key=key)
@@ -349,16 +349,16 @@ class ProviderModels:
     ) -> AsyncGenerator[LlmDelta, None]:
         is_closing = False
         try:
-            # In a thread, because what it imports the first time takes seconds.
+            # In a thread, because the first import takes seconds.
             model = await asyncio.to_thread(self._clients.build, target)
             async with aclosing(_stream_response(request, target.provider, model)) as deltas:
                 async for delta in deltas:
                     is_closing = True
                     yield delta
                     is_closing = False
-        # An exception of a vendor quotes what it was sent and told, so none gets out.
+        # Caught here, because vendor exceptions quote the request and the response.
         except Exception as error:  # noqa: BLE001
-            # Who closes us hears nothing more, not even that closing went wrong.
+            # No yield while the generator is being closed, not even for an error during the close.
             if not is_closing:
                 yield llm_errors.provider_failure(error, target.provider)
 
@@ -385,7 +385,7 @@ async def _stream_response(
         build_parameters(request),
     )
     async with hold_response(asked) as response:
-        # A generator, whatever its annotation says; closed by us and not when somebody finds it.
+        # A generator despite its annotation; closed here instead of by the garbage collector.
         events = cast("AsyncGenerator[Any, None]", aiter(response))
         async with aclosing(events):
             async for event in events:

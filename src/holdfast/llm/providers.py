@@ -1,4 +1,4 @@
-"""The providers by name: base URL, key, protocol, accepted media, largest output."""
+"""Table of providers: base URL, key, protocol, accepted media, maximum output."""
 
 import difflib
 import re
@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from holdfast.domain.models import MediaLimits, Model
 
-# The kind of a provider that speaks as OpenAI does and for which pydantic-ai has no class.
+# Kind of OpenAI-compatible providers for which pydantic-ai has no class.
 COMPATIBLE: Final = "compatible"
 
 
 class Provider(Struct, frozen=True, kw_only=True):
     """One provider.
 
-    `kind` is the name under which pydantic-ai knows the classes to build, `key` the provider whose
-    key is used, `extra` what has to be installed.
+    `kind` is pydantic-ai's name for the provider class, `key` the provider whose key is used,
+    `extra` the package extra to install.
     """
 
     name: str
@@ -26,23 +26,23 @@ class Provider(Struct, frozen=True, kw_only=True):
     key_variable: str
     kind: str
     needs_key: bool = True
-    # None: there is no address that is right for everybody, so one has to be set.
+    # None if there is no default address, so that one must be configured.
     base_url: str | None
     base_url_variable: str | None = None
-    # What a base URL out of the variable still lacks.
+    # Suffix to append to a base URL from the variable.
     base_url_ending: str = ""
     extra: str = "openai"
     priced_as: str
-    # Whether the output limit is the older `max_tokens`: where it is, a newer field is ignored.
+    # Whether the output limit is the older `max_tokens`; such providers ignore the newer field.
     takes_max_tokens: bool = False
 
 
-# Those that know, and mostly want, `max_completion_tokens` in the place of `max_tokens`.
+# Providers that accept, and mostly require, `max_completion_tokens` instead of `max_tokens`.
 _NEWER: Final = frozenset({"openai", "azure", "cerebras", "groq", "meta", "xai"})
 
 
 def _compatible(name: str, base_url: str | None, **others: Any) -> Provider:
-    """Return a provider that speaks as OpenAI does, with what else differs from the usual."""
+    """Return an OpenAI-compatible provider with some fields overridden."""
     usual = Provider(
         name=name,
         key=name,
@@ -124,12 +124,12 @@ _TABLE: Final = (
 PROVIDERS: Final[Mapping[str, Provider]] = {each.name: each for each in _TABLE} | {
     "gemini": _GOOGLE
 }
-# By the provider whose key it is: the variable that people have set for their other programs.
+# By key provider: the conventional environment variable of its key.
 KEY_VARIABLES: Final[Mapping[str, str]] = {each.key: each.key_variable for each in _TABLE}
 
 
 def base_urls(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the base URLs that an environment sets, by provider."""
+    """Return the base URLs set in an environment, by provider."""
     found = {}
     for provider in _TABLE:
         if address := environment.get(provider.base_url_variable or "", "").strip():
@@ -139,25 +139,25 @@ def base_urls(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def nearest_name(name: str, known: tuple[str, ...]) -> str | None:
-    """Return the known name that looks most like the given one, if any does."""
+    """Return the most similar known name, if any is close."""
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return close[0] if close else None
 
 
 _MIB: Final = 1 << 20
-# Beyond so many, some want every picture to be smaller.
+# Above this count, some providers require smaller images.
 _MOST: Final = 20
 
 
 class _ModelFamily(Struct, frozen=True):
-    """Models by their names."""
+    """Models that match a name pattern, and their media limits."""
 
     names: re.Pattern[str]
     intake: MediaLimits
 
 
 def _family(names: str, total: int, **largest: int) -> _ModelFamily:
-    """Return a family; `largest` bounds each kind of media, in bytes."""
+    """Return a family; `largest` limits each kind of media, in bytes."""
     types = {each: size for kind, size in largest.items() for each in _KINDS[kind]}
     return _ModelFamily(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
 
@@ -172,7 +172,7 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "films": ("video/mp4", "video/mpeg", "video/quicktime", "video/webm"),
 }
 _OPENAI_FAMILIES: Final = (
-    # Those that hear do not see, and those that are told to search take words.
+    # Audio models do not accept images, and search models accept only text.
     _family(r"gpt-(4o-)?audio", 20 * _MIB, speech=20 * _MIB),
     _family(r".*(audio|realtime|transcribe|tts|image|search|embedding|codex-mini)", 0),
     _family(
@@ -189,7 +189,7 @@ _BY_KIND: Final[Mapping[str, tuple[_ModelFamily, ...]]] = {
         _family(
             r"claude-(?!2|instant)",
             20 * _MIB,
-            # Five mebibytes of base64.
+            # The limit is five MiB of base64.
             pictures=5 * _MIB * 3 // 4,
             documents=20 * _MIB,
             texts=_MIB,
@@ -210,7 +210,7 @@ _BY_KIND: Final[Mapping[str, tuple[_ModelFamily, ...]]] = {
     "openai-chat": _OPENAI_FAMILIES,
     "openai-responses": _OPENAI_FAMILIES[1:],
 }
-# Served by others: pictures at most, and by the name that their makers gave them.
+# Models on other providers: images at most, matched by the original model name.
 _OTHER_FAMILIES: Final = (
     _family(r"(.*/)?(o1|o3)-(mini|preview)|.*(audio|realtime|embedding)", 0),
     _family(
@@ -223,7 +223,7 @@ _OTHER_FAMILIES: Final = (
 
 
 def media_limits_of(model: Model) -> MediaLimits | None:
-    """Return what a model takes beside words; nothing for one that is not known to take any."""
+    """Return the media that a model accepts; None if it is not known to accept any."""
     provider = PROVIDERS.get(model.provider)
     if provider is None:
         return None
@@ -257,7 +257,7 @@ _OUTPUTS_BY_KIND: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
 
 
 def max_output_of(model: Model) -> int | None:
-    """Return the most tokens of one answer; nothing for a model that is not in the table."""
+    """Return the maximum output tokens; None for a model that is not in the table."""
     provider = PROVIDERS.get(model.provider)
     families = _OUTPUTS_BY_KIND.get(provider.kind, ()) if provider else ()
     for names, most in families:

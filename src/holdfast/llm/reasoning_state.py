@@ -1,4 +1,4 @@
-"""Signatures and encrypted reasoning that a provider wants back unchanged within a turn."""
+"""Signatures and encrypted reasoning that a provider requires unchanged within a turn."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Thought(Struct, frozen=True, kw_only=True, tag="thought", omit_defaults=True):
-    # Signed as it was, so kept here: what was shown of it may have been mended on the way.
+    # The exact signed text, because the displayed text may have been altered.
     text: str = ""
     id: str | None = None
     signature: str | None = None
@@ -33,15 +33,15 @@ class _Called(Struct, frozen=True, kw_only=True, tag="called", omit_defaults=Tru
 
 
 _Mark = _Thought | _Said | _Called
-# Thinking that some providers want back without a signature is known by the field it came in.
+# Unsigned reasoning that must be sent back is identified by the field it came in.
 _FIELDS = frozenset({"reasoning", "reasoning_content"})
 _decoder = msgspec.json.Decoder(tuple[_Mark, ...])
 
 
 def encode_state(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) -> str | None:
-    """Return the seal of an answer, or nothing when none of its parts is bound to the provider.
+    """Encode the provider-bound state of a response; None if no part is provider-bound.
 
-    `call_ids` are the ids that the calls were given, in their order.
+    `call_ids` are the assigned ids of the calls, in order.
     """
     marks = tuple(_marks(parts, iter(call_ids)))
     if not any(isinstance(mark, _Thought) or mark.details for mark in marks):
@@ -50,7 +50,7 @@ def encode_state(parts: Sequence["ModelResponsePart"], call_ids: Sequence[str]) 
 
 
 def restore_parts(message: LlmMessage, signature: str, *, system: str) -> list["ModelResponsePart"]:
-    """Return the parts of a sealed message; nothing when the message is not what was sealed."""
+    """Restore the parts of a message; returns none if the message does not match the state."""
     try:
         marks = _decoder.decode(signature)
     except msgspec.DecodeError:
@@ -70,7 +70,7 @@ def _marks(parts: Sequence["ModelResponsePart"], call_ids: Iterator[str]) -> Ite
     kept = (kept | _FIELDS) - {None}
     for part in parts:
         match part:
-            # Without its signature it would be refused, or be sent as if it had been said aloud.
+            # Other reasoning is dropped: unsigned, it is rejected or sent as normal text.
             case ThinkingPart() if part.signature or part.id in kept or part.provider_details:
                 yield _Thought(
                     text=part.content,

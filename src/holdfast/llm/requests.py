@@ -1,4 +1,4 @@
-"""Our request in pydantic-ai's words: messages, tools and settings. Nothing is fetched or run."""
+"""Translates a request to pydantic-ai: messages, tools and settings. Performs no I/O."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +21,11 @@ _THINKING: Final[Mapping[ReasoningEffort, bool | str]] = {
     ReasoningEffort.HIGH: "high",
     ReasoningEffort.MAX: "max",
 }
-# What a kind of provider is always told.
+# Settings always sent to a kind of provider.
 _PROVIDER_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Each step sends the history again; from the cache it costs a tenth.
+    # Each step resends the history; cached input costs a tenth.
     "anthropic": {"cache": True},
-    # Our store is where conversations are kept; theirs keeps them for a month by default.
+    # Disabled, because OpenAI would otherwise store each response for a month.
     "openai-responses": {"openai_store": False},
 }
 
@@ -33,7 +33,7 @@ _PROVIDER_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 def build_messages(
     request: LlmRequest, provider: Provider, model: "VendorModel"
 ) -> list["ModelMessage"]:
-    """Return the conversation; neighbours that are not the model's become one message."""
+    """Return the messages; consecutive non-assistant messages become one."""
     from pydantic_ai.messages import ModelRequest
 
     found: list[ModelMessage] = []
@@ -61,7 +61,7 @@ def build_parameters(request: LlmRequest) -> "ModelRequestParameters":
                 name=tool.name,
                 description=tool.description,
                 parameters_json_schema=dict(tool.parameters),
-                # Strict schemas are rewritten ones, and most of ours come from other people.
+                # Strict mode rewrites schemas, and most of these come from third parties.
                 strict=False,
             )
             for tool in request.tools
@@ -73,7 +73,7 @@ def build_parameters(request: LlmRequest) -> "ModelRequestParameters":
 def build_settings(
     request: LlmRequest, provider: Provider, model: "VendorModel"
 ) -> "ModelSettings":
-    """Return the settings that the model can follow; what it cannot is left out."""
+    """Return the settings that the model supports; others are omitted."""
     thinking = _thinking(request, model)
     settings: Any = {"max_retries": 0, **_PROVIDER_DEFAULTS.get(provider.kind, {})}
     if request.max_tokens is not None and provider.takes_max_tokens:
@@ -82,7 +82,7 @@ def build_settings(
         settings["max_tokens"] = request.max_tokens
     if thinking is not None:
         settings["thinking"] = thinking
-    # Others leave a temperature out where it cannot be followed; Claude refuses the request.
+    # Claude rejects a temperature together with thinking; other providers ignore it.
     if request.temperature is not None and not (thinking and model.system == "anthropic"):
         settings["temperature"] = request.temperature
     if request.tools:
@@ -105,7 +105,7 @@ def _request_parts(message: LlmMessage) -> "ModelRequestPart":
 
 
 def _content_pieces(message: LlmMessage) -> list["str | BinaryContent"]:
-    """Return text and media in the order in which they were put."""
+    """Return text and media in their original order."""
     from pydantic_ai.messages import BinaryContent
 
     pieces: list[str | BinaryContent] = []
@@ -115,7 +115,7 @@ def _content_pieces(message: LlmMessage) -> list["str | BinaryContent"]:
         pieces.append(BinaryContent(media.content, media_type=media.mime_type))
         start = media.at
     pieces.append(message.text[start:])
-    # Text of blanks only is refused by some, and says nothing to the others.
+    # Some providers reject whitespace-only text, and it carries no meaning.
     return [each for each in pieces if not isinstance(each, str) or each.strip()]
 
 
@@ -127,7 +127,7 @@ def _response_message(
     signatures = [
         each.signature
         for each in message.reasoning
-        # Nobody but who signed it may see it, and nobody else could read it.
+        # Signed reasoning is sent only to the provider that signed it.
         if each.signature and PROVIDERS.get(each.provider) is provider
     ]
     parts = restore_parts(message, signatures[-1], system=model.system) if signatures else []
@@ -140,7 +140,7 @@ def _response_message(
 def _thinking(request: LlmRequest, model: "VendorModel") -> bool | str | None:
     if request.reasoning_effort is None or not model.profile.get("supports_thinking", False):
         return None
-    # A model that must call something is not asked to think about it as well: few take both.
+    # Few models support thinking together with a required tool call.
     if request.tools and request.tool_choice is ToolChoice.REQUIRED:
         return None
     thinking = _THINKING[request.reasoning_effort]
@@ -148,7 +148,7 @@ def _thinking(request: LlmRequest, model: "VendorModel") -> bool | str | None:
 
 
 def _is_affordable(thinking: bool | str, request: LlmRequest, model: "VendorModel") -> bool:
-    """Tell whether thinking leaves room for an answer; only older models are given a budget."""
+    """Return whether the thinking budget leaves tokens for an answer; older models only."""
     from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
     profile: Mapping[str, Any] = model.profile

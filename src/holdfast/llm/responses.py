@@ -1,4 +1,4 @@
-"""A provider's streamed response as our deltas: text, calls, stop reason, tokens."""
+"""Translates a provider's streamed response into deltas: text, calls, stop reason, usage."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -35,13 +35,13 @@ _STOPS: Final[Mapping[str, StepStop]] = {
 
 
 class IncompleteResponseError(Exception):
-    """The provider stopped in the middle of its answer."""
+    """The provider ended the stream in the middle of its response."""
 
 
 def stop_reason(response: "ModelResponse") -> StepStop:
-    """Return why the model stopped; raises `BrokenOffError` when it has not."""
+    """Return why the model stopped; raises `IncompleteResponseError` if it did not."""
     told = (response.provider_details or {}).get("finish_reason")
-    # A refusal ends an answer without the provider's usual word for it.
+    # A refusal ends a response without the provider's usual finish reason.
     if told is None and response.finish_reason != "content_filter":
         raise IncompleteResponseError
     if response.finish_reason == "error":
@@ -50,7 +50,7 @@ def stop_reason(response: "ModelResponse") -> StepStop:
 
 
 def is_complete_json(arguments: str) -> bool:
-    """Tell whether the text of a call's arguments is complete JSON."""
+    """Return whether the text of a call's arguments is complete JSON."""
     try:
         msgspec.json.decode(arguments)
     except msgspec.DecodeError:
@@ -59,7 +59,7 @@ def is_complete_json(arguments: str) -> bool:
 
 
 def token_usage(told: "RequestUsage") -> Usage | None:
-    """Return the tokens by class, or nothing when the provider has not told them."""
+    """Return the token usage, or None if the provider did not report it."""
     if told.unmeasured_requests or not (told.input_tokens or told.output_tokens):
         return None
     cached = told.cache_read_tokens + told.cache_write_tokens
@@ -75,29 +75,29 @@ def token_usage(told: "RequestUsage") -> Usage | None:
     )
 
 
-# No model means it: beyond this an answer is a fault, and each call more would cost more.
+# A response with more calls than this is an error, and running them would be expensive.
 CALLS_MOST: Final = 1_000
-# What every provider accepts, so that a conversation can go on with another one.
+# Format accepted by every provider, so that a session can switch providers.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# How pydantic-ai begins the ids that it makes up where a provider gave none.
+# Prefix of ids that pydantic-ai generates when the provider sends none.
 _GENERATED_PREFIX: Final = "pyd_ai_"
 
 
 class TooManyCallsError(Exception):
-    """The provider asks for more calls than anybody would run."""
+    """The response requests more tool calls than the limit."""
 
 
 class ResponseStream:
-    """One answer while it comes in."""
+    """State of one response while it is streamed."""
 
     def __init__(self, request: LlmRequest) -> None:
         self._ordinal = request.ordinal
         self._taken = {call.id for message in request.messages for call in message.calls}
-        # By the place of the part: the call's id, and the pieces of its arguments.
+        # By part index: the call's id and the fragments of its arguments.
         self._calls: dict[int, tuple[str, list[str]]] = {}
 
     def hear(self, event: "ModelResponseStreamEvent") -> Iterator[LlmDelta]:
-        """Yield the deltas of one event; most events have one, some have none."""
+        """Yield the deltas of one event; some events have none."""
         from pydantic_ai.messages import (
             PartDeltaEvent,
             PartStartEvent,
@@ -118,7 +118,7 @@ class ResponseStream:
                 yield ReasoningDelta(text=text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))) if text:
                 yield ReasoningDelta(text=text)
-            # A part may be told again when it is complete; it has begun before.
+            # A part may be repeated when it is complete; only its first start counts.
             case PartStartEvent(index=place, part=ToolCallPart() as part) if (
                 place not in self._calls
             ):
@@ -130,11 +130,11 @@ class ResponseStream:
                 pass
 
     def end(self, response: "ModelResponse") -> Iterator[LlmDelta]:
-        """Yield what is left when the provider has closed its answer; raises `BrokenOffError`."""
+        """Yield the final deltas; raises `IncompleteResponseError` if the stream broke off."""
         reason = stop_reason(response)
         last = max(self._calls, default=None)
         for place, (call_id, pieces) in sorted(self._calls.items()):
-            # Cut off in the middle of its arguments, a call is none.
+            # A call truncated in its arguments is dropped.
             if (
                 reason is StepStop.LENGTH
                 and place == last
@@ -147,7 +147,7 @@ class ResponseStream:
         call_ids = [self._calls[place][0] for place in sorted(self._calls)]
         if signature := encode_state(response.parts, call_ids):
             yield ReasoningEnded(signature=signature)
-        # Some providers know no reason of their own for calls.
+        # Some providers have no separate stop reason for tool calls.
         if self._calls and reason is StepStop.STOP:
             reason = StepStop.TOOL_USE
         yield Stopped(reason=reason, usage=token_usage(response.usage))

@@ -1,4 +1,4 @@
-"""The door to all models: picks by provider who answers a request."""
+"""Routes requests to models by provider."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _UNKNOWN: Final = "Holdfast does not know the model's provider"
 
 
 class ModelRouter:
-    """Every model that can be asked, as one `Llm`; without vendors there are no keys."""
+    """All models as one `Llm`; without `vendors`, providers have no keys."""
 
     def __init__(self, vendors: ProviderModels | None = None) -> None:
         self._built_in: Mapping[str, OfflineModel | ScriptedModel] = {
@@ -30,14 +30,14 @@ class ModelRouter:
         self._vendors = vendors or ProviderModels(_no_key)
 
     def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
-        """Stream the answer of the request's provider; one that is not known is a failure."""
+        """Stream the response of the request's provider; an unknown provider yields a failure."""
         name = request.model.provider
         if built_in := self._built_in.get(name):
             return built_in.stream(request)
         return self._vendors.stream(request) if name in PROVIDERS else _unknown_provider()
 
     def check(self, model: Model) -> None:
-        """Refuse a faulty script and an unknown provider; one without a key may get one yet."""
+        """Raise `Invalid` for an invalid script or unknown provider; a missing key is accepted."""
         if built_in := self._built_in.get(model.provider):
             built_in.check(model)
             return
@@ -49,9 +49,9 @@ class ModelRouter:
         raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
 
     def describe(self, model: Model) -> Model:
-        """Return the model with its prices, its limits of tokens and the media that it reads.
+        """Return the model with its prices, token limits and accepted media.
 
-        The first call reads large tables: not on the event loop.
+        The first call loads large tables, so do not call it on the event loop.
         """
         return replace(
             model,

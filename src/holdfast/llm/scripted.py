@@ -1,4 +1,4 @@
-"""`scripted:FILE`, a model whose answers come from a checked file: for tests, demos and docs."""
+"""`scripted:FILE`, a model whose answers come from a validated file: for tests, demos and docs."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ Milliseconds = Annotated[int, Meta(ge=0, le=3_600_000)]
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool call; arguments given as text are streamed as they stand, valid JSON or not."""
+    """A tool call; arguments given as text are streamed unchanged, even if they are not JSON."""
 
     id: Annotated[str, Meta(min_length=1)] | None = None
     name: Annotated[str, Meta(min_length=1)]
@@ -48,7 +48,7 @@ class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ScriptedError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the provider fails."""
+    """A failure of the provider."""
 
     kind: FailureKind
     status: Annotated[int, Meta(ge=100, le=599)] | None = None
@@ -56,7 +56,7 @@ class ScriptedError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ScriptedUsage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tokens the provider reports."""
+    """The token usage that the provider reports."""
 
     input: Count = 0
     output: Count = 0
@@ -66,7 +66,7 @@ class ScriptedUsage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ScriptedStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer, perhaps an empty one; what comes before an error is streamed before it."""
+    """One response, possibly empty; an error follows after the other content."""
 
     text: str = ""
     reasoning: str = ""
@@ -79,7 +79,7 @@ class ScriptedStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ScriptedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which step answers a user's text; the step is a number in `steps`, or written out."""
+    """Maps a user's text to a step; the step is a number in `steps`, or inline."""
 
     contains: Annotated[str, Meta(min_length=1)] | None = None
     regex: str | None = None
@@ -87,13 +87,13 @@ class ScriptedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole script, checked."""
+    """A validated script."""
 
     steps: tuple[ScriptedStep, ...] = ()
     match: tuple[ScriptedRule, ...] = ()
 
     def step_for(self, ordinal: int) -> ScriptedStep | None:
-        """Return the step that answers the request of that ordinal, if one is left."""
+        """Return the step for the request with this ordinal; None if no step is left."""
         for step in self.steps:
             ordinal -= step.repeat
             if ordinal <= 0:
@@ -101,19 +101,19 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None
 
     def rule_for(self, text: str) -> ScriptedStep | None:
-        """Return the step of the first rule that fits the text."""
+        """Return the step of the first matching rule."""
         for rule in self.match:
             if _matches(rule, text):
                 return self.steps[rule.step - 1] if isinstance(rule.step, int) else rule.step
         return None
 
 
-# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+# Created at import time, because msgspec crashes if two threads prepare a type at once.
 _PREPARED: Final = msgspec.json.Decoder(Script)
 
 
 def read_script(name: str) -> Script:
-    """Read the script of that file name; a fault is `Invalid`, naming file and place."""
+    """Read and validate a script file; raises `Invalid` with file and position."""
     try:
         raw = _parse(name, _content(name))
         if isinstance(raw, list):
@@ -122,7 +122,7 @@ def read_script(name: str) -> Script:
         _check(script)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at ")
-        # Its own sentence would repeat the value instead of naming the choices.
+        # msgspec's message would repeat the value instead of listing the choices.
         told = _KINDS if problem.startswith("Invalid enum value") else problem
         raise script_error(name, _place(path.strip("`")), told) from None
     except _RuleError as error:
@@ -131,7 +131,7 @@ def read_script(name: str) -> Script:
 
 
 def script_error(name: str, place: str, problem: str) -> Invalid:
-    """Return the refusal of a script."""
+    """Return the error for an invalid script."""
     where = f"{name}, {place}" if place else name
     return Invalid(
         Code.SCRIPT_INVALID,
@@ -141,7 +141,7 @@ def script_error(name: str, place: str, problem: str) -> Invalid:
 
 
 class _RuleError(ValueError):
-    """A rule of scripts that types cannot express is broken at a path."""
+    """A violation that the types cannot express, at a path of the script."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
@@ -152,7 +152,7 @@ class _RuleError(ValueError):
 def _content(name: str) -> str:
     path = Path(name)
     try:
-        # Asked before opening, because opening a pipe would wait for its writer.
+        # Checked before opening, because opening a FIFO blocks until there is a writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise script_error(name, "", "it is not a file")
         with path.open("rb") as file:
@@ -183,7 +183,7 @@ def _parse(name: str, content: str) -> Any:
         place = f"line {error.line}, column {error.column}" if error.line else ""
         raise script_error(name, place, error.problem) from None
     except RecursionError:
-        # The standard library counts no levels, it runs out of them.
+        # The `json` module has no depth limit and exhausts the stack instead.
         raise script_error(name, "", _TOO_DEEP) from None
     except _RuleError:
         raise
@@ -192,7 +192,7 @@ def _parse(name: str, content: str) -> Any:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # The standard library would let the last one win without a word.
+    # The `json` module would silently use the last value.
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _RuleError("", "a key stands twice in one object")
@@ -246,7 +246,7 @@ def _matches(rule: ScriptedRule, text: str) -> bool:
     return _pattern(rule.regex or "").is_in(text)
 
 
-# Some, because a rule is tried at every request, and compiling it takes longer than trying it.
+# Cached, because rules are tried for every request and compiling is slower than matching.
 @lru_cache(maxsize=64)
 def _pattern(regex: str) -> parsing_regex.Pattern:
     return parsing_regex.compile_pattern(regex)
@@ -259,7 +259,7 @@ _SEGMENT: Final = re.compile(r"([^.\[\]]+)(?:\[(\d+)\])?")
 
 
 def _place(path: str) -> str:
-    """Turn `$.steps[2].error.kind` into `step 3, error, kind`."""
+    """Format `$.steps[2].error.kind` as `step 3, error, kind`."""
     return ", ".join(
         f"{_NAMES.get(name, name)} {int(index) + 1}" if index else name
         for name, index in _SEGMENT.findall(path.removeprefix("$"))
@@ -271,22 +271,22 @@ _Stamp = tuple[int, int, int]
 
 
 class ScriptedModel:
-    """Plays scripts; a file is read again only when it has changed."""
+    """Runs scripts; a file is read again only when it has changed."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[_Stamp | None, Script]] = {}
 
     def check(self, model: Model) -> None:
-        """Refuse a script that cannot be read or breaks a rule, naming file and place."""
+        """Raise `Invalid` with file and position if a script cannot be read or is invalid."""
         self._load(model.name)
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
-        """Stream the step that answers the request; a faulty script is a `bad_request`."""
+        """Stream the step for a request; an invalid script yields a `bad_request` failure."""
         name = request.model.name
         try:
             script = self._recall(name)
             if script is None:
-                # A large file takes seconds to parse, and other sessions must not wait for it.
+                # In a thread, because parsing a large file would block the event loop for seconds.
                 script = await asyncio.to_thread(self._load, name)
             step = _choose_step(script, request)
         except Invalid as error:
@@ -302,10 +302,10 @@ class ScriptedModel:
         return script if stamp is not None and stamp == _file_stamp(name) else None
 
     def _load(self, name: str) -> Script:
-        # Taken before reading: a file that changes meanwhile is read again next time.
+        # Taken before reading, so that a concurrent change is detected next time.
         stamp = _file_stamp(name)
         script = read_script(name)
-        # All at once: whoever plays more scripts than this plays each of them once.
+        # Simple eviction: more scripts than this are rarely reused.
         if len(self._kept) >= _KEPT_MOST:
             self._kept.clear()
         self._kept[name] = stamp, script
@@ -321,7 +321,7 @@ def _file_stamp(name: str) -> _Stamp | None:
 
 
 def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
-    # Rules answer what the user said; after a tool result the conversation has moved on.
+    # Rules apply only to user messages, not after a tool result.
     newest = request.messages[-1] if request.messages else None
     if newest is not None and newest.role == "user" and (step := script.rule_for(newest.text)):
         return step
@@ -348,7 +348,7 @@ def _calls(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
     taken = {call.id for message in said for call in message.calls}
     for number, call in enumerate(step.tool_calls, start=1):
         made = f"call_{request.ordinal}_{number}"
-        # A repeated step repeats its ids, and a session must not.
+        # A repeated step repeats its call ids, but ids must be unique in a session.
         call_id = made if call.id is None or call.id in taken else call.id
         taken.add(call_id)
         yield CallStarted(id=call_id, name=call.name)

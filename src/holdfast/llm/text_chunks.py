@@ -1,4 +1,4 @@
-"""Text as the built-in models stream it: cut into words, and counted as if a word were a token."""
+"""Text chunks of the built-in models: split into words, with one token counted per word."""
 
 import re
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ _WORD: Final = re.compile(r"\S+\s*|\s+")
 
 
 def split_words(text: str) -> list[str]:
-    """Cut the text into words, each with the space behind it; joined they are the text."""
+    """Split a text into words with their trailing whitespace; joined they equal the text."""
     return _WORD.findall(text)
 
 
 def split_pieces(text: str, count: int) -> Iterator[str]:
-    """Cut the text into so many pieces of nearly equal length, fewer when it is too short."""
+    """Split a text into pieces of nearly equal length; fewer if it is too short."""
     count = min(count, len(text))
     for number in range(count):
         yield text[number * len(text) // count : (number + 1) * len(text) // count]
 
 
 def count_usage(request: LlmRequest, *, output: str, reasoning: str = "") -> Usage:
-    """Return a usage that depends on nothing but the words that went in and came out."""
+    """Return a deterministic usage: the number of input and output words."""
     asked = len((request.system or "").split())
     thought = len(reasoning.split())
     return Usage(

@@ -1,1 +1,1 @@
-"""Holdfast as an MCP server: tools, resources and prompts for whatever agent is connected."""
+"""Holdfast as an MCP server: tools, resources and prompts for any MCP client."""

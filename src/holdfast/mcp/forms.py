@@ -1,4 +1,4 @@
-"""JSON forms of MCP tool results, and how they become text."""
+"""JSON forms of MCP tool results, and their text representation."""
 
 import json
 from collections.abc import Mapping
@@ -44,18 +44,18 @@ class ErrorForm(Struct, frozen=True):
 
 
 def error_form(error: HoldfastError) -> ErrorForm:
-    """Return an error as it is told; telling one must not raise another."""
+    """Return the form of an error; must not raise, whatever the error contains."""
     details = {str(name): _plain(value) for name, value in error.details.items()}
     return ErrorForm(error=str(error.code), message=_plain_text(error.message), details=details)
 
 
 def instant(at: datetime) -> str:
-    """Return an instant of the record: UTC, always with six digits."""
+    """Format a timestamp as UTC, always with microseconds."""
     return f"{at.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def instant_or_none(at: datetime | None) -> str | None:
-    """Return an instant of the record, if there is one."""
+    """Format a timestamp as UTC, or return None."""
     return None if at is None else instant(at)
 
 
@@ -70,24 +70,24 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_text(value: object) -> str:
-    # What cannot be encoded is shown as far as it can.
+    # Characters that cannot be encoded are replaced.
     return str(value).encode("utf-8", "replace").decode()
 
 
 def to_plain(form: Struct) -> dict[str, Any]:
-    """Return a form as plain values."""
+    """Return a form as JSON-compatible values."""
     value: dict[str, Any] = msgspec.to_builtins(form)
     return value if is_encodable(text_of(value)) else _replace_surrogates(value)
 
 
 def text_of(value: Any) -> str:
-    """Return plain values as JSON on one line."""
-    # Not by the fast writer: what was observed may hold whole numbers beyond 64 bits.
+    """Encode JSON-compatible values on one line."""
+    # Not msgspec's encoder, because observations may contain integers beyond 64 bits.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Return values without halves of characters, which cannot be sent, whoever stored them."""
+    """Replace lone surrogates in all strings, because they cannot be encoded as UTF-8."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
@@ -231,7 +231,7 @@ class TranscriptForm(Struct, frozen=True, kw_only=True):
 
 
 def session_form(session: Session) -> SessionForm:
-    """Return a session."""
+    """Return the form of a session."""
     point = session.forked_from
     is_own = isinstance(session.agent.runtime, LlmRuntime)
     return SessionForm(
@@ -262,7 +262,7 @@ def session_form(session: Session) -> SessionForm:
 
 
 def message_form(message: Message, session_id: SessionId, *, is_raw: bool) -> MessageForm:
-    """Return a message as a session shows it, its own or an inherited one."""
+    """Return the form of a session's own or inherited message."""
     result = message.parts[0] if message.parts else None
     came_out = result if isinstance(result, ToolResult) else None
     return MessageForm(
@@ -281,7 +281,7 @@ def message_form(message: Message, session_id: SessionId, *, is_raw: bool) -> Me
 
 
 def call_form(call: Call) -> CallForm:
-    """Return a call."""
+    """Return the form of a call."""
     return CallForm(
         call_id=call.id,
         session_id=call.session_id,
@@ -296,7 +296,7 @@ def call_form(call: Call) -> CallForm:
 
 
 def costs_form(spent: CostSum) -> CostsForm:
-    """Return what was spent."""
+    """Return the form of a session's costs."""
     return CostsForm(
         requests=spent.requests,
         usage=UsageForm(**structs.asdict(spent.usage)),
@@ -317,7 +317,7 @@ def _content(message: Message) -> dict[str, Any]:
 
 
 def _text_of_part(part: Part) -> str:
-    """Return what a part says to people; what a model thought is not what it said."""
+    """Return the displayed text of a part; reasoning is not displayed."""
     match part:
         case Text(text=text) | Notice(text=text) | Compaction(summary=text):
             return text

@@ -63,7 +63,7 @@ class SessionsForm(Struct, frozen=True, kw_only=True):
 
 
 def sessions_form(page: EntityPage) -> SessionsForm:
-    """Return a page of sessions."""
+    """Return the form of a page of sessions."""
     return SessionsForm(
         sessions=tuple(map(entity_form, page.items)),
         total=page.total,
@@ -119,7 +119,7 @@ async def query_agent_history(request: ToolRequest) -> ToolAnswer:
         at_ingested=ingested,
     )
     form = sessions_form(await observations.query(owner, query, cursor=request.get("cursor")))
-    # In words it is the list itself, as clients of the seed read it.
+    # The text is only the list, because existing clients of this tool expect that.
     return ToolAnswer(form, words="sessions")
 
 

@@ -1,6 +1,4 @@
-"""MCP over HTTP: one message in, one answer out, no state in between. Loads the SDK with the first
-request.
-"""
+"""MCP over stateless HTTP: one message, one response. Loads the SDK at the first request."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,14 +15,14 @@ if TYPE_CHECKING:
 
 
 BODY_LARGEST: Final = 8 << 20
-# So many bytes are judged within a moment.
+# Messages up to this size are parsed on the event loop.
 _SMALL_MESSAGE: Final = 16 << 10
-# What the protocol reads beside the message.
+# Prefixes of the headers that the protocol reads.
 _HEADERS: Final = ("mcp-", "user-agent")
 
 
 class HttpReply(Struct, frozen=True):
-    """An answer: its status, its headers and its bytes."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -32,7 +30,7 @@ class HttpReply(Struct, frozen=True):
 
 
 class McpEndpoint:
-    """Answers messages for whoever sends them, as long as it is entered."""
+    """Handles MCP messages while its context is entered."""
 
     def __init__(self, holdfast: House, version: str) -> None:
         self._holdfast = holdfast
@@ -58,7 +56,7 @@ class McpEndpoint:
     async def __call__(
         self, caller: Caller, message: bytes, headers: Mapping[str, str]
     ) -> HttpReply:
-        """Answer one message of a caller."""
+        """Handle one message of a caller."""
         manager = await self._ready()
         refused = await _error_reply(message)
         if refused is not None:
@@ -68,10 +66,10 @@ class McpEndpoint:
         return exchange.reply()
 
     async def _ready(self) -> "StreamableHTTPSessionManager":
-        """Return what runs the protocol, loaded when the first message comes."""
+        """Return the SDK's session manager, loaded with the first message."""
         async with self._opening:
             if self._manager is None:
-                # Beside the loop: the package takes a second or two.
+                # In a thread, because importing the SDK takes one to two seconds.
                 manager = await asyncio.to_thread(_session_manager, self._holdfast, self._version)
                 entered = asyncio.Event()
                 self._task = asyncio.create_task(self._run(manager, entered))
@@ -80,25 +78,25 @@ class McpEndpoint:
             return self._manager
 
     async def _run(self, manager: "StreamableHTTPSessionManager", entered: asyncio.Event) -> None:
-        # The package wants to be left by the task that entered it, so it gets one to itself.
+        # The SDK requires that the same task enters and exits the manager, so it has its own task.
         async with manager.run():
             entered.set()
             await self._stop.wait()
 
 
 async def _error_reply(message: bytes) -> bytes | None:
-    """Return the answer to what is no message for us; nothing where it is one."""
+    """Return the error response for an invalid message; None for a valid one."""
     from mcp import types
 
     from holdfast.mcp.messages import NOT_A_MESSAGE, MessageError, parse_message
 
-    # Beside the loop where it takes long.
+    # Large messages are parsed in a thread, because that would block the event loop.
     if len(message) <= _SMALL_MESSAGE:
         found = parse_message(message)
     else:
         found = await asyncio.to_thread(parse_message, message)
     if not isinstance(found, MessageError | types.JSONRPCRequest | types.JSONRPCNotification):
-        # Nobody was asked anything, so nobody waits for an answer of the client.
+        # A response from the client is invalid, because the server sends no requests.
         found = MessageError(types.INVALID_REQUEST, NOT_A_MESSAGE, found.id)
     if not isinstance(found, MessageError):
         return None
@@ -122,7 +120,7 @@ def _scope(caller: Caller, headers: Mapping[str, str]) -> dict[str, Any]:
     from holdfast.mcp.server import CALLER
 
     passed = {name: value.strip() for name, value in headers.items() if name.startswith(_HEADERS)}
-    # Whatever the client takes, JSON is what it gets.
+    # The response is always JSON, whatever the client accepts.
     passed |= {"accept": "application/json", "content-type": "application/json"}
     return {
         "type": "http",
@@ -135,7 +133,7 @@ def _scope(caller: Caller, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Exchange:
-    """One message on its way in and its answer on the way out."""
+    """ASGI channel for one message and its response."""
 
     def __init__(self, message: bytes) -> None:
         self._message: bytes | None = message
@@ -144,14 +142,14 @@ class _Exchange:
         self._body = b""
 
     async def receive(self) -> dict[str, Any]:
-        """Give the message, once; then there is nothing more, and nobody leaves."""
+        """Return the message once; then wait forever, because the client never disconnects."""
         if self._message is None:
             await asyncio.Event().wait()
         message, self._message = self._message, None
         return {"type": "http.request", "body": message, "more_body": False}
 
     async def send(self, event: Any) -> None:
-        """Take a piece of the answer."""
+        """Collect a part of the response."""
         if event["type"] == "http.response.start":
             self._status = event["status"]
             self._headers = {
@@ -161,6 +159,6 @@ class _Exchange:
             self._body += event.get("body", b"")
 
     def reply(self) -> HttpReply:
-        """Return the whole answer."""
+        """Return the complete response."""
         kept = {name: value for name, value in self._headers.items() if name != "content-length"}
         return HttpReply(self._status, kept, self._body)

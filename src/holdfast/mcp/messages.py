@@ -1,7 +1,7 @@
-"""Messages of the protocol as they come: judged before its package sees them, on every transport.
+"""Parses and validates JSON-RPC messages before the MCP SDK reads them, on every transport.
 
-What is no message gets an answer all the same, by the id of its request wherever it has one.
-Imported where it is used, because the protocol's package is.
+An invalid message still gets an error response, with the id of its request if it can be found.
+Import lazily, because this imports the SDK.
 """
 
 import json
@@ -13,7 +13,7 @@ from mcp.types import jsonrpc_message_adapter
 from msgspec import Struct
 
 DEPTH_MOST: Final = 100
-# As many as the largest claim can hold, and some.
+# A little more than the largest observation can contain.
 VALUES_MOST: Final = 600_000
 NOT_JSON: Final = "This is no JSON in UTF-8."
 NOT_A_MESSAGE: Final = "This is no JSON-RPC message, or one that cannot be answered."
@@ -21,27 +21,27 @@ INVALID_REQUEST: Final = (
     "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
     "too deep or has too many values."
 )
-# A string, closed or not, or what stands between values.
+# A string, terminated or not, or a structural character.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
-# What stands behind the word for it, where it is plain.
+# The value of an `id` member, if it is a simple number or string.
 _ID: Final = re.compile(rb'\s*:\s*(?:(-?[0-9]{1,15})|"([^"\\\x00-\x1f\x7f-\xff]{0,200})")\s*[,}]')
 
 
 class MessageError(Struct, frozen=True):
-    """Why something is not taken as a message, and by whose id that is told, if it has one."""
+    """Why a message is invalid, and the request id to answer, if known."""
 
     code: int
     text: str
     request_id: int | str | None = None
 
     def message(self) -> types.JSONRPCError:
-        """Return it as it is sent."""
+        """Return the JSON-RPC error message."""
         error = types.ErrorData(code=self.code, message=self.text)
         return types.JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error)
 
 
 def parse_message(raw: bytes) -> types.JSONRPCMessage | MessageError:
-    """Return the message that the bytes are, or why they are none."""
+    """Parse a message; returns a `MessageError` if it is invalid."""
     try:
         return jsonrpc_message_adapter.validate_python(_decode_message(raw), by_name=False)
     except (ValueError, RecursionError):
@@ -54,27 +54,27 @@ def parse_message(raw: bytes) -> types.JSONRPCMessage | MessageError:
 
 
 def _decode_message(line: bytes) -> dict[str, Any]:
-    """Return the message on a line; what readers could take for different ones is refused."""
+    """Decode a message; rejects ambiguous JSON that two parsers could read differently."""
     require_bounded(line)
     found = _decoder.decode(line.decode())
     if not isinstance(found, dict):
         raise ValueError("no object")
-    # Without this a request whose id is none would be taken for a notice that nobody answers.
+    # Otherwise a request with an invalid id would be treated as a notification and not answered.
     if "method" in found and not _is_id(found.get("id", 0)):
         raise ValueError("an id is a number or a text")
-    # Half a character can be read, and nobody can be answered with it.
+    # Lone surrogates can be parsed, but a response that contains them cannot be encoded.
     if b"\\u" in line:
         json.dumps(found, ensure_ascii=False).encode()
     return found
 
 
 def _is_id(given: Any) -> bool:
-    # For Python a truth value is a number, too.
+    # `bool` is a subclass of `int` in Python.
     return isinstance(given, int | str) and not isinstance(given, bool)
 
 
 def _id_of(line: bytes) -> int | str | None:
-    """Return the id of a request that cannot be taken: whoever waits for it has to be told."""
+    """Return the id of an invalid request, because its sender waits for a response."""
     depth = 0
     for token in _TOKEN.finditer(line if b'"method"' in line else b""):
         mark = line[token.start()]
@@ -86,7 +86,7 @@ def _id_of(line: bytes) -> int | str | None:
 
 
 def require_bounded(line: bytes) -> None:
-    """Refuse what would be too much to read, without reading it: values cost more than bytes."""
+    """Reject too deep or too many values before parsing, because they take much memory."""
     openings = line.count(b"[") + line.count(b"{")
     if openings <= DEPTH_MOST and openings + line.count(b",") <= VALUES_MOST:
         return

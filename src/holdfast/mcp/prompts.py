@@ -1,4 +1,4 @@
-"""Prompts: words that a person can let an agent begin with."""
+"""MCP prompts: texts that a user can start an agent with."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,7 @@ SESSION_ID: Final = "session_id"
 
 
 class McpPrompt(Struct, frozen=True, kw_only=True):
-    """What can be asked for, with the names of what may be said with it; nothing has to be."""
+    """A prompt and its optional arguments."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class McpPrompt(Struct, frozen=True, kw_only=True):
 
 
 class PromptText(Struct, frozen=True, kw_only=True):
-    """The words to begin with, and what they are about."""
+    """The text of a prompt, and the attached resource."""
 
     words: str
     uri: str = ""
@@ -72,7 +72,7 @@ _SETTLE: Final = (
 async def render_prompt(
     holdfast: House, owner: Owner, name: str, arguments: Mapping[str, str] | None
 ) -> PromptText:
-    """Return the words of a prompt."""
+    """Return the text of a prompt, or raise if the prompt or an argument is unknown."""
     given = arguments or {}
     prompt = next((each for each in PROMPTS if each.name == name), None)
     if prompt is None:

@@ -1,4 +1,4 @@
-"""Resources: sessions, their transcripts and what was observed of them, by address."""
+"""MCP resources: sessions, transcripts and observed history, by URI."""
 
 from contextlib import aclosing
 from typing import Final
@@ -24,7 +24,7 @@ from holdfast.workflows.session_export import ExportFormat
 
 JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"
-# Sessions to a page of the listing; each has two resources.
+# Sessions per page of the listing; each has two resources.
 PAGE: Final = 50
 TRANSCRIPT_LARGEST: Final = 2 << 20
 MATCHES_MOST: Final = 100
@@ -35,7 +35,7 @@ _TRANSCRIPT: Final = "/transcript"
 
 
 class McpResource(Struct, frozen=True, kw_only=True):
-    """Something that can be read; in a template, the address has a place to fill."""
+    """A resource, or a template whose URI has a placeholder."""
 
     uri: str
     name: str
@@ -45,14 +45,14 @@ class McpResource(Struct, frozen=True, kw_only=True):
 
 
 class ResourceContent(Struct, frozen=True, kw_only=True):
-    """What was read."""
+    """The content of a resource."""
 
     mime_type: str
     text: str
 
 
 class StandingForm(Struct, frozen=True, kw_only=True):
-    """A session, and what it has cost."""
+    """A session and its costs."""
 
     session: SessionForm
     costs: CostsForm
@@ -86,14 +86,14 @@ TEMPLATES: Final[tuple[McpResource, ...]] = (
 async def list_resources(
     holdfast: House, owner: Owner, cursor: str | None
 ) -> tuple[tuple[McpResource, ...], str | None]:
-    """Return a page of the owner's sessions and transcripts, newest first."""
+    """Return one page of the owner's sessions and transcripts, newest first."""
     page = await holdfast.sessions.list(SessionQuery(owner=owner, limit=PAGE), cursor=cursor)
     found = [each for session in page.items for each in _of_session(session)]
     return tuple(found), page.next_cursor
 
 
 async def read_resource(holdfast: House, owner: Owner, uri: str) -> ResourceContent:
-    """Return what stands at an address."""
+    """Return the content of a URI, or raise `NotFound`."""
     if (named := _parse_uri(uri, _HISTORY)) is not None:
         return _json(history_form(await holdfast.observations.show(owner, named)))
     named = _parse_uri(uri, _SESSIONS)
@@ -108,12 +108,12 @@ async def read_resource(holdfast: House, owner: Owner, uri: str) -> ResourceCont
 
 
 async def complete_session_id(holdfast: House, owner: Owner, beginning: str) -> tuple[str, ...]:
-    """Return ids of sessions that begin so, for whoever is writing one."""
+    """Return the session ids that start with a prefix, for completion."""
     return await holdfast.sessions.find(owner, beginning, limit=MATCHES_MOST)
 
 
 def history_uri(session_id: str) -> str:
-    """Return the address of what was observed of a session."""
+    """Return the URI of a session's observed history."""
     return f"{_HISTORY}{quote(session_id, safe='')}"
 
 
@@ -152,7 +152,7 @@ async def _transcript(holdfast: House, owner: Owner, session_id: SessionId) -> R
 
 
 def _parse_uri(uri: str, place: str) -> str | None:
-    """Return what an address names in a place; one that is no text names nothing."""
+    """Return the decoded rest of a URI after a prefix; None without the prefix or valid UTF-8."""
     if not uri.startswith(place):
         return None
     try:

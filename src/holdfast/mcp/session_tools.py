@@ -41,7 +41,7 @@ from holdfast.wire.observations import NextCursor
 
 PAGE: Final = 100
 PAGE_MOST: Final = 500
-# So many bytes of messages go into one answer, unless a single one has more.
+# Size limit of the messages in one result, unless a single message is larger.
 ANSWER_LARGEST: Final = 2 << 20
 ANSWERED_BY: Final = "mcp"
 OPEN_STATES: Final = (CallState.INTENDED, CallState.STARTED, CallState.UNKNOWN)
@@ -112,7 +112,7 @@ async def settle_call(request: ToolRequest) -> ToolAnswer:
 
 
 async def _find_call(request: ToolRequest) -> Call:
-    """Return the call that is meant; of several with its id, the one whose outcome is unknown."""
+    """Return the requested call; among several with its id, the one whose outcome is unknown."""
     calls, id_, named = request.holdfast.calls, request.get("call_id"), request.get("session_id")
     if named is not None:
         return await calls.get(request.owner, SessionId(named.strip().lower()), id_)
@@ -134,7 +134,7 @@ async def _find_call(request: ToolRequest) -> Call:
 async def _fit_messages(
     scan: Scan, session_id: SessionId, *, is_raw: bool
 ) -> tuple[tuple[MessageForm, ...], bool]:
-    """Return as many messages as one answer has room for, and whether there are more."""
+    """Return as many messages as fit into one result, and whether there are more."""
     shown: list[MessageForm] = []
     size = 0
     async with aclosing(scan.batches()) as batches:

@@ -1,4 +1,4 @@
-"""MCP over standard input and output: one JSON message per line, bounded."""
+"""MCP over standard input and output: one JSON message per line, with a length limit."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from holdfast.mcp.server import TOOLS
 
 
 class OverlongLine:
-    """A line that was longer than it may be; nothing of it is kept."""
+    """A line above the length limit; its content is discarded."""
 
 
 class LineBuffer:
-    """Makes lines of bytes; one above the limit is dropped to its end while reading goes on."""
+    """Splits bytes into lines; discards a line above the limit without buffering it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class LineBuffer:
         self._is_overlong = False
 
     def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
-        """Take what came next, and return the lines that it completes; blank ones are left out."""
+        """Add a chunk and return the completed lines, without blank ones."""
         *ended, begun = chunk.split(b"\n")
         lines: list[bytes | OverlongLine] = []
         for piece in ended:
@@ -37,7 +37,7 @@ class LineBuffer:
         return lines
 
     def rest(self) -> list[bytes | OverlongLine]:
-        """Return the line that was begun, as if it ended here."""
+        """Return the incomplete last line, at the end of the input."""
         begun, self._begun = bytes(self._begun), bytearray()
         was_overlong, self._is_overlong = self._is_overlong, False
         if was_overlong:
@@ -54,35 +54,35 @@ class LineBuffer:
 
 log = logging.getLogger(__name__)
 LINE_LARGEST: Final = 8 << 20
-# Requests that are being answered; whoever sends more waits until one is.
+# Limit of concurrent requests; further input is not read until one completes (back-pressure).
 CONCURRENT_MOST: Final = 32
-# Seconds for what was asked before the end.
+# Grace period for open requests at shutdown.
 SHUTDOWN_SECONDS: Final = 10.0
 _CHUNK: Final = 1 << 16
 _OVERLONG: Final = MessageError(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
 
 
 class InputStream(Protocol):
-    """Where the client's words come from."""
+    """Input from the client."""
 
     async def read(self, count: int = -1, /) -> bytes:
-        """Return what comes next; nothing at the end."""
+        """Return the next bytes; empty at the end."""
 
 
 class OutputStream(Protocol):
-    """Where our words go."""
+    """Output to the client."""
 
     def write(self, content: bytes, /) -> None:
-        """Take some."""
+        """Buffer bytes."""
 
     async def drain(self) -> None:
-        """Return when there is room for more."""
+        """Wait until the buffer has room."""
 
 
 async def serve(
     server: Server[Any], reader: InputStream, writer: OutputStream, *, stop: asyncio.Event
 ) -> None:
-    """Answer a client until it leaves, or until we are told to stop."""
+    """Serve a client until it closes its input, or until `stop` is set."""
     async with create_client_server_memory_streams() as (server_side, inside):
         desk = _LineConnection(server_side, writer)
         async with asyncio.TaskGroup() as tasks:
@@ -109,18 +109,18 @@ async def _wait(stop: asyncio.Event) -> None:
 
 
 class _LineConnection:
-    """Passes lines to the server and its answers back, and knows what is still owed."""
+    """Passes lines to the server and responses back, and tracks open requests."""
 
     def __init__(self, server_side: MessageStream, writer: OutputStream) -> None:
         self._answers, self._requests = server_side
         self._writer = writer
         self._owed: set[types.RequestId] = set()
-        # Of those, what changes something: whatever comes behind it is to see the change.
+        # Open requests that write; later requests wait for them, to see their changes.
         self._changing: set[types.RequestId] = set()
         self._free = asyncio.Condition()
 
     async def read_all(self, reader: InputStream) -> None:
-        """Pass on every line until there are no more."""
+        """Pass on every line until the input ends."""
         lines = LineBuffer(LINE_LARGEST)
         while chunk := await reader.read(_CHUNK):
             for line in lines.feed(chunk):
@@ -129,7 +129,7 @@ class _LineConnection:
             await self._take(line)
 
     async def write_all(self) -> None:
-        """Write down every answer until there are no more, or nobody reads them."""
+        """Write every response until there are no more, or the client closes its end."""
         with suppress(OSError):
             async for each in self._answers:
                 if isinstance(each, Exception):
@@ -138,7 +138,7 @@ class _LineConnection:
                 await self._mark_answered(each.message)
 
     async def part(self, others: set[asyncio.Task[None]]) -> None:
-        """Wait for what is still owed, as long as somebody works on it."""
+        """Wait for open requests, until the timeout or until the server or the writer ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_SECONDS), self._free:
                 while self._owed and not any(task.done() for task in others):
@@ -161,7 +161,7 @@ class _LineConnection:
         await self._requests.send(SessionMessage(message))
 
     async def _forget_cancelled(self, message: types.JSONRPCNotification) -> None:
-        """Owe nothing to who has taken a request back: it is not answered any more."""
+        """Close a cancelled request, because it gets no response."""
         if message.method == "notifications/cancelled":
             await self._settle((message.params or {}).get("requestId"))
 
@@ -177,7 +177,7 @@ class _LineConnection:
 
     async def _write(self, message: Any) -> None:
         line = message.model_dump_json(by_alias=True, exclude_unset=True)
-        # Half a character cannot be written, whoever stored it.
+        # Lone surrogates cannot be encoded as UTF-8, so they are replaced.
         self._writer.write(line.encode("utf-8", "replace") + b"\n")
         await self._writer.drain()
 

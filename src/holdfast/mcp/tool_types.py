@@ -1,7 +1,6 @@
-"""What an MCP tool is: name, arguments and their validation, JSON Schemas, and the function that
-runs it.
+"""MCP tool definition: name, arguments, validation, JSON Schemas and implementation.
 
-The tools themselves are `session_tools.py` and `history_tools.py`.
+The tools are in `session_tools.py` and `history_tools.py`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class House(Protocol):
-    """The services as tools, resources and prompts call them."""
+    """The services that tools, resources and prompts call."""
 
     @property
     def calls(self) -> "Calls": ...
@@ -48,7 +47,7 @@ class House(Protocol):
 
 
 class IntegerType(Struct, frozen=True, kw_only=True):
-    """A whole number; how large it may be is said here and judged by whoever counts with it."""
+    """An integer; its range is only documented here and checked by the service."""
 
     least: int = 0
     most: int | None = None
@@ -56,11 +55,11 @@ class IntegerType(Struct, frozen=True, kw_only=True):
 
 
 class BooleanType(Struct, frozen=True):
-    """Yes or no."""
+    """A boolean."""
 
 
 class Argument(Struct, frozen=True):
-    """One argument of a tool; null in an optional one means that it was not sent."""
+    """One argument of a tool; null in an optional argument means that it was not sent."""
 
     name: str
     kind: Kind | IntegerType | BooleanType
@@ -69,7 +68,7 @@ class Argument(Struct, frozen=True):
 
 
 def validate_arguments(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that were sent, or refuse them with every rule they violate."""
+    """Return the sent arguments, or raise one `Invalid` that lists every violation."""
     known = {each.name for each in taken}
     issues = [issue for each in taken for issue in _violations(each, given)]
     issues += [_unknown(name, known) for name in given if name not in known]
@@ -85,13 +84,13 @@ def validate_arguments(taken: Sequence[Argument], given: Mapping[str, Any]) -> d
 def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
     name, value = argument.name, given.get(argument.name)
     if value is None:
-        # Where anything may stand, null is something that was sent.
+        # For an argument of any type, null is a value.
         is_sent = name in given and argument.kind == ANYTHING
         is_missing = argument.is_required and not is_sent
         return [_issue(name, None, "required", "is required")] if is_missing else []
     match argument.kind:
         case IntegerType():
-            # True is a number to Python and none to anybody else.
+            # `bool` is a subclass of `int` in Python but not a JSON number.
             is_number = not isinstance(value, bool) and isinstance(value, int | float)
             is_whole = is_number and value == value // 1
             return (
@@ -127,14 +126,14 @@ _PLAIN: Final[Mapping[type, Schema]] = {
 
 
 def input_schema(taken: Sequence[Argument | FieldShape], *, is_open: bool = False) -> Schema:
-    """Return the schema of a tool's arguments; an open one takes others beside them."""
+    """Return the schema of a tool's arguments; an open one allows additional members."""
     return _object_schema(taken, is_open=is_open)
 
 
 def output_schema(given: Sequence[type[Struct]]) -> Schema:
-    """Return the schema of what a tool answers: one of its forms, or the house's error.
+    """Return the schema of a tool's result: one of its forms, or the error form.
 
-    Some clients hold an error against the schema as well, so it has a place there.
+    Errors are included, because some clients validate them against the schema as well.
     """
     found, definitions = msgspec.json.schema_components(
         (*given, ErrorForm), ref_template="#/$defs/{name}"
@@ -153,7 +152,7 @@ def _object_schema(members: Sequence[Argument | FieldShape], *, is_open: bool) -
 
 
 def _member_schema(member: Argument | FieldShape) -> Schema:
-    # Without null, though it is taken: some clients can offer no tool whose field has two types.
+    # Null is accepted but not declared, because some clients reject a field with two types.
     return {"description": member.description, **_type_schema(member.kind)}
 
 
@@ -191,7 +190,7 @@ def _text_schema(
         case observation_model.ChoiceShape(words):
             return {"type": "string", "enum": list(words)}
         case observation_model.InstantShape():
-            # Not `format: date-time`: a bare date and a time without a zone are taken, too.
+            # Not `format: date-time`, because a bare date or a time without offset is valid too.
             return {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
         case _ as never:
             assert_never(never)
@@ -213,7 +212,7 @@ def _list_schema(kind: observation_model.ListShape) -> Schema:
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
-    """A call as a tool sees it: for whom, through which client, with which arguments."""
+    """A tool call: the services, the caller, the client's name and the arguments."""
 
     holdfast: House
     caller: Caller
@@ -222,26 +221,26 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> Owner:
-        """Return for whom the call acts."""
+        """Return the owner that the call acts for."""
         return self.caller.owner
 
     def get(self, name: str, otherwise: Any = None) -> Any:
-        """Return an argument, or what is meant when it was not sent."""
+        """Return an argument, or the default if it was not sent."""
         return self.arguments.get(name, otherwise)
 
 
 class ToolAnswer(Struct, frozen=True):
-    """An answer; in words it may be one member only, because a form has to be an object."""
+    """A tool result; `words` names the one member to send as text, because a form is an object."""
 
     form: Struct
     words: str | None = None
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """One row of the table.
+    """Definition of one tool.
 
-    `takes` are its arguments; an open tool takes others beside them and judges them itself.
-    `gives` are the forms its answer may have. A tool that only reads has no scope beyond that.
+    `takes` are its arguments; an open tool accepts others as well and validates them itself.
+    `gives` are its possible result forms. A tool that needs only the READ scope is read-only.
     """
 
     name: str
@@ -257,7 +256,7 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     @property
     def is_read_only(self) -> bool:
-        """Tell whether calling it changes nothing."""
+        """Return whether the tool changes nothing."""
         return self.needs is Scope.READ
 
     def input_schema(self) -> Schema:
@@ -265,11 +264,11 @@ class Tool(Struct, frozen=True, kw_only=True):
         return input_schema(self.takes, is_open=self.is_open)
 
     def output_schema(self) -> Schema:
-        """Return the schema of its answers."""
+        """Return the schema of its results."""
         return output_schema(self.gives)
 
     async def call(self, request: ToolRequest) -> ToolAnswer:
-        """Judge who calls and with what, then answer."""
+        """Check the caller's scope, validate the arguments and run the tool."""
         request.caller.require(self.needs)
         if self.is_open:
             return await self.act(request)

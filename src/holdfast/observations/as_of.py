@@ -1,4 +1,4 @@
-"""Time bounds of a query: `as_of` and windows of time."""
+"""Time bounds of queries: `as_of` and time windows."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -12,13 +12,13 @@ from holdfast.observations.validation import member_faults
 
 
 class AsOf(Struct, frozen=True, kw_only=True):
-    """What can be seen: what was observed, and what was known, up to a moment; both inclusive."""
+    """Visibility bounds by observation time and by ingestion time, both inclusive."""
 
     at: datetime | None = None
     at_ingested: datetime | None = None
 
     def shows(self, observed_at: datetime, created_at: datetime) -> bool:
-        """Tell whether something of these times can be seen."""
+        """Return whether a row with these times is visible."""
         return (self.at is None or observed_at <= self.at) and (
             self.at_ingested is None or created_at <= self.at_ingested
         )
@@ -28,13 +28,13 @@ EVERYTHING: Final = AsOf()
 
 
 class TimeWindow(Struct, frozen=True, kw_only=True):
-    """A stretch of time in milliseconds, both ends inclusive."""
+    """A time range in milliseconds, both ends inclusive."""
 
     start: int | None = None
     end: int | None = None
 
     def holds(self, ms: int) -> bool:
-        """Tell whether an instant lies in it."""
+        """Return whether an instant lies in the window."""
         return (self.start is None or ms >= self.start) and (self.end is None or ms <= self.end)
 
 
@@ -42,7 +42,7 @@ ALWAYS: Final = TimeWindow()
 
 
 def parse_as_of(at: Any = None, at_ingested: Any = None) -> AsOf:
-    """Return how far back is looked, or refuse what is no date; a day is meant to its end."""
+    """Parse `as_of` bounds, or raise `Invalid`; a date includes the whole day."""
     issues = [*_faults("at", at), *_faults("at_ingested", at_ingested)]
     if issues:
         raise rejection(issues)
@@ -50,7 +50,7 @@ def parse_as_of(at: Any = None, at_ingested: Any = None) -> AsOf:
 
 
 def parse_window(start_date: Any = None, end_date: Any = None) -> TimeWindow:
-    """Return the stretch between two dates, or refuse them; the last day is part of it."""
+    """Parse a time window, or raise `Invalid`; the end date includes the whole day."""
     issues = [*_faults("start_date", start_date), *_faults("end_date", end_date)]
     if issues:
         raise rejection(issues)
@@ -77,5 +77,5 @@ def _last(text: str | None) -> datetime | None:
     if found is None:
         return None
     last = moment(found.last_ms)
-    # Rows of the journal are kept to the microsecond, and those of that millisecond are meant.
+    # Journal rows have microseconds; include all rows of this millisecond.
     return last.replace(microsecond=last.microsecond + 999)

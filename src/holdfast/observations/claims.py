@@ -1,4 +1,4 @@
-"""Observations: immutable, numbered claims about entities, and validated payloads."""
+"""Observations: validated, numbered and immutable claims about entities."""
 
 import hashlib
 import re
@@ -43,14 +43,14 @@ from holdfast.observations.validation import faults, member_faults
 
 RESULTS: Final = frozenset({"success", "failure", "warning"})
 DURATION_TOLERANCE: Final = 1_000
-# What is, or may hold, a time.
+# Shapes that are, or may contain, a timestamp.
 _TIMED: Final = (observation_model.InstantShape, observation_model.ListShape, Shape)
-# A warning with the place it is told at.
+# A warning and the path it refers to.
 Placed = tuple[Path, SchemaWarning]
 
 
 def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> list[Placed]:
-    """Return what is odd about an accepted payload by itself."""
+    """Return the warnings that a valid payload causes by itself."""
     shape = SHAPES[entity_type]
     found = [*_nulls(shape, payload), *_unknown(shape, payload)]
     _assumed(shape, payload, (), found)
@@ -60,7 +60,7 @@ def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> lis
 
 
 def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarning, ...]:
-    """Return warnings by member, item and code."""
+    """Return warnings sorted by member, item number and code."""
     if not found:
         return ()
     shape = SHAPES[entity_type]
@@ -74,7 +74,7 @@ def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarnin
 
 
 def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
-    """Yield how the times of a session, a payload or a snapshot, contradict each other."""
+    """Yield contradictions between the times of a session payload or snapshot."""
     start, end = _ms(told.get("started_at")), _ms(told.get("ended_at"))
     duration = told.get("duration")
     if start is not None and end is not None:
@@ -85,7 +85,7 @@ def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
                 "The session ends before it starts",
                 {"started_at": told["started_at"], "ended_at": told["ended_at"]},
             )
-        # In whole milliseconds, because a duration may be a whole number beyond any float.
+        # Integer milliseconds, because a duration may be an integer too large for a float.
         if duration is not None and abs(duration * 1000 - (end - start)) > DURATION_TOLERANCE:
             yield _warning(
                 ("duration",),
@@ -105,14 +105,14 @@ def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
 
 
 def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
-    """Return how a merged session contradicts itself, which is told to whoever corrects it."""
+    """Return the contradictions in a merged session, for the result of a correction."""
     return in_order(EntityType.AGENT_SESSION, list(consistency(snapshot)))
 
 
 def change_warnings(
     entity_type: EntityType, before: Mapping[str, Any], told: Mapping[str, Any], *, now: datetime
 ) -> tuple[SchemaWarning, ...]:
-    """Return what is odd about an entity's payload beside what was known of it, and today."""
+    """Return warnings from comparing a payload with the previous snapshot and the current time."""
     found: list[Placed] = []
     if entity_type is EntityType.FEATURE_UNIT:
         steps = before.get("status"), told.get("status")
@@ -134,7 +134,7 @@ def change_warnings(
 
 
 def deleted_warning() -> SchemaWarning:
-    """Return what somebody is told who adds to history that was deleted."""
+    """Return the warning for a claim about deleted history."""
     return SchemaWarning(
         code=WarningCode.ENTITY_DELETED,
         field="session_id",
@@ -162,7 +162,7 @@ def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
 
 
 def _assumed(kind: Kind, value: Any, path: Path, found: list[Placed]) -> None:
-    """Find the times that were told without an offset."""
+    """Collect a warning for every timestamp without a UTC offset."""
     if isinstance(kind, observation_model.InstantShape):
         moment = parse_iso8601(value)
         if moment is not None and moment.is_assumed:
@@ -199,7 +199,7 @@ def _ms(text: str | None) -> int | None:
 
 def _last_ms(text: str) -> int:
     found = parse_iso8601(text)
-    assert found is not None  # noqa: S101 — a fault of ours
+    assert found is not None  # noqa: S101 — internal invariant
     return found.last_ms
 
 
@@ -236,7 +236,7 @@ PRIORITIES: Final[Mapping[ObservationKind, int]] = {
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """What is observed: one owner's entity of a type, by the key it is known by."""
+    """The observed entity: its owner, type and key."""
 
     owner: Owner
     entity_type: EntityType
@@ -244,20 +244,20 @@ class Subject(Struct, frozen=True, gc=False):
 
     @property
     def entity_id(self) -> EntityId:
-        """Return the id that this owner, type and key always have."""
+        """Return the id, a hash of owner, type and key."""
         return _entity_id(self)
 
 
-# Remembered, because a claim is on its way through several hands that ask for it.
+# Cached, because several steps of one write compute the same id.
 @lru_cache(maxsize=4096)
 def _entity_id(subject: Subject) -> EntityId:
     return EntityId(f"ent_{digest([subject.owner, subject.entity_type, subject.key])[:24]}")
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """One claim; `ordinal` counts the claims about its entity from 1 on.
+    """One claim; `ordinal` numbers the claims about its entity from 1.
 
-    Surfaces call the key `session_key`.
+    The wire formats call the subject's key `session_key`.
     """
 
     id: ObservationId
@@ -274,17 +274,17 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """Return how much it weighs against others; nobody sets that."""
+        """Return the merge priority, which depends only on the kind."""
         return PRIORITIES[self.kind]
 
     @property
     def place(self) -> tuple[datetime, int]:
-        """Return where it stands in time order."""
+        """Return the sort key in time order."""
         return self.observed_at, self.ordinal
 
 
 class ClaimOrigin(Struct, frozen=True, kw_only=True):
-    """How, and through whom, something comes to be claimed."""
+    """How and by which client a claim was made."""
 
     kind: ObservationKind
     source: str = ""
@@ -297,9 +297,9 @@ class ClaimOrigin(Struct, frozen=True, kw_only=True):
 
 
 class LogEntry(Struct, frozen=True, kw_only=True):
-    """Where and when the store enters an observation; only imports were observed at another time.
+    """Position and time of a claim in the log; only imports have a separate `observed_at`.
 
-    Both times are kept without what is less than a millisecond.
+    Both times are truncated to milliseconds.
     """
 
     ordinal: int
@@ -308,7 +308,7 @@ class LogEntry(Struct, frozen=True, kw_only=True):
 
 
 class ValidPayload(Struct, frozen=True, kw_only=True):
-    """What may be written: `content` is the canonical form of `fields`, and its hash."""
+    """A payload ready to write; `content` is the canonical JSON of `fields`, with its hash."""
 
     entity_type: EntityType
     key: str
@@ -321,7 +321,7 @@ class ValidPayload(Struct, frozen=True, kw_only=True):
 def build_observation(
     owner: Owner, accepted: ValidPayload, origin: ClaimOrigin, entry: LogEntry
 ) -> Observation:
-    """Return what was accepted as the observation of an owner."""
+    """Return the observation for a validated payload."""
     subject = Subject(owner, accepted.entity_type, accepted.key)
     created_at = truncate_to_ms(entry.created_at)
     return Observation(
@@ -340,20 +340,20 @@ def build_observation(
 
 
 def observation_id(subject: Subject, ordinal: int, content_hash: str) -> ObservationId:
-    """Return the id of the so-manieth claim about an entity, with that content."""
+    """Return the observation id, a hash of subject, ordinal and content."""
     named = f'{_beginning(subject)},{ordinal},"{content_hash}"]'
     return ObservationId(f"obs_{hashlib.sha256(named.encode()).hexdigest()[:32]}")
 
 
-# Remembered, because the claims about an entity are read together.
+# Cached, because the claims about one entity are read together.
 @lru_cache(maxsize=256)
 def _beginning(subject: Subject) -> str:
-    """Return the beginning of the canonical form that all claims about an entity are named by."""
+    """Return the canonical JSON prefix shared by the ids of all claims about a subject."""
     return canonical_text([subject.owner, subject.entity_type, subject.key])[:-1]
 
 
 class StoredClaim(Protocol):
-    """A claim, as far as it takes to recognise it."""
+    """The part of a claim needed to detect a repeat."""
 
     @property
     def kind(self) -> ObservationKind: ...
@@ -362,7 +362,7 @@ class StoredClaim(Protocol):
 
 
 def is_repeat(accepted: ValidPayload, kind: ObservationKind, newest: StoredClaim | None) -> bool:
-    """Tell whether the same was claimed last, so that nothing has to be written."""
+    """Return whether the newest claim has the same kind and content, so no write is needed."""
     return newest is not None and (accepted.content_hash, kind) == (
         newest.content_hash,
         newest.kind,
@@ -370,12 +370,12 @@ def is_repeat(accepted: ValidPayload, kind: ObservationKind, newest: StoredClaim
 
 
 def is_entity_id(text: str) -> bool:
-    """Tell whether a text is spelled like the id of an entity."""
+    """Return whether a text has the format of an entity id."""
     return _ENTITY_ID.fullmatch(text) is not None
 
 
 def require_idempotency_key(key: Any) -> str:
-    """Return the key unchanged, or refuse it as a payload is refused."""
+    """Return the idempotency key unchanged, or raise `Invalid` like an invalid payload."""
     issues = member_faults(_IDEMPOTENCY_KEY, key)
     if issues:
         raise rejection(issues)
@@ -390,7 +390,7 @@ START_HINT: Final = (
     'To record a start, send one action such as {"type":"session_start","result":"success"}.'
 )
 _SESSION: Final = SHAPES[EntityType.AGENT_SESSION]
-# What a correction may be about: everything but what the entity is known by.
+# Fields that a correction may change: all except the key.
 CORRECTABLE: Final = tuple(
     member.name for member in _SESSION.members if member.name not in _SESSION.key
 )
@@ -398,7 +398,7 @@ _REASON: Final = FieldShape(REASON, TextShape(longest=REASON_LONGEST), "Why; for
 
 
 def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:
-    """Return a payload as it will be kept, or refuse it whole, with every rule it violates."""
+    """Validate a payload; raises one `Invalid` that lists every violation."""
     shape = SHAPES[entity_type]
     _require_none(faults(shape, payload))
     key = _key_of(shape, payload)
@@ -408,7 +408,7 @@ def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:
 def accept_correction(
     session_id: Any, field: Any, value: Any, *, reason: Any = None
 ) -> ValidPayload:
-    """Return a correction of one field of a session, judged as a submission of it would be."""
+    """Validate a correction of one session field by the same rules as a submission."""
     found = _key_faults(session_id)
     member = _SESSION.member(field) if isinstance(field, str) else None
     if member is None or member.name not in CORRECTABLE:
@@ -418,7 +418,7 @@ def accept_correction(
             Issue(path=("field",), value=field, expected=f"one of: {told}", message=message)
         )
     elif value is None and member.is_ignored_as_null:
-        # Here it cannot mean "not sent": this is all that is sent.
+        # Null cannot mean "not sent" here, because a correction has only this one field.
         message = f"{member.name} is required"
         found.append(Issue(path=(member.name,), expected="required", message=message))
     else:
@@ -430,20 +430,20 @@ def accept_correction(
 
 
 def accept_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) -> ValidPayload:
-    """Return that a session's history is deleted, or restored."""
+    """Validate the deletion or restoration of a session's history."""
     _require_none([*_key_faults(session_id), *member_faults(_REASON, reason)])
     payload = {DELETED: is_deleted} | _reason(reason)
     return _kept(EntityType.AGENT_SESSION, session_id, payload, [])
 
 
 def require_session_key(session_id: Any) -> str:
-    """Return a session's id as it can be known by, or refuse it."""
+    """Return a valid session id, or raise `Invalid`."""
     _require_none(_key_faults(session_id))
     return str(session_id)
 
 
 def require_sibling(entity_type: Any) -> EntityType:
-    """Return the type of an entity that is no session, or refuse it."""
+    """Return an entity type other than session, or raise `Invalid`."""
     if entity_type not in SIBLINGS:
         told = ", ".join(SIBLINGS)
         message = f"entity_type must be one of {told}"
@@ -465,7 +465,7 @@ def _key_faults(session_id: Any) -> list[Issue]:
 
 
 def _key_of(shape: Shape, payload: dict[str, Any]) -> str:
-    """Return what the entity is known by: one member as it is, or the canonical list of several."""
+    """Return the entity key: the single key member, or a canonical JSON list of several."""
     if len(shape.key) == 1:
         return str(payload[shape.key[0]])
     parts = []
@@ -492,7 +492,7 @@ def _kept(
     return ValidPayload(
         entity_type=entity_type,
         key=key,
-        # As it will be read again, so that what is computed from it now has the same bytes later.
+        # Decoded from the stored bytes, so that a later recomputation gives identical results.
         fields=decode_exact(content),
         content=content,
         content_hash=hashlib.sha256(content).hexdigest(),

@@ -16,16 +16,16 @@ from holdfast.observations.timeline import TimelineEvent
 from holdfast.ports.observations import EventPlace
 
 _MOST: Final = 1 << 50
-# How a value is spelled, so that it is the same when it is read again.
+# Type prefix of a value, so that it decodes to the same value.
 _KINDS: Final = {"i": int, "f": float, "s": str}
-# What a listing is ordered by; all others go by whole milliseconds.
+# Allowed type prefixes per order; all other orders use integer milliseconds.
 _SPELLINGS: Final = {EntityOrder.DURATION: "if", EntityOrder.SESSION_ID: "s"}
 _USUAL: Final = "i"
 _EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
 
 
 def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
-    """Return the cursor behind an entity of a listing."""
+    """Return the cursor after a listing row."""
     value = listed.value
     told = "n" if value is None else f"{type(value).__name__[0]}{value}"
     return encode_count((len(told), f"{told}{listed.entity_id}"), marks)
@@ -34,7 +34,7 @@ def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
 def decode_place(
     cursor: str | None, marks: tuple[object, ...], order: EntityOrder
 ) -> tuple[Value, str] | None:
-    """Return the value and the id that a cursor stands for, or refuse it."""
+    """Return the sort value and id of a cursor, or raise `Invalid`."""
     found = decode_count(cursor, marks)
     if found is None:
         return None
@@ -52,14 +52,14 @@ def _value(told: str, order: EntityOrder) -> Value:
         value = _KINDS[told[0]](told[1:])
     except ValueError:
         raise _damaged() from None
-    # Nothing comes before or behind what is no number.
+    # NaN has no order.
     if isinstance(value, float) and isnan(value):
         raise _damaged()
     return _countable(value) if isinstance(value, int) else value
 
 
 def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
-    """Return the cursor behind an event; nothing when nothing is behind it."""
+    """Return the cursor after an event; None if there is no further event."""
     if event is None:
         return None
     timestamp, rank, event_id = event.place
@@ -67,7 +67,7 @@ def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str 
 
 
 def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
-    """Return where the event stands that a cursor stands for, or refuse it."""
+    """Return the event position of a cursor, or raise `Invalid`."""
     found = decode_count(cursor, marks)
     if found is None:
         return None
@@ -81,7 +81,7 @@ def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | 
 
 
 def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
-    """Return the time and the number of the claim that a cursor stands for, or refuse it."""
+    """Return the time and ordinal of a claim cursor, or raise `Invalid`."""
     found = decode_count(cursor, marks)
     if found is None:
         return None
@@ -92,7 +92,7 @@ def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, in
 
 
 def _countable(number: int) -> int:
-    """Return a number that the store can compare, or refuse one that nobody was given by us."""
+    """Return a number within the database's integer range, or raise for a forged cursor."""
     if abs(number) > _MOST:
         raise _damaged()
     return number
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 def take_page(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
-    """Return the first of the items, as many as fit."""
+    """Return the first items that fit into the page size; at least one."""
     size = 0
     for count, item in enumerate(items):
         size += size_of(item)
@@ -116,9 +116,9 @@ def take_page(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
 
 
 class EntityPageBuilder:
-    """Entities as they are put on one page, until it is full; `last` is whom the next one follows.
+    """Collects entities until a page is full; `last` is the row for the next cursor.
 
-    One that is damaged is told of nowhere and passed over, so it takes no room.
+    Damaged entities are skipped and take no space.
     """
 
     def __init__(self, limit: int) -> None:
@@ -129,7 +129,7 @@ class EntityPageBuilder:
         self._size = 0
 
     def put(self, listed: ListedEntity, entity: Entity | None) -> None:
-        """Put one more on the page, or note that it does not fit any more."""
+        """Add an entity, or mark the page as full if it does not fit."""
         size = self._size + (0 if entity is None else len(encode_entity(entity)))
         is_heavy = bool(self.items) and size > PAGE_BYTES
         self.is_full = self.is_full or len(self.items) == self._limit or is_heavy

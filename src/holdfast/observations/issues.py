@@ -1,4 +1,4 @@
-"""Rejections and warnings of observations: their codes, texts and places."""
+"""Rejections and warnings of observations: codes, messages and paths."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ ISSUES_MOST: Final = 50
 VALUE_LONGEST: Final = 1_000
 DEPTH_MOST: Final = 32
 
-# A place in a payload: names of members and numbers of items, from the outside in.
+# A path in a payload: member names and item numbers, outermost first.
 Path = tuple[str | int, ...]
 
 
 class Issue(Struct, frozen=True, kw_only=True):
-    """One violated rule: where, by what value, and what would have been right."""
+    """One violation: its path, the value and the expectation."""
 
     path: Path
     value: Any = None
@@ -29,11 +29,11 @@ class Issue(Struct, frozen=True, kw_only=True):
 
     @property
     def field(self) -> str:
-        """Return the place as callers spell it: `actions[2].result`."""
+        """Return the formatted path, for example `actions[2].result`."""
         return format_path(self.path)
 
     def told(self) -> dict[str, Any]:
-        """Return what a caller is shown."""
+        """Return the issue in its wire format."""
         return {
             "field": self.field,
             "value": echo(self.value),
@@ -69,9 +69,9 @@ class SchemaWarning(Struct, frozen=True, kw_only=True):
 
 
 def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:
-    """Return the refusal of a payload; the first issue is the one that is told in full.
+    """Return the error for an invalid payload; the first issue is repeated at the top level.
 
-    The message names places and rules, never values: it may end up in a log.
+    The message contains paths and rules but no values, because it may be logged.
     """
     first = issues[0]
     told = [each.told() for each in issues[:ISSUES_MOST]]
@@ -83,13 +83,13 @@ def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:
 
 
 def format_path(path: Path) -> str:
-    """Return a place as callers spell it; the payload as a whole is the empty text."""
+    """Format a path; the payload itself is the empty string."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return _sendable("".join(parts).removeprefix("."))
 
 
 def echo(value: Any) -> Any:
-    """Return an offending value as it may be shown: JSON, and not more than can be read."""
+    """Return an invalid value in a form that is safe to send back: valid JSON, truncated."""
     shown = _showable(value, 1)
     text = canonical_text(shown)
     return shown if len(text) <= VALUE_LONGEST else f"{text[:VALUE_LONGEST]}…"
@@ -102,7 +102,7 @@ def _showable(value: Any, depth: int) -> Any:
         return str(value)
     if value is None or isinstance(value, bool | int | float):
         return value if not is_long(value) else "…"
-    # What is too deep to be accepted is too deep to be shown.
+    # Values nested too deeply to be accepted are also too deep to be shown.
     if not isinstance(value, dict | list) or depth > DEPTH_MOST:
         return "…"
     if isinstance(value, list):
@@ -115,7 +115,7 @@ def _sendable(text: str) -> str:
 
 
 def is_long(value: Any) -> bool:
-    """Tell whether a value is a whole number of more digits than are read or written."""
+    """Return whether an integer has more digits than can be read or written."""
     return isinstance(value, int) and abs(value) >= _TOO_LONG
 
 

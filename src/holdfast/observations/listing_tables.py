@@ -1,4 +1,4 @@
-"""Listings of entities and timelines."""
+"""SQL listings of entities and timelines."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -47,8 +47,8 @@ _CLAIMED: Final = {
     EntityOrder.LAST_OBSERVATION_AT: "e.last_ms",
     EntityOrder.SESSION_ID: "e.name",
 }
-# Of a claim and the journal, what has more weight is shown; of equal weight, what came later, and
-# of beginnings the earlier one. An ordinary claim weighs 100, and so does the journal.
+# Same rule as `resolve`: higher priority wins, then the later time; the start is the earlier
+# one. Ordinary claims and the journal have priority 100.
 _BOTH: Final = {
     EntityOrder.STARTED_AT: """
         CASE WHEN e.started_priority > 100 THEN e.started_ms
@@ -156,23 +156,23 @@ SELECT {SELECTED}
 
 
 def claimed_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements for entities that no session of ours is."""
+    """Return the statements for entities that are not hosted sessions."""
     return _arms(listing, _CLAIMED[listing.order], CLAIMED)
 
 
 def both_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements for entities that are sessions of ours as well."""
+    """Return the statements for entities that are also hosted sessions."""
     return _arms(listing, _BOTH[listing.order], BOTH)
 
 
 def _arms(listing: EntityListing, value: str, sql: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements of a listing: first what has a value, then what has none."""
+    """Return the statements of a listing: rows with a sort value, then rows without."""
     is_down = listing.direction is Direction.DESC
     having, lacking = dict[str, Any](), dict[str, Any]()
     conditions = {"value IS NOT NULL": having, "value IS NULL": lacking}
     if listing.after is not None:
         having["value"], having["id"] = listing.after
-        # Entered by the value alone, which an index can do; the ids tell equals apart.
+        # The comparison by value alone can use an index; the id breaks ties.
         conditions = {_BEHIND[listing.direction]: having, "value IS NULL": lacking}
         if listing.after[0] is None:
             conditions = {"value IS NULL AND id > :id": {"id": listing.after[1]}}
@@ -193,7 +193,7 @@ _LAST: Final = 1 << 62
 
 
 class EntityListings:
-    """Entities of one type and owner, in order."""
+    """Sorted entities of one type and owner."""
 
     _db: Database
 
@@ -219,7 +219,7 @@ class EntityListings:
         return await self._opened(owner, _FIRST, _LAST)
 
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
-        # No index leads here, because such an id is kept nowhere until somebody claims something.
+        # A full scan, because the entity id of a session without claims is not stored.
         every = await self.hosted(owner)
         return next((each for each in every if entity_id_of(owner, each.id) == entity_id), None)
 
@@ -236,7 +236,7 @@ class EntityListings:
         return found
 
     async def _hosted(self, listing: EntityListing) -> list[ListedEntity]:
-        """Return sessions of ours that nobody has claimed anything about, enough for a page."""
+        """Return hosted sessions without claims, at least enough for a page."""
         if listing.order is EntityOrder.STARTED_AT:
             rows = await self._newest(listing)
         else:
@@ -256,7 +256,7 @@ class EntityListings:
         return [_hosted(row) for row in rows]
 
     async def _newest(self, listing: EntityListing) -> list[HostedSession]:
-        """Return sessions by when they were opened; of the last millisecond all of them."""
+        """Return sessions by creation time, including all of the last millisecond."""
         is_down = listing.direction is Direction.DESC
         near, far = _FIRST, _LAST
         beyond = (near, far)
@@ -265,7 +265,7 @@ class EntityListings:
             if not isinstance(value, int):
                 return []
             start = value * 1000
-            # Those of the very millisecond are told apart by their ids, and not counted here.
+            # Not counted here: sessions of the cursor's own millisecond, which are ordered by id.
             near, far = (near, start + 999) if is_down else (start, far)
             beyond = (near, start - 1) if is_down else (start + 1000, far)
         sql = BOUND.format(direction="DESC" if is_down else "ASC")
@@ -277,10 +277,10 @@ class EntityListings:
         return await self._opened(listing.owner, near, far)
 
 
-# Listings ask for the ids of the same sessions again and again.
+# Cached, because listings compute the ids of the same sessions repeatedly.
 @lru_cache(maxsize=1 << 15)
 def entity_id_of(owner: Owner, session_id: SessionId) -> EntityId:
-    """Return the id that a session of ours has as an entity."""
+    """Return the entity id of a hosted session."""
     return Subject(owner, _SESSION, session_id).entity_id
 
 
@@ -306,7 +306,7 @@ def _hosted(row: Row) -> HostedSession:
 
 
 class Timelines:
-    """Events, by who they happened to and by who is named there."""
+    """Timeline events by entity and by mentioned id."""
 
     _db: Database
 
@@ -342,7 +342,7 @@ class Timelines:
         return await self._sound(MENTIONED, {"name_key": name_key}, wish)
 
     async def _sound(self, sql: str, whose: Parameters, wish: EventFilter) -> list[TimelineEvent]:
-        """Return events as they were kept; for each that is damaged one more is looked at."""
+        """Return undamaged events; reads further rows to replace damaged ones."""
         found: list[TimelineEvent] = []
         after = None if wish.after is None else kept_place(wish.after)
         while left := wish.limit - len(found):
@@ -363,7 +363,7 @@ class Timelines:
 
 
 def _conditions(wish: EventFilter, after: Place | None = None) -> tuple[str, dict[str, Any]]:
-    """Return what is asked of an event; names come from here and values are bound."""
+    """Return the SQL conditions of a filter; names are constants and values are bound."""
     conditions, asked = ["TRUE"], dict[str, Any]()
     if wish.window.start is not None:
         conditions.append("t.ms >= :start")

@@ -1,4 +1,4 @@
-"""Listings of observed history, now and as of a moment."""
+"""Listings of observed history, current and as of a time."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _EVERY: Final = 1 << 31
 
 
 async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedEntity]:
-    """Return every entity that could be seen then, in order, wherever the listing starts."""
+    """Return all entities visible at a time, in order; ignores the listing's cursor."""
     found: list[ListedEntity] = []
     every = await tx.projections.page(replace(listing, after=None, limit=_EVERY))
     now = {each.entity_id: each for each in every}
@@ -63,16 +63,16 @@ async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedE
 
 
 def _is_unchanged(known: KnownEntity, seen: AsOf) -> bool:
-    """Tell whether all that is known now was known then."""
+    """Return whether the current state was already known at that time."""
     is_seen = seen.shows(moment(known.last_ms), moment(known.known_ms))
-    # A journal goes on without a claim.
+    # A hosted session changes without new claims.
     return is_seen and known.session_key is None
 
 
 async def _opened(
     tx: Tx, listing: EntityListing, hosted: HostedSession, seen: AsOf
 ) -> ListedEntity:
-    """Return a session of ours as it would have been listed."""
+    """Return the listing row of a hosted session as of a time."""
     subject = Subject(listing.owner, listing.entity_type, hosted.id)
     listed = ListedEntity(value=None, entity_id=subject.entity_id, session_key=hosted.key)
     changed = instant(hosted.updated_at)
@@ -89,7 +89,7 @@ log = logging.getLogger(__name__)
 
 
 class ObservationListings:
-    """Listings, for their owner."""
+    """Listing queries, scoped to the owner."""
 
     def __init__(self, store: Store, resolver: Resolver) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class ObservationListings:
     async def query(
         self, owner: Owner, query: HistoryQuery | None = None, *, cursor: str | None = None
     ) -> EntityPage:
-        """Return the owner's sessions, observed ones and ours, in order."""
+        """Return one page of the owner's observed and hosted sessions."""
         wanted = query or HistoryQuery()
         seen = parse_as_of(wanted.at, wanted.at_ingested)
         if cursor is not None and wanted.offset:
@@ -126,7 +126,7 @@ class ObservationListings:
     async def entities(
         self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
     ) -> EntityPage:
-        """Return the owner's entities of a type whose snapshots are as they are asked for."""
+        """Return one page of the owner's entities of a type that match the filters."""
         filters = require_filters(query.filters)
         told = canonical_text(dict(filters))
         marks = ("entities", owner, query.entity_type, query.order_by, query.order, told)
@@ -158,7 +158,7 @@ class ObservationListings:
         found: Sequence[ListedEntity],
         asked: tuple[Owner, AsOf],
     ) -> None:
-        """Put entities on a page until it is full."""
+        """Add entities to a page until it is full."""
         for each in found:
             sheet.put(each, await self._resolved(tx, each, asked))
             if sheet.is_full:
@@ -167,9 +167,9 @@ class ObservationListings:
     async def _fill_filtered(
         self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, filters: Mapping[str, Any]
     ) -> int:
-        """Put those on a page that are as they are asked for; return how many there are in all."""
+        """Add matching entities to a page; return the total number of matches."""
         total = 0
-        # What snapshots say is known only when they are read, all of them.
+        # Filters apply to snapshots, so all of them must be read.
         for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
             entity = await self._resolved(tx, each, (listing.owner, EVERYTHING))
             if entity is not None and matches(entity.snapshot, filters):
@@ -181,7 +181,7 @@ class ObservationListings:
     async def _listed(
         self, tx: Tx, listing: EntityListing, seen: AsOf
     ) -> tuple[Sequence[ListedEntity], int]:
-        """Return a part of a listing, and how many there are in all."""
+        """Return one page of listing rows and the total count."""
         if seen == EVERYTHING:
             found = await tx.projections.page(listing)
             return found, await tx.projections.count(listing.owner, listing.entity_type)
@@ -192,7 +192,7 @@ class ObservationListings:
     async def _resolved(
         self, tx: Tx, listed: ListedEntity, asked: tuple[Owner, AsOf]
     ) -> Entity | None:
-        """Return what is known of one; nothing where it is damaged, which hides no neighbours."""
+        """Return an entity; None if it is damaged, so that the rest is still listed."""
         owner, seen = asked
         try:
             found = await found_in_list(tx, owner, listed)

@@ -1,6 +1,4 @@
-"""Merge rules of observations: how several claims about one value, list or list of actions become
-one.
-"""
+"""Merge rules for claims about one scalar, keyed list or action list."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -16,7 +14,7 @@ from holdfast.observations.claims import CORRECTED
 
 
 class ClaimStamp(Struct, frozen=True, gc=False):
-    """Whose claim something is: its weight, its number in time order, and how it is referred to."""
+    """The claim a value comes from: its priority, its number in time order, and its reference."""
 
     priority: int
     number: int
@@ -24,10 +22,10 @@ class ClaimStamp(Struct, frozen=True, gc=False):
 
 
 class Element(Struct, frozen=True, gc=False):
-    """An element as merged so far: its members, and whose each is; it is never changed.
+    """An immutable merged list element and the claim behind each member.
 
-    `stamps` also holds members that were taken away, because less weight cannot bring them back.
-    `numbers` and `references` tell in time order whose claims it is made of.
+    `stamps` includes removed members, because a lower priority must not restore them. `numbers`
+    and `references` list the contributing claims in time order.
     """
 
     members: dict[str, Any]
@@ -37,23 +35,23 @@ class Element(Struct, frozen=True, gc=False):
 
 
 def start_element(claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
-    """Return a new element; null members are no part of it."""
+    """Return a new element without its null members."""
     members = {name: value for name, value in claimed.items() if value is not None}
     stamps = dict.fromkeys(claimed, stamp)
     return Element(members, stamps, (stamp.number,), (stamp.reference,))
 
 
 def build_element(members: dict[str, Any], stamps: dict[str, ClaimStamp]) -> Element:
-    """Return the element of these members."""
+    """Return an element with these members and the claims behind them."""
     found = {stamps[name].number: stamps[name].reference for name in members}
     numbers = tuple(sorted(found))
     return Element(members, stamps, numbers, tuple(found[number] for number in numbers))
 
 
 def overlay_element(element: Element, claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
-    """Return the element with each member that is claimed with enough weight, whole.
+    """Return the element with each claimed member replaced unless its priority is too low.
 
-    Null takes a member away. Who repeats what stands there already adds nothing but weight.
+    Null removes a member. Repeating a value can raise its priority but keeps its source.
     """
     members, stamps = element.members, element.stamps
     for name, value in claimed.items():
@@ -80,7 +78,7 @@ def _is_same(members: dict[str, Any], name: str, value: Any) -> bool:
 
 
 class Elements:
-    """The elements of a list in their order, with whatever is shown of them kept at hand."""
+    """The ordered elements of a list, with members and references cached for display."""
 
     def __init__(self) -> None:
         self.all: list[Element] = []
@@ -90,11 +88,11 @@ class Elements:
 
     @property
     def numbers(self) -> set[int]:
-        """Return whose claims they are made of."""
+        """Return the numbers of the contributing claims."""
         return {number for number, count in self._credits.items() if count}
 
     def append(self, element: Element) -> None:
-        """Put one more behind the others."""
+        """Append an element."""
         self.all.append(element)
         self.members.append(element.members)
         self.references.append(element.references)
@@ -102,7 +100,7 @@ class Elements:
             self._credits[number] += 1
 
     def replace(self, place: int, element: Element) -> None:
-        """Put what an element has become in its place."""
+        """Replace the element at a position."""
         for number in self.all[place].numbers:
             self._credits[number] -= 1
         self.all[place] = element
@@ -116,7 +114,7 @@ Key = tuple[str, int] | tuple[str, str] | bytes
 
 
 class KeyedList:
-    """A list whose elements have keys, in the order they were first seen."""
+    """A list whose elements have keys, in the order they were first claimed."""
 
     def __init__(self, key_of: Callable[[dict[str, Any]], Key]) -> None:
         self.elements = Elements()
@@ -126,17 +124,18 @@ class KeyedList:
 
     @property
     def keys(self) -> Iterable[Key]:
-        """Return the keys of the elements, in their order."""
+        """Return the element keys in order."""
         return self._places
 
     def take(
         self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
     ) -> None:
-        """Merge a claim into the list; a correction takes the place of all there was.
+        """Merge a claim into the list; a correction replaces the whole list.
 
-        What is news was not meant by a correction, whatever that took away.
+        With `is_news`, elements that a correction removed are accepted again, because they are
+        newer than the correction.
         """
-        # What one claim says of an element in two places is one saying of it.
+        # A claim may contain a key twice; its items are merged first.
         claimed: dict[Key, dict[str, Any]] = {}
         for item in items:
             key = self._key_of(item)
@@ -159,9 +158,9 @@ class KeyedList:
 
 
 class Scalar(Struct, frozen=True, gc=False):
-    """A value, null if it was cleared; where its last claim stands in time order, and whose it is.
+    """A value (null if cleared), the time of its last claim, and the claim it comes from.
 
-    Who repeats a value moves its place and leaves it with whom it was from.
+    Repeating a value updates its time but keeps the original source.
     """
 
     value: Any
@@ -170,7 +169,7 @@ class Scalar(Struct, frozen=True, gc=False):
 
 
 def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
-    """Return what is shown after the next claim in time order: more weight, then the newer."""
+    """Return the winner by higher priority, then by later time."""
     if before is None or claimed.stamp.priority > before.stamp.priority:
         return claimed
     if claimed.stamp.priority < before.stamp.priority:
@@ -181,9 +180,9 @@ def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
 
 
 def earliest(before: Scalar | None, claimed: Scalar) -> Scalar:
-    """Return what is shown of a beginning: more weight, then the earlier instant.
+    """Return the winner by higher priority, then by earlier instant.
 
-    Of two corrections it is the newer one, because that is what corrects the other.
+    Between two corrections the newer one wins, because it corrects the other.
     """
     if before is None or claimed.stamp.priority != before.stamp.priority:
         return latest(before, claimed)
@@ -193,21 +192,21 @@ def earliest(before: Scalar | None, claimed: Scalar) -> Scalar:
 
 
 Mark = str | bytes
-# Two sorted lists of places: those that say the same, and those that say nothing.
+# Two sorted lists of positions: actions with the same value, and actions without the member.
 Candidates = tuple[Sequence[int], Sequence[int]]
 _NOWHERE: Final[Candidates] = ((), ())
 _HEAD: Final = ("type", "result")
 
 
 class ActionText(Struct, frozen=True, gc=False):
-    """What an action says: type and result, and member by member the rest; null says nothing."""
+    """Comparable form of an action: type and result, and its other non-null members."""
 
     head: tuple[str, str]
     rest: dict[str, Mark]
 
 
 def action_text(action: dict[str, Any]) -> ActionText:
-    """Return what an action says, in a form that can be compared."""
+    """Return the comparable form of an action."""
     rest = {
         name: equality_key(value)
         for name, value in action.items()
@@ -217,14 +216,14 @@ def action_text(action: dict[str, Any]) -> ActionText:
 
 
 def are_compatible(one: ActionText, other: ActionText) -> bool:
-    """Tell whether two actions agree on whatever both speak of."""
+    """Return whether two actions agree on every member that both have."""
     if one.head != other.head:
         return False
     return all(other.rest.get(name, mark) == mark for name, mark in one.rest.items())
 
 
 class ActionSearch:
-    """What one pass over a list has found already."""
+    """State of one matching pass: the positions that are already taken."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -232,8 +231,8 @@ class ActionSearch:
         self._runs: dict[object, Iterator[int]] = {}
 
     def first(self, saying: ActionText, places: Callable[[], Iterator[int]]) -> int | None:
-        """Take the first of the places where a saying fits, and return it."""
-        # Who says the same as another goes on where that one found its place.
+        """Take and return the first free position where an action matches."""
+        # An identical action continues the previous search, which keeps the pass linear.
         key = saying.head, frozenset(saying.rest.items())
         run = self._runs.get(key)
         if run is None:
@@ -245,7 +244,7 @@ class ActionSearch:
         return None
 
     def ascending(self, lists: Candidates) -> Iterator[int]:
-        """Yield the places of two sorted lists in one order, without those taken at its start."""
+        """Yield the positions of two sorted lists in order; skips taken ones at the start."""
         one, other = lists
         first, second = self._begin(one), self._begin(other)
         while first < len(one) or second < len(other):
@@ -257,7 +256,7 @@ class ActionSearch:
                 second += 1
 
     def _begin(self, places: Sequence[int]) -> int:
-        """Return where in a list to begin: all that comes before is taken for good."""
+        """Return the index of the first position that is not taken."""
         start = self._starts.get(id(places), 0)
         while start < len(places) and places[start] in self._taken:
             start += 1
@@ -266,7 +265,7 @@ class ActionSearch:
 
 
 class _Group:
-    """The places of actions that have one type and one result, by what else they say."""
+    """Positions of the actions with one type and result, indexed by their other members."""
 
     def __init__(self) -> None:
         self.places: list[int] = []
@@ -293,7 +292,7 @@ class _Group:
             insort(self.saying[name].setdefault(mark, []), place)
 
     def candidates(self, rest: dict[str, Mark]) -> Candidates:
-        """Return the shortest two lists that together hold every compatible action."""
+        """Return the shortest pair of lists that contains every compatible action."""
         best: Candidates = (self.places, ())
         fewest = len(self.places)
         for name, mark in rest.items():
@@ -310,29 +309,29 @@ class _Group:
 
 
 class ActionPlaces:
-    """Where each of many actions stands."""
+    """Index of actions by what they contain."""
 
     def __init__(self, sayings: list[ActionText]) -> None:
-        """The list is shared with whoever gives it, and written here as it grows."""
+        """Share `sayings` with the caller; `add` appends to it."""
         self.sayings = sayings
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, each in enumerate(sayings):
             self._group(each).add(place, each.rest)
 
     def add(self, saying: ActionText) -> None:
-        """Put one more behind the others."""
+        """Append an action."""
         self._group(saying).add(len(self.sayings), saying.rest)
         self.sayings.append(saying)
 
     def extend(self, place: int, gained: dict[str, Mark]) -> None:
-        """Note that an action is about to say more than before."""
+        """Update the index before an action gains members."""
         self._group(self.sayings[place]).extend(place, gained)
 
     def first(self, saying: ActionText, search: ActionSearch) -> int | None:
-        """Return the first place that is compatible and not taken, and take it."""
+        """Take and return the first free compatible position."""
         group = self._groups.get(saying.head)
         candidates = group.candidates(saying.rest) if group else _NOWHERE
-        # Most are new, and for those there is nowhere to look.
+        # Fast path, because most actions are new and have no candidates.
         if not any(candidates):
             return None
         return search.first(saying, lambda: self._fitting(saying, search.ascending(candidates)))
@@ -347,12 +346,12 @@ class ActionPlaces:
         return found
 
 
-# An action as it was claimed, and what it says.
+# An action as claimed, and its comparable form.
 Claimed = Sequence[tuple[dict[str, Any], ActionText]]
 
 
 class ActionList:
-    """Actions in the order they were first told."""
+    """A list of actions in the order they were first claimed."""
 
     def __init__(self) -> None:
         self.elements = Elements()
@@ -363,9 +362,10 @@ class ActionList:
     def take(
         self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
     ) -> None:
-        """Merge a claim into the list; a correction takes the place of all there was.
+        """Merge a claim into the list; a correction replaces the whole list.
 
-        What is news was not meant by a correction, whatever that took away.
+        With `is_news`, actions that a correction removed are accepted again, because they are newer
+        than the correction.
         """
         claimed: Claimed = [(item, action_text(item)) for item in items]
         if stamp.priority == CORRECTED:
@@ -392,7 +392,7 @@ class ActionList:
         self.elements, self._sayings, self._places = Elements(), [], None
 
     def _beginning(self, claimed: Claimed) -> list[int | None] | None:
-        """Return where each goes if one list begins like the other; nothing if neither does."""
+        """Return the positions if one list is a prefix of the other; None otherwise."""
         for (_, saying), known in zip(claimed, self._sayings, strict=False):
             if not are_compatible(saying, known):
                 return None
@@ -400,7 +400,7 @@ class ActionList:
         return [place if place < known_count else None for place in range(len(claimed))]
 
     def _matching(self, claimed: Claimed) -> list[int | None]:
-        """Return for each the first action that it can be and no other one is already."""
+        """Return for each action the first free compatible position, or None if it is new."""
         if self._places is None:
             self._places = ActionPlaces(self._sayings)
         search = ActionSearch()
@@ -411,7 +411,7 @@ class ActionList:
         if self._places is None:
             self._sayings.append(saying)
         else:
-            # The list of sayings is shared, and written there.
+            # `ActionPlaces` shares the list of sayings and appends to it.
             self._places.add(saying)
 
     def _overlay(

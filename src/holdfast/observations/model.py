@@ -16,45 +16,45 @@ NAME_LONGEST: Final = 512
 
 
 class TextShape(Struct, frozen=True, kw_only=True):
-    """Words of so many characters; exact ones have no blanks around and no control characters."""
+    """A string with a length range; `is_exact` forbids outer whitespace and control characters."""
 
     shortest: int = 0
     longest: int = STRING_LONGEST
     is_exact: bool = False
-    # Something has to be left after trimming.
+    # Must not be empty after trimming.
     is_filled: bool = False
 
 
 class PatternShape(Struct, frozen=True):
-    """A text that an expression matches as a whole."""
+    """A string that a regular expression matches completely."""
 
     expression: str
 
 
 class ChoiceShape(Struct, frozen=True):
-    """One of a few words."""
+    """One of a fixed set of strings."""
 
     words: tuple[str, ...]
 
 
 class NumberShape(Struct, frozen=True):
-    """A finite number above zero."""
+    """A finite number greater than zero."""
 
 
 class InstantShape(Struct, frozen=True):
-    """A date or a time of ISO 8601."""
+    """An ISO 8601 date or timestamp."""
 
 
 class ObjectShape(Struct, frozen=True):
-    """An object with whatever members."""
+    """A JSON object with any members."""
 
 
 class AnyShape(Struct, frozen=True):
-    """Any JSON."""
+    """Any JSON value."""
 
 
 class ListShape(Struct, frozen=True, kw_only=True):
-    """A list of so many items, perhaps each only once."""
+    """A list with a length range; `is_distinct` forbids duplicate items."""
 
     item: "Kind"
     shortest: int = 0
@@ -63,7 +63,10 @@ class ListShape(Struct, frozen=True, kw_only=True):
 
 
 class FieldShape(Struct, frozen=True):
-    """A named part of an object; null in an optional one clears it, or means it was not sent."""
+    """A named member of an object.
+
+    Null clears an optional member; with `is_ignored_as_null` it means the member was not sent.
+    """
 
     name: str
     kind: "Kind"
@@ -73,10 +76,11 @@ class FieldShape(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """An object with known members, in the order they are told of; others may stand beside them.
+    """An object with known members in display order; unknown members are allowed.
 
-    `key` names what the entity is known by, `ordered` pairs of times of which the second is not
-    earlier, `apart` lists that must not hold the value of another member.
+    `key` names the members that identify the entity. `ordered` holds pairs of times of which the
+    second must not be earlier. `apart` holds pairs of a list member and a member whose value the
+    list must not contain.
     """
 
     members: tuple[FieldShape, ...]
@@ -85,14 +89,14 @@ class Shape(Struct, frozen=True, kw_only=True):
     apart: tuple[tuple[str, str], ...] = ()
 
     def rank(self, name: str) -> int:
-        """Return where a member stands; unknown ones stand behind all others."""
+        """Return the position of a member; unknown members sort last."""
         for number, member in enumerate(self.members):
             if member.name == name:
                 return number
         return len(self.members)
 
     def member(self, name: str) -> FieldShape | None:
-        """Return the member of a name; nothing if it is none of the shape's."""
+        """Return the member with this name, or None if the shape does not define it."""
         for member in self.members:
             if member.name == name:
                 return member
@@ -129,7 +133,7 @@ class EntityType(StrEnum):
     VALIDATION_RESULT = "validation_result"
 
 
-# What is submitted as an entity; sessions have a door of their own.
+# Types accepted by `submit_entity`; sessions are submitted through `submit`.
 SIBLINGS: Final = tuple(each for each in EntityType if each is not EntityType.AGENT_SESSION)
 ACTION: Final = Shape(
     members=(
@@ -289,7 +293,7 @@ SHAPES: Final[Mapping[EntityType, Shape]] = {
 
 
 class StatusChange(Struct, frozen=True, kw_only=True):
-    """An observation by which an entity's status became another one."""
+    """A change of an entity's status, and the observation that caused it."""
 
     status: str
     previous: str | None
@@ -298,11 +302,11 @@ class StatusChange(Struct, frozen=True, kw_only=True):
 
 
 class Entity(Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of an entity; nothing is shown of one that is deleted or was not known yet.
+    """The merged state of an entity; the snapshot is empty if it is deleted or not yet known.
 
-    `provenance` names for each field of the snapshot whose claims it is made of, in time order,
-    and `provenance_items` the same for each element of its lists. The parts of a snapshot are
-    shared with what comes after it and must not be changed.
+    `provenance` names for each snapshot field the claims it was merged from, in time order.
+    `provenance_items` does the same for each list element. Later snapshots share parts of this
+    one, so callers must not modify it.
     """
 
     entity_id: EntityId
@@ -321,5 +325,5 @@ class Entity(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def entity_not_found() -> NotFound:
-    """Return the one answer for a missing, a foreign and a deleted entity."""
+    """Return the same error for a missing, foreign or deleted entity."""
     return NotFound(Code.ENTITY_NOT_FOUND, "There is no history of that session or entity.")

@@ -22,7 +22,7 @@ from holdfast.observations.validation import member_faults, plain_faults
 PAGE: Final = 100
 PAGE_MOST: Final = 500
 OFFSET_MOST: Final = 2_000
-# So many bytes a page has at most, unless its first item alone has more.
+# Maximum size of a page in bytes, unless its first item alone is larger.
 PAGE_BYTES: Final = 1 << 20
 
 
@@ -54,7 +54,7 @@ class SubmitResult(Struct, frozen=True, kw_only=True):
 
 
 class Removal(Struct, frozen=True, kw_only=True):
-    """That history was deleted, or restored."""
+    """Result of deleting or restoring history."""
 
     entity_id: EntityId
     observation_id: ObservationId
@@ -63,7 +63,7 @@ class Removal(Struct, frozen=True, kw_only=True):
 
 
 class Correction(Struct, frozen=True, kw_only=True):
-    """One field of a session's history, and what it should have been; judged when it is made."""
+    """A new value for one field of a session's history; validated when it is submitted."""
 
     session_id: Any
     field: Any
@@ -72,7 +72,7 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 
 class ImportMark(Struct, frozen=True, kw_only=True):
-    """Where an imported claim was found, what it is known by, and when it was true."""
+    """Source, idempotency key and observation time of an imported claim."""
 
     source: str
     idempotency_key: str
@@ -90,7 +90,7 @@ class EntityOrder(StrEnum):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which part of an owner's sessions, in which order, and as of when."""
+    """Page, order and `as_of` times of a session listing."""
 
     limit: int = PAGE
     offset: int = 0
@@ -110,7 +110,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class EntityQuery(Struct, frozen=True, kw_only=True):
-    """Which entities of a type; filters are paths into the snapshot, with a value or a range."""
+    """Query for entities of one type; filters map snapshot paths to a value or a range."""
 
     entity_type: EntityType
     filters: Any = None
@@ -123,7 +123,7 @@ class EntityQuery(Struct, frozen=True, kw_only=True):
 
 
 class TimelineQuery(Struct, frozen=True, kw_only=True):
-    """Which events of a timeline; both dates are part of it."""
+    """Query for timeline events; both dates are inclusive."""
 
     start_date: Any = None
     end_date: Any = None
@@ -135,7 +135,7 @@ class TimelineQuery(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """What is known of a session, and the newest claims that it is known from."""
+    """The merged state of a session and its newest claims."""
 
     entity: Entity
     observations: tuple[Observation, ...]
@@ -143,7 +143,7 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 class EntityPage(Struct, frozen=True, kw_only=True):
-    """A part of a listing of entities, and how many there are in all."""
+    """One page of an entity listing and the total count."""
 
     items: tuple[Entity, ...]
     total: int
@@ -151,7 +151,7 @@ class EntityPage(Struct, frozen=True, kw_only=True):
 
 
 class ObservationPage(Struct, frozen=True, kw_only=True):
-    """A part of the claims about a session, newest first."""
+    """One page of the claims about a session, newest first."""
 
     items: tuple[Observation, ...]
     total: int
@@ -159,7 +159,7 @@ class ObservationPage(Struct, frozen=True, kw_only=True):
 
 
 class TimelinePage(Struct, frozen=True, kw_only=True):
-    """A part of a timeline, and how many events it has in all."""
+    """One page of a timeline and the total count."""
 
     events: tuple[TimelineEvent, ...]
     total: int
@@ -167,7 +167,7 @@ class TimelinePage(Struct, frozen=True, kw_only=True):
 
 
 class RebuildReport(Struct, frozen=True, kw_only=True):
-    """What was computed anew, and where that differs from what was kept."""
+    """Number of recomputed entities, and where the stored data differed."""
 
     entities: int
     differences: tuple[str, ...] = ()
@@ -178,9 +178,9 @@ _MISSING: Final = object()
 
 
 def order_value(entity: Entity, order: EntityOrder) -> int | float | str | None:
-    """Return what an entity is ordered by, instants in milliseconds; nothing where it has none.
+    """Return the sort value of an entity, timestamps in milliseconds; None if it has none.
 
-    Entities without come last in both directions, and equal ones by id, ascending.
+    Entities without a value sort last in both directions; ties sort by id, ascending.
     """
     if order is EntityOrder.LAST_OBSERVATION_AT:
         at = entity.last_observation_at
@@ -192,7 +192,7 @@ def order_value(entity: Entity, order: EntityOrder) -> int | float | str | None:
 
 
 def require_filters(filters: Any) -> Mapping[str, Any]:
-    """Return filters as they can be asked, or refuse them: paths, each with a value or a range."""
+    """Return validated filters, or raise `Invalid`; each path needs a value or a range."""
     if filters is None:
         return {}
     if not isinstance(filters, dict):
@@ -217,7 +217,7 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
 
 
 def matches(snapshot: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
-    """Tell whether a snapshot is what the filters ask for, all of them; paths have dots."""
+    """Return whether a snapshot satisfies all filters; paths are dot-separated."""
     return all(_matches(_at(snapshot, path), wish) for path, wish in filters.items())
 
 
@@ -250,7 +250,10 @@ def _contains(value: Any, part: Any) -> bool:
 
 
 def _compares(value: Any, bound: str, limit: Any) -> bool:
-    """Tell whether a value is within a bound; dates as instants, a day to its end, else as such."""
+    """Return whether a value satisfies a bound.
+
+    Dates compare as instants, and an upper bound that is a day includes all of it.
+    """
     one, other = _comparable(value), _comparable(limit, is_last=bound == "lte")
     if one is None or other is None or isinstance(one, str) != isinstance(other, str):
         return False
@@ -272,9 +275,9 @@ Value = int | float | str | None
 
 
 class ListedEntity(Struct, frozen=True, kw_only=True):
-    """An entity in a listing: what it is ordered by, and where it is found.
+    """A row of an entity listing: its sort value and where it is stored.
 
-    One that nobody has claimed anything about is a session of ours and has no key of its own.
+    A hosted session without claims has no entity row, so its `key` is None.
     """
 
     value: Value
@@ -284,7 +287,7 @@ class ListedEntity(Struct, frozen=True, kw_only=True):
 
 
 class EntityListing(Struct, frozen=True, kw_only=True):
-    """What is listed, how, behind which value and id, and how much of it."""
+    """Query of one listing page; `after` is the sort value and id of the last row before it."""
 
     owner: Owner
     entity_type: EntityType
@@ -295,7 +298,7 @@ class EntityListing(Struct, frozen=True, kw_only=True):
 
 
 class HostedSession(Struct, frozen=True, kw_only=True):
-    """A session of ours that nobody has claimed anything about; times are in microseconds."""
+    """A hosted session without claims; times are in microseconds."""
 
     key: SessionKey
     id: SessionId
@@ -305,17 +308,17 @@ class HostedSession(Struct, frozen=True, kw_only=True):
 
 
 def in_order(found: Iterable[ListedEntity], listing: EntityListing) -> list[ListedEntity]:
-    """Return entities as they are listed: those without a value last, equal ones by their ids."""
+    """Sort rows by value, those without a value last, ties by id."""
     by_id = sorted(found, key=lambda each: each.entity_id)
     having = [each for each in by_id if each.value is not None]
     is_down = listing.direction is Direction.DESC
-    # Sorting keeps the order of equals, also where it is reversed.
+    # The sort is stable, also in reverse, so ties remain sorted by id.
     having.sort(key=_value, reverse=is_down)
     return having + [each for each in by_id if each.value is None]
 
 
 def is_behind(each: ListedEntity, listing: EntityListing) -> bool:
-    """Tell whether an entity comes behind the place from which on is listed."""
+    """Return whether a row sorts after the listing's cursor."""
     if listing.after is None:
         return True
     value, entity_id = listing.after
@@ -328,7 +331,7 @@ def is_behind(each: ListedEntity, listing: EntityListing) -> bool:
 
 
 def hosted_value(hosted: HostedSession, order: EntityOrder) -> Value:
-    """Return what a session's journal alone is ordered by."""
+    """Return the sort value of a session that only has a journal."""
     created_ms = hosted.created_at // 1000
     finished_ms = None if hosted.finished_at is None else hosted.finished_at // 1000
     match order:
@@ -348,7 +351,7 @@ def hosted_value(hosted: HostedSession, order: EntityOrder) -> Value:
 
 
 def _value(each: ListedEntity) -> int | float | str:
-    assert each.value is not None  # noqa: S101 — a fault of ours
+    assert each.value is not None  # noqa: S101 — internal invariant
     return each.value
 
 
@@ -372,12 +375,12 @@ class CheckpointState(Struct, frozen=True, kw_only=True):
 
 
 def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> CheckpointState:
-    """Return a checkpoint by its name; of several the latest, unless a time selects another."""
+    """Return a checkpoint by name, the latest one unless `timestamp` selects another."""
     issues = member_faults(FieldShape("timestamp", INSTANT, ""), timestamp)
     if issues:
         raise rejection(issues)
     checkpoints = entity.snapshot.get("checkpoints", [])
-    # They are in the order of their times, so the last that fits is the latest.
+    # Checkpoints are sorted by time, so the last match is the latest.
     for place in reversed(range(len(checkpoints))):
         found = checkpoints[place]
         if found["name"] == name and _is_at(found, timestamp):

@@ -1,4 +1,4 @@
-"""Read observed history: one entity with its provenance, its checkpoints and its timeline."""
+"""Read observed history: one entity with its claims, checkpoints and timeline."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class _Sources(Struct, frozen=True):
-    """What a timeline is made of: the ids that others name, and who is told of by itself.
+    """The sources of a timeline: indexed names, and entities that are read separately.
 
-    With each of those, the names by which it is told of here as well.
+    Each separate entity comes with the names that it mentions.
     """
 
     names: Mapping[int, str]
@@ -45,7 +45,7 @@ class _Sources(Struct, frozen=True):
 
 
 class ObservationTimelines:
-    """Timelines, for their owner."""
+    """Timeline queries, scoped to the owner."""
 
     _store: Store
     _resolver: Resolver
@@ -58,7 +58,7 @@ class ObservationTimelines:
         *,
         cursor: str | None = None,
     ) -> TimelinePage:
-        """Return the events of an entity, given by its id, its key, or what others name it by."""
+        """Return the events of an entity, and of others that mention it; takes an id or a key."""
         require_encodable(entity_id, field="entity_id")
         wanted = query or TimelineQuery()
         stretch = parse_window(wanted.start_date, wanted.end_date)
@@ -83,7 +83,7 @@ class ObservationTimelines:
     async def _told(
         self, tx: Tx, sources: _Sources, wish: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
-        """Return as many events as are wanted behind a place, and how many there are in all."""
+        """Return one page of events after the cursor, and the total count."""
         found: list[TimelineEvent] = []
         total = 0
         whole = replace(wish, after=None)
@@ -106,7 +106,7 @@ class ObservationTimelines:
     async def _computed(
         self, tx: Tx, asked: FoundEntity, wish: EventFilter
     ) -> tuple[TimelineEvent, ...]:
-        """Return the events of one that is told of by itself; none where it is damaged."""
+        """Return computed events of an entity; none if it is damaged."""
         try:
             entity = await self._resolver.entity(tx, asked)
         except Internal as error:
@@ -116,7 +116,7 @@ class ObservationTimelines:
 
 
 async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
-    """Return what makes up the timeline of whatever is meant by an id."""
+    """Return the sources of the timeline of an id."""
     own = await _meant(tx, owner, entity_id)
     texts = {entity_id}
     for found in own:
@@ -138,7 +138,7 @@ async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
 
 
 async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[FoundEntity]:
-    """Return the entity of that id, or else whatever is known by it as a key."""
+    """Return the entity with this id, or else all entities with this key."""
     if is_entity_id(entity_id):
         known = await tx.observations.by_id(owner, entity_id)
         if known is not None:
@@ -167,7 +167,7 @@ def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[Time
 
 
 class ObservationReader(ObservationListings, ObservationTimelines):
-    """Observed history, for its owner."""
+    """Read access to observed history, scoped to the owner."""
 
     async def show(
         self,
@@ -177,7 +177,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         at: str | None = None,
         at_ingested: str | None = None,
     ) -> History:
-        """Return what is known of a session, or was at a moment, with its newest claims."""
+        """Return the state of a session, now or as of a time, with its newest claims."""
         seen = parse_as_of(at, at_ingested)
 
         async def look(tx: Tx) -> History:
@@ -197,7 +197,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
     async def list_observations(
         self, owner: Owner, session_id: str, *, limit: int = PAGE, cursor: str | None = None
     ) -> ObservationPage:
-        """Return the claims about a session, newest first."""
+        """Return one page of the claims about a session, newest first."""
         require_limit(limit, most=PAGE_MOST)
         marks = ("observations", owner, session_id)
         before = decode_claim(cursor, marks)
@@ -226,7 +226,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         timestamp: str | None = None,
         at: str | None = None,
     ) -> CheckpointState:
-        """Return what was kept at a checkpoint; of several of a name, the latest."""
+        """Return the state saved at a checkpoint; the latest one if the name repeats."""
         require_encodable(name, field="name")
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
@@ -235,7 +235,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         claims = await claims_of(tx, found)
         entity = await as_of(tx, found, claims, seen)
         visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
-        # Of what was deleted at that moment nothing is shown.
+        # The snapshot is empty if the history was deleted at that time; then no claims are shown.
         visible = sorted(visible, key=lambda each: each.place, reverse=True)
         visible = visible if entity.snapshot else []
         shown = take_page(visible[:PAGE], lambda each: len(canonical(each.fields)))

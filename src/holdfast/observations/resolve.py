@@ -1,4 +1,4 @@
-"""Resolve an entity: merge its visible claims and our own journal into one snapshot."""
+"""Resolve an entity: merge its visible claims and its session journal into one snapshot."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -49,7 +49,7 @@ RESULTS: Final[Mapping[ResultStatus, str]] = {
     ResultStatus.SKIPPED: "skipped",
     ResultStatus.DENIED: "denied",
 }
-# What was retried is as unknown as before: how the retry came out is an action of its own.
+# A retried call stays unknown, because the retry is recorded as its own action.
 SETTLED: Final[Mapping[Settlement, str]] = {
     Settlement.RETRIED: "unknown",
     Settlement.SKIPPED: "skipped",
@@ -58,9 +58,9 @@ SETTLED: Final[Mapping[Settlement, str]] = {
 
 
 class JournalView(Struct, frozen=True, kw_only=True):
-    """What is read of a session: itself, its rows by number, and its calls.
+    """The part of a session's journal needed to resolve it: session, messages and calls.
 
-    Only rows of calls, of results and of our own notices matter; others may be left out.
+    Only messages with calls, results and notices matter; others may be omitted.
     """
 
     session: Session
@@ -69,12 +69,12 @@ class JournalView(Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """Return what it is about."""
+        """Return the entity that the session corresponds to."""
         return Subject(self.session.owner, EntityType.AGENT_SESSION, self.session.id)
 
 
 class JournalClaim(Struct, frozen=True, kw_only=True):
-    """What a journal claims; `times` are those of the rows that set its scalars."""
+    """The claim derived from a journal; `times` holds the row times of its scalar fields."""
 
     reference: str
     fields: dict[str, Any]
@@ -83,7 +83,7 @@ class JournalClaim(Struct, frozen=True, kw_only=True):
 
 
 def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim | None:
-    """Return what the journal claims as far as can be seen; nothing before it was opened."""
+    """Return the journal's claim within the horizon; None before the session was created."""
     session = journal.session
     if not horizon.shows(session.created_at, session.created_at):
         return None
@@ -110,12 +110,12 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
     )
 
 
-# A result's row, the result, and what an observation calls it.
+# A result's row, the result, and its name in observations.
 _Told = tuple[Message, ToolResult, str]
 
 
 def _own(journal: JournalView) -> Iterator[Message]:
-    """Yield the rows that a session wrote itself; what a fork inherits is its parent's history."""
+    """Yield the rows that the session wrote itself, without those a fork inherited."""
     forked = journal.session.forked_from
     inherited = forked.sequence if forked else 0
     return (row for row in journal.messages if row.sequence > inherited)
@@ -138,11 +138,11 @@ def _results(rows: Iterable[Message], calls: Sequence[Call]) -> list[_Told]:
 
 
 def _outcome(part: ToolResult, settled: Mapping[CallId, Call], notices: Sequence[str]) -> str:
-    """Return how a call came out, by what somebody said of it if that can be seen already."""
+    """Return the outcome of a call; a settlement counts once it is within the horizon."""
     call = settled.get(part.call_id)
     if call is None or call.settlement is None or part.status is not ResultStatus.UNKNOWN:
         return RESULTS[part.status]
-    # The notice is the row of the settlement; without it, it was settled beyond the horizon.
+    # The notice is the row of the settlement; without it, the settlement is beyond the horizon.
     is_told = any(f"({call.id})" in text for text in notices)
     return SETTLED[call.settlement] if is_told else RESULTS[part.status]
 
@@ -167,7 +167,7 @@ def _checkpoints(rows: Iterable[Message], results: Iterable[_Told]) -> Iterator[
                 claimed = {"name": part.arguments.get("name"), "timestamp": _at(row.created_at)}
                 state = part.arguments.get("state")
                 claimed |= {} if state is None else {"state": state}
-                # Another agent's tool may have the same name and other arguments.
+                # Another agent may define a tool with the same name but other arguments.
                 if not faults(CHECKPOINT, claimed):
                     yield decode_exact(canonical(claimed))
 
@@ -180,7 +180,7 @@ def _ended(session: Session, horizon: AsOf) -> datetime | None:
 
 
 def _last_at(session: Session, rows: Sequence[Message], horizon: AsOf) -> datetime:
-    """Return when something was last written that can be seen."""
+    """Return the time of the last write within the horizon."""
     if horizon.shows(session.updated_at, session.updated_at):
         return session.updated_at
     seen = [session.created_at, _ended(session, horizon), *(row.created_at for row in rows)]
@@ -189,7 +189,7 @@ def _last_at(session: Session, rows: Sequence[Message], horizon: AsOf) -> dateti
 
 def _duration(start: datetime, end: datetime) -> dict[str, Any]:
     ms = milliseconds(end) - milliseconds(start)
-    # Whole seconds as a whole number, as they are spelled.
+    # Whole seconds as an integer, to match the canonical JSON form.
     seconds = ms // 1000 if ms % 1000 == 0 else ms / 1000
     return {"duration": seconds} if ms > 0 else {}
 
@@ -203,9 +203,10 @@ _BEFORE_ALL = -(1 << 62)
 
 
 class JournalRanges:
-    """Hands out elements, those up to the next correction first; `last_ms` is the latest of them.
+    """Returns journal elements in ranges that end at corrections.
 
-    Who knows which corrections will come says so at the beginning.
+    Corrections known in advance are passed to the constructor. `last_ms` is the latest time
+    returned so far.
     """
 
     def __init__(self, items: Items, corrections: Iterable[Observation] = ()) -> None:
@@ -214,11 +215,11 @@ class JournalRanges:
         self.last_ms = _BEFORE_ALL
 
     def first(self) -> Items:
-        """Return what was written up to the first correction."""
+        """Return the elements up to the first correction."""
         return self._take()
 
     def following(self) -> Items:
-        """Return what was written behind the correction that came just now."""
+        """Return the elements after the correction that was just added, up to the next one."""
         del self._cuts[:1]
         return self._take()
 
@@ -237,7 +238,7 @@ class JournalRanges:
 def journal_ranges(
     lists: Mapping[str, Items], coming: Iterable[Observation]
 ) -> dict[str, JournalRanges]:
-    """Return the stretches of each list, cut by the corrections among what is about to come."""
+    """Split each journal list at the corrections among the coming observations."""
     corrections = [each for each in coming if each.priority == CORRECTED]
     return {
         name: JournalRanges(items, [each for each in corrections if name in each.fields])
@@ -245,11 +246,11 @@ def journal_ranges(
     }
 
 
-# The elements of a list, whose each is, and whose claims it is made of.
+# List elements, the claims behind each element, and the claims behind the list.
 _ShownList = tuple[list[dict[str, Any]], tuple[tuple[str, ...], ...], tuple[str, ...]]
 _KEY: Final = "session_id"
 _START: Final = "started_at"
-# Weighs less than whatever somebody says.
+# Lowest priority: any explicit claim overrides an assumed start.
 _ASSUMED: Final = 0
 _STATUS: Final = "status"
 _TIMES: Final[Sequence[str]] = (_START, "ended_at")
@@ -262,7 +263,7 @@ def resolve(
     journal: JournalView | None = None,
     horizon: AsOf = EVERYTHING,
 ) -> Entity:
-    """Return what is known of a subject, as far as the horizon lets it be seen."""
+    """Return the merged state of a subject within the horizon."""
     claim = claim_of(journal, horizon) if journal is not None else None
     seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
     fold = Fold(subject, claim, seen)
@@ -272,11 +273,11 @@ def resolve(
 
 
 class Fold:
-    """The claims about one entity, merged one after the other in time order.
+    """Incremental merge of the claims about one entity, in time order.
 
-    Carried on with one more it comes to the same as resolving all anew. It belongs to whoever
-    holds it: one that was told what did not come to be written has to be thrown away. With a
-    journal's claim, `coming` are those that will be added, because corrections cut the journal.
+    Adding a claim gives the same result as resolving all claims again. Not shared: discard a
+    fold that contains a claim whose write failed. With a journal claim, `coming` must list the
+    observations that will be added, because corrections split the journal.
     """
 
     def __init__(
@@ -295,9 +296,9 @@ class Fold:
         self._scalars: dict[str, Scalar] = {}
         self._changes: list[StatusChange] = []
         self._lists = _lists_of(subject.entity_type)
-        # The lists as they are shown, until somebody says more about them.
+        # Cached lists in display form, invalidated when a claim changes them.
         self._shown_lists: dict[str, _ShownList] = {}
-        # Whose claim of a list was the first, and whose was the last correction of it.
+        # Per list, the number of the first claim and of the last correction.
         self._first: dict[str, int] = {}
         self._corrected: dict[str, int] = {}
         told = claim.fields if claim is not None else {}
@@ -308,13 +309,13 @@ class Fold:
 
     @property
     def scalars(self) -> Mapping[str, Scalar]:
-        """Return which claims of single values are shown, the journal's aside."""
+        """Return the winning claim of each scalar field, without the journal's claims."""
         return self._scalars
 
     def follows(self, observation: Observation) -> bool:
-        """Tell whether an observation comes behind all that were added, as the next one must.
+        """Return whether an observation sorts after all added ones, as `add` requires.
 
-        What corrects a list must not come behind what the journal wrote later.
+        A correction of a list must also not precede journal elements that are already merged.
         """
         if self._last is not None and observation.place <= self._last:
             return False
@@ -326,7 +327,7 @@ class Fold:
 
     def add(self, observation: Observation) -> None:
         """Merge the next observation in time order."""
-        assert self.follows(observation)  # noqa: S101 — a fault of ours
+        assert self.follows(observation)  # noqa: S101 — internal invariant
         self.count += 1
         self._last = observation.place
         self._references.append(observation.id)
@@ -347,7 +348,7 @@ class Fold:
                     self._lists[name].take(news, self._journal_stamp, is_news=True)
 
     def entity(self) -> Entity:
-        """Return what is known so far."""
+        """Return the entity merged from the claims added so far."""
         if self.is_deleted or (not self.count and self.claim is None):
             return self._shown({}, {}, {})
         scalars = self._scalars if self.claim is None else self._with_claim(self.claim)
@@ -355,7 +356,7 @@ class Fold:
         provenance: dict[str, tuple[str, ...]] = {}
         items: dict[str, tuple[tuple[str, ...], ...]] = {}
         if self.subject.entity_type is EntityType.AGENT_SESSION:
-            # Every claim repeats it, so it is theirs who said so first.
+            # Every claim repeats the session id, so it is credited to the first one.
             snapshot[_KEY] = self.subject.key
             provenance[_KEY] = tuple([each for each in self._references if each][:1])
         for name in self._names:
@@ -370,9 +371,9 @@ class Fold:
         return self._shown(snapshot, provenance, items)
 
     def _assume_start(self, first: Observation) -> None:
-        """Take a session to have begun when it was first spoken of, until somebody says when.
+        """Assume that a session started when it was first observed, until a claim states the start.
 
-        All who submit do; corrections alone are left where a session of ours was deleted.
+        Submissions always state it; only corrections of a deleted hosted session do not.
         """
         spoken_of = format_iso8601(milliseconds(first.observed_at))
         self._scalars[_START] = Scalar(spoken_of, first.place, ClaimStamp(_ASSUMED, 1, first.id))
@@ -401,7 +402,7 @@ class Fold:
             self._corrected[name] = stamp.number
 
     def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
-        """Return the scalars together with the journal's, each where its row stands in time."""
+        """Return the scalars merged with the journal's, each at the time of its row."""
         found = dict(self._scalars)
         for name, at in claim.times.items():
             told = [Scalar(claim.fields[name], (at, 0), self._journal_stamp)]
@@ -423,7 +424,7 @@ class Fold:
         return members, whose, self._credit(name, elements)
 
     def _credit(self, name: str, elements: Elements) -> tuple[str, ...]:
-        """Return whose claims a list is made of; one that is empty is theirs who said so first."""
+        """Return the claims behind a list; an empty list is credited to its first claim."""
         numbers = elements.numbers
         if name in self._corrected:
             numbers.add(self._corrected[name])
@@ -461,7 +462,7 @@ def _rule(name: str) -> Callable[[Scalar | None, Scalar], Scalar]:
 
 
 def _lists_of(entity_type: EntityType) -> dict[str, ActionList | KeyedList]:
-    """Return the lists of which elements merge; those of other types are claimed whole."""
+    """Return the lists that merge by element; other types replace lists as a whole."""
     if entity_type is not EntityType.AGENT_SESSION:
         return {}
     return {

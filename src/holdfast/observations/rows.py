@@ -14,13 +14,13 @@ from holdfast.observations.timeline import EventType, TimelineEvent
 from holdfast.ports.observations import EventPlace, Fact, KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Row, checksum, corrupt, encode
 
-# What is kept about an entity.
+# Columns of an entity.
 SELECTED: Final = """
 e.key, e.session_key, e.checksum, e.id, e.owner, e.entity_type, e.name, e.observations, e.first_ms,
        e.last_ms, e.known_ms, e.is_deleted, e.started_ms, e.started_priority, e.ended_ms,
        e.ended_priority, e.ended_place, e.duration, e.duration_priority, e.duration_place
 """.strip()
-# Beside it, the head of the claim that was written last.
+# Columns of an entity and of its newest claim.
 WITH_NEWEST: Final = f"{SELECTED}, o.kind, o.content_hash, o.created_ms"
 NEWEST: Final = "LEFT JOIN observations o ON o.entity_key = e.key AND o.ordinal = e.observations"
 _KNOWN: Final = f"""
@@ -346,20 +346,20 @@ SELECT count(*)
 """
 _TYPES: Final = {each.value: each for each in EntityType}
 _KINDS: Final = {each.value: each for each in ObservationKind}
-# In the order of the table, which session it is aside.
+# In table order, without `session_key`.
 COLUMNS: Final = (
     *("id", "owner", "entity_type", "name", "observations", "first_ms", "last_ms", "known_ms"),
     *("is_deleted", "started_ms", "started_priority", "ended_ms", "ended_priority", "ended_place"),
     *("duration", "duration_priority", "duration_place"),
 )
 WIDTH: Final = 3 + len(COLUMNS)
-# The first of them say what it is.
+# The first columns identify the entity.
 _IDENTITY: Final = 4
 NOTHING_COMPUTED: Final = Projection(is_deleted=False)
 
 
 def known_of(row: Row) -> KnownEntity:
-    """Return what is kept about an entity, or refuse a damaged row; its newest claim may follow."""
+    """Return an entity and, if selected, its newest claim; raise if the checksum is wrong."""
     key, session_key, _, *columns = row[:WIDTH]
     if not is_sound(row):
         raise corrupt(f"entity {columns[0]}")
@@ -382,9 +382,9 @@ def known_of(row: Row) -> KnownEntity:
 
 
 def proven_of(row: Row) -> KnownEntity:
-    """Return an entity that is what its id says, for whoever computes all the rest anew.
+    """Return an entity whose identity is verified, for recomputing everything else.
 
-    Its id is the hash of what it is, so a row can prove that much with whatever else damaged.
+    The id is a hash of owner, type and name, so identity survives damage to other columns.
     """
     key, session_key, _, entity_id, owner, entity_type, name = row[: 3 + _IDENTITY]
     kind = _TYPES.get(entity_type)
@@ -405,7 +405,7 @@ def proven_of(row: Row) -> KnownEntity:
 
 
 def is_sound(row: Row) -> bool:
-    """Tell whether an entity's row is what was written."""
+    """Return whether the checksum of an entity row matches."""
     return bool(checksum(encode(row[3:WIDTH])) == row[2])
 
 
@@ -415,7 +415,7 @@ def _newest(columns: Row) -> NewestClaim:
 
 
 def columns_of(known: KnownEntity, projection: Projection) -> dict[str, Any]:
-    """Return the columns of an entity's row, with the key it has."""
+    """Return the column values of an entity row, including its key."""
     started, ended, duration = projection.started, projection.ended, projection.duration
     values = (
         known.entity_id,
@@ -441,16 +441,16 @@ def _fact(fact: Fact | None) -> tuple[float | None, int | None, int | None]:
     return (None, None, None) if fact is None else (fact.value, fact.priority, fact.place_ms)
 
 
-# By their numbers, because there are many rows.
+# Stored as numbers, because the table has many rows.
 TYPES: Final = {each: number for number, each in enumerate(EventType)}
 _PREFIX: Final = "tle_"
-# The same as it is kept.
+# Stored form of an event's position.
 Place = tuple[int, int, bytes]
 _decode: Final = msgspec.json.Decoder(TimelineEvent).decode
 
 
 class EventRow(Struct, frozen=True):
-    """An event as it is kept."""
+    """A stored timeline event."""
 
     place: Place
     type: int
@@ -458,7 +458,7 @@ class EventRow(Struct, frozen=True):
     body: bytes
 
     def columns(self, key: int) -> dict[str, Any]:
-        """Return the columns of its row."""
+        """Return the column values of the row."""
         ms, rank, id_ = self.place
         return {
             "key": key,
@@ -472,9 +472,10 @@ class EventRow(Struct, frozen=True):
 
 
 class EventChange(Struct, frozen=True):
-    """How the events of an entity become others: where some stood, and the types of those now.
+    """Difference between the old and new events of an entity.
 
-    `rows` are those that have to be written.
+    `stood` holds the old positions, `stands` the new positions and types, `rows` the rows to
+    write.
     """
 
     stood: Collection[Place]
@@ -483,12 +484,12 @@ class EventChange(Struct, frozen=True):
 
     @property
     def gone(self) -> set[Place]:
-        """Return where nothing stands any more."""
+        """Return the positions of removed events."""
         return set(self.stood) - self.stands.keys()
 
 
 def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]) -> EventChange:
-    """Return how events become others, for whoever knows both."""
+    """Return the difference between two lists of events."""
     stood = {kept_place(event.place): event for event in before}
     stands = {kept_place(event.place): event for event in after}
     rows = [_row(place, event) for place, event in stands.items() if stood.get(place) != event]
@@ -497,7 +498,7 @@ def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent])
 
 
 def change_against(sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]) -> EventChange:
-    """Return how events become others, for whoever knows the sums of those before."""
+    """Return the difference to events of which only the checksums are known."""
     rows = [_row(kept_place(event.place), event) for event in after]
     changed = [row for row in rows if sums.get(row.place) != row.checksum]
     return EventChange(sums.keys(), {row.place: row.type for row in rows}, changed)
@@ -509,22 +510,22 @@ def _row(place: Place, event: TimelineEvent) -> EventRow:
 
 
 def event_of(row: Row, what: str) -> TimelineEvent:
-    """Return the event of a row, or refuse a damaged one."""
+    """Return the event of a row, or raise if the row is damaged."""
     *_, stored, body = row
-    # Nothing stands there where one table promises what another does not hold.
+    # The LEFT JOIN yields no body if the index refers to an event that does not exist.
     if body is None or event_sum(row, body) != stored:
         raise corrupt(what)
     return _decode(body)
 
 
 def event_sum(row: Row, body: bytes) -> int:
-    """Return the sum of what is told where a row stands."""
+    """Return the checksum of an event row with this body."""
     ms, rank, id_, kind = row[:4]
     return _sum((ms, rank, id_), kind, body)
 
 
 def kept_place(place: EventPlace) -> Place:
-    """Return where an event stands, as it is kept."""
+    """Return the stored form of an event's position."""
     timestamp, rank, event_id = place
     return instant_of(timestamp), rank, bytes.fromhex(event_id.removeprefix(_PREFIX))
 

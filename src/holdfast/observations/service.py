@@ -1,4 +1,4 @@
-"""Observations: submit claims, and read what is known from them."""
+"""Submit, correct, delete, restore and import observations."""
 
 import asyncio
 import hashlib
@@ -65,7 +65,7 @@ WINDOW_MS: Final = 60_000
 
 
 class SubmissionRates:
-    """Counts each owner's claims of the last minute; 0 is no limit."""
+    """Per-owner rate limit on submissions over the last minute; 0 disables it."""
 
     def __init__(self, clock: Clock, most: int = PER_MINUTE) -> None:
         self._clock = clock
@@ -73,10 +73,10 @@ class SubmissionRates:
         self._made: dict[Owner, deque[int]] = {}
 
     def count(self, owner: Owner) -> None:
-        """Count one more, or refuse it; what is refused does not count."""
+        """Count one submission, or raise `LimitReached`; rejected submissions do not count."""
         if not self._most:
             return
-        # By the clock that nobody sets: otherwise an hour put back would be an hour of waiting.
+        # Monotonic clock, because setting the wall clock back would extend the wait.
         now = self._clock.boot_ms()
         made = self._made.setdefault(owner, deque())
         while made and now - made[0] >= WINDOW_MS:
@@ -95,7 +95,7 @@ def _too_many(most: int, wait_ms: int) -> LimitReached:
     )
 
 
-# So many values, or so much text for each of them, are judged within a moment.
+# Cost limit for validation on the event loop: one unit per value and per 64 characters.
 LIGHT_MOST: Final = 1_000
 _LETTERS: Final = 64
 _LISTS: Final = (list, tuple)
@@ -104,14 +104,14 @@ _LISTS: Final = (list, tuple)
 async def validate_off_loop(
     judge: Callable[..., ValidPayload], *given: Any, **named: Any
 ) -> ValidPayload:
-    """Return what a judge accepts of what was given, or raise its refusal."""
+    """Validate a payload, in a worker thread if it is large; raise what the validator raises."""
     if is_small_payload(given):
         return judge(*given, **named)
     return await asyncio.to_thread(partial(judge, *given, **named))
 
 
 def is_small_payload(value: Any) -> bool:
-    """Tell whether there is little to look at; what is heavy is not looked at whole."""
+    """Return whether a value is small; stops traversing as soon as the limit is exceeded."""
     left, waiting = LIGHT_MOST, [value]
     while waiting:
         each = waiting.pop()
@@ -129,16 +129,16 @@ def is_small_payload(value: Any) -> bool:
     return True
 
 
-# What is larger, such as a hundred checkpoints, is not written within a moment.
+# Size limit for brief writes, because brief work may run on the event loop and block it.
 BRIEF_MOST: Final = 8 << 10
-# Claims that stay hidden while the history they are about is deleted.
+# Claims that stay hidden while the history they belong to is deleted.
 _ADDING: Final = frozenset(
     {ObservationKind.SUBMIT, ObservationKind.IMPORT, ObservationKind.CORRECTION}
 )
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """A claim that is to be written; some are only about what is known already."""
+    """A validated claim to write; with `needs_known` the entity must already exist."""
 
     accepted: ValidPayload
     origin: ClaimOrigin
@@ -147,14 +147,14 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class WriteResult(Struct, frozen=True):
-    """What became of a claim, and whether the history is deleted now."""
+    """Result of a claim, and whether the history is deleted after it."""
 
     submitted: SubmitResult
     is_deleted: bool
 
 
 class ObservationWriter:
-    """Writes claims, each in one transaction with all that follows from it."""
+    """Writes each claim, its snapshot and its event in one transaction."""
 
     def __init__(self, journal: Journal, resolver: Resolver, ink: Stamping) -> None:
         self._journal = journal
@@ -162,7 +162,7 @@ class ObservationWriter:
         self._ink = ink
 
     async def write(self, owner: Owner, claim: Claim) -> WriteResult:
-        """Write a claim, unless it was made before; it is on disk when this returns."""
+        """Write a claim unless it is a repeat; it is durable on disk when this returns."""
         claim = _cleaned(claim, self._ink.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
@@ -178,12 +178,12 @@ class ObservationWriter:
                 )
             return written
         except BaseException:
-            # It may have been merged without being written.
+            # The cached fold may contain a claim whose transaction was rolled back.
             self._resolver.folds.forget(name)
             raise
 
     def _may_be_brief(self, name: Name, claim: Claim) -> bool:
-        # What is corrected is looked at as a whole, with a journal that may be long.
+        # A correction resolves the whole entity, and its journal may be long.
         if (
             claim.origin.kind is ObservationKind.CORRECTION
             or len(claim.accepted.content) > BRIEF_MOST
@@ -194,7 +194,7 @@ class ObservationWriter:
     async def _enter_if_light(
         self, entry: JournalTransaction, subject: Subject, claim: Claim
     ) -> WriteResult | None:
-        """Write a claim at once, unless others have to be read and merged before."""
+        """Write a claim now; return None if earlier claims must be read and merged first."""
         known = await entry.tx.observations.entity(subject)
         if known is not None and not self._resolver.folds.knows((subject.entity_id, False)):
             return None
@@ -216,7 +216,7 @@ class ObservationWriter:
         is_known = known is not None or await _is_hosted(tx, subject)
         if claim.needs_known and not is_known:
             raise entity_not_found()
-        # Not before what was written last, even when the clock goes back.
+        # Never before the last claim, because the wall clock may go backwards.
         now_ms = max(milliseconds(entry.now()), known.known_ms if known else 0)
         if known is None:
             known = await tx.observations.add(subject, now_ms)
@@ -226,7 +226,7 @@ class ObservationWriter:
     async def _append(
         self, entry: JournalTransaction, known: KnownEntity, claim: Claim, told: tuple[int, Action]
     ) -> WriteResult:
-        """Write the next claim about an entity, and what is computed from all of them."""
+        """Append a claim to an entity and save the snapshot computed from all its claims."""
         tx, subject, (now_ms, action) = entry.tx, known.subject, told
         merged = before = await self._resolver.merged(tx, known)
         odd = _beside(merged, claim, now_ms)
@@ -262,9 +262,9 @@ class ObservationWriter:
 async def _earlier(
     tx: Tx, subject: Subject, known: KnownEntity | None, claim: Claim
 ) -> ObservationId | None:
-    """Return the very same claim if it was made before: under its key, or else as the last one.
+    """Return the id of an identical earlier claim: by idempotency key, or else the newest claim.
 
-    A key under which something else was claimed is refused.
+    Raises `Conflict` if the idempotency key was used for a different claim.
     """
     told, origin = claim.accepted, claim.origin
     if origin.idempotency_key is None:
@@ -287,7 +287,7 @@ async def _is_hosted(tx: Tx, subject: Subject) -> bool:
 
 
 def _beside(merged: CachedFold, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
-    """Return what is odd about a claim beside what was known, and today."""
+    """Return warnings from comparing a claim with the previous snapshot and the current time."""
     told = claim.accepted
     if told.entity_type is EntityType.AGENT_SESSION:
         return ()
@@ -302,7 +302,7 @@ def _answered(
     action: Action,
     odd: tuple[SchemaWarning, ...] | None = None,
 ) -> WriteResult:
-    """Return what became of a claim; one that was made before has nothing odd beside it."""
+    """Build the result of a claim; `odd` is None for a repeated claim."""
     warnings = [*claim.accepted.warnings, *(odd or ())]
     if known.is_deleted and claim.origin.kind in _ADDING:
         warnings.append(deleted_warning())
@@ -320,7 +320,7 @@ def _answered(
 def _in_order(
     entity_type: EntityType, warnings: Iterable[SchemaWarning]
 ) -> tuple[SchemaWarning, ...]:
-    """Return warnings by the fields they are about, their items and their codes."""
+    """Return warnings sorted by field, item number and code."""
     shape = SHAPES[entity_type]
 
     def place(each: SchemaWarning) -> tuple[int, int, str]:
@@ -332,11 +332,11 @@ def _in_order(
 
 
 def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
-    """Return what may be written: without the secrets that we hold, in names and marks as well."""
+    """Return the claim with known secrets redacted, also in its key and origin."""
     told, origin = claim.accepted, claim.origin
     told = replace(told, key=scrubber.clean(told.key))
     content = scrubber.clean_json(told.content)
-    # The same object, as good as always.
+    # The scrubber returns the same object if it found no secret, which is the usual case.
     if content is not told.content:
         digest = hashlib.sha256(content).hexdigest()
         told = replace(told, fields=decode_exact(content), content=content, content_hash=digest)
@@ -350,7 +350,7 @@ def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
 
 
 class Observations(ObservationReader):
-    """Observed history, for its owner."""
+    """Write and read observed history; every call is scoped to its owner."""
 
     def __init__(
         self, store: Store, journal: Journal, ink: Stamping, rates: SubmissionRates
@@ -362,7 +362,7 @@ class Observations(ObservationReader):
     async def submit(
         self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
     ) -> SubmitResult:
-        """Write down what somebody observed of a session."""
+        """Record an observation of a session."""
         self._rates.count(owner)
         told = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
         origin = ClaimOrigin(
@@ -379,7 +379,7 @@ class Observations(ObservationReader):
         idempotency_key: str | None = None,
         source: str = "",
     ) -> SubmitResult:
-        """Write down what somebody observed of what a session works on."""
+        """Record an observation of an entity that is not a session."""
         self._rates.count(owner)
         told = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
         origin = ClaimOrigin(
@@ -395,7 +395,7 @@ class Observations(ObservationReader):
         idempotency_key: str | None = None,
         source: str = "",
     ) -> SubmitResult:
-        """Put one field of a session's history right; it stays so, whoever claims what later."""
+        """Correct one field of a session's history; later submissions do not override it."""
         self._rates.count(owner)
         told = await validate_off_loop(
             accept_correction,
@@ -418,7 +418,7 @@ class Observations(ObservationReader):
         idempotency_key: str | None = None,
         source: str = "",
     ) -> Removal:
-        """Hide the history of a session; a session of ours stays, and what was claimed, too."""
+        """Hide the history of a session; a hosted session and all claims are retained."""
         self._rates.count(owner)
         told = accept_deletion(session_id, is_deleted=True, reason=reason)
         origin = ClaimOrigin(
@@ -435,7 +435,7 @@ class Observations(ObservationReader):
         idempotency_key: str | None = None,
         source: str = "",
     ) -> Removal:
-        """Show the history of a session again."""
+        """Restore the deleted history of a session."""
         self._rates.count(owner)
         told = accept_deletion(session_id, is_deleted=False, reason=reason)
         origin = ClaimOrigin(
@@ -446,7 +446,7 @@ class Observations(ObservationReader):
     async def import_(
         self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
     ) -> SubmitResult:
-        """Write down what was found elsewhere, as of the time it was true; it overrides nothing."""
+        """Record an imported claim at the time it was observed; it never overrides a submission."""
         told = await validate_off_loop(accept_payload, entity_type, payload)
         origin = ClaimOrigin(
             kind=ObservationKind.IMPORT, source=mark.source, idempotency_key=mark.idempotency_key
@@ -455,7 +455,7 @@ class Observations(ObservationReader):
         return (await self._writer.write(owner, claim)).submitted
 
     async def rebuild(self) -> RebuildReport:
-        """Compute anew what is kept of everybody's claims, and put right what differs."""
+        """Recompute the stored snapshots of all owners and repair differences."""
         return await rebuild_snapshots(self._store)
 
     async def _write(

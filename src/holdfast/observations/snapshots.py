@@ -1,4 +1,4 @@
-"""Stored snapshots of entities: computed from claims, cached, rebuilt on request."""
+"""Entity snapshots: computed from claims, stored, cached in memory, rebuilt on request."""
 
 import threading
 from collections import OrderedDict
@@ -27,12 +27,12 @@ from holdfast.observations.resolve import Fold, JournalClaim, JournalView, claim
 from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references
 from holdfast.ports import Fact, KnownEntity, Projection, Store, Tx
 
-# A larger snapshot is computed when it is asked for: it would be written with every claim.
+# Larger snapshots are computed on demand, because each claim would rewrite them.
 BODY_MOST: Final = 256 << 10
 
 
 class ComputedSnapshot(NamedTuple):
-    """What all claims about an entity come to: as it is shown, as it is kept, and its bytes."""
+    """The result of merging all claims: the entity, its projection and its encoded form."""
 
     entity: Entity
     projection: Projection
@@ -40,18 +40,18 @@ class ComputedSnapshot(NamedTuple):
 
     @property
     def body(self) -> bytes | None:
-        """Return the snapshot that is kept, unless it is too large."""
+        """Return the body to store, or None if it is too large."""
         return self.encoded if len(self.encoded) <= BODY_MOST else None
 
 
-# Where the journal stood that was merged, too: its last row, its last change, what it inherited.
+# State of the merged journal: hash chain, time of the last change, inherited rows.
 Stamp = tuple[bytes, datetime, int]
 
 
 class CachedFold(Struct, frozen=True, kw_only=True):
-    """Claims as they were merged; `newest` are hash and time of the one that was written last.
+    """A cached merge of claims; `newest` is the hash and time of the last written claim.
 
-    What they come to is remembered by whoever has computed it, and `projection` as it was written.
+    `entity` and `projection` cache the computed result; `projection` is as it was stored.
     """
 
     fold: Fold
@@ -63,12 +63,12 @@ class CachedFold(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """Return about how many bytes of memory it takes."""
+        """Return the approximate memory use in bytes."""
         return self.size * SPREAD + _OF_ONE
 
 
 def compute_snapshot(fold: Fold, before: CachedFold | None = None) -> ComputedSnapshot:
-    """Return what all claims come to; what one more of them left as it was is not made anew."""
+    """Compute entity, projection and body; reuses the previous events if they did not change."""
     entity = fold.entity()
     projection = Projection(
         is_deleted=fold.is_deleted,
@@ -89,12 +89,12 @@ def _events(entity: Entity, before: CachedFold | None) -> tuple[TimelineEvent, .
 
 
 def encode_entity(entity: Entity) -> bytes:
-    """Return an entity in the one form that it is kept in."""
+    """Encode an entity in its stored form."""
     return _encode(entity)
 
 
 def decode_entity(body: bytes) -> Entity:
-    """Return an entity as it was kept."""
+    """Decode a stored entity; raises `Internal` if it is damaged."""
     try:
         return msgspec.convert(decode_exact(body), Entity)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -121,17 +121,17 @@ def _real(value: float) -> float:
 
 _encode: Final = msgspec.json.Encoder().encode
 BYTES_MOST: Final = 64 << 20
-# How much more a merged entity takes in memory than its snapshot does as text, as measured.
+# Measured ratio of the memory use of a fold to the size of its encoded snapshot.
 SPREAD: Final = 12
 _OF_ONE: Final = 4 << 10
-# Lighter ones are carried on within a moment.
+# Smaller folds can be extended within a brief write.
 LIGHT: Final = 256 << 10
-# With whose journal: none, or that of the session which the entity is.
+# An entity, and whether the fold includes its session journal.
 Name = tuple[EntityId, bool]
 
 
 class FoldCache:
-    """Remembers what was merged newest, up to what it weighs in all; for any thread."""
+    """Cache of the most recently merged folds with a memory limit; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,28 +139,28 @@ class FoldCache:
         self._bytes = 0
 
     def knows(self, name: Name) -> bool:
-        """Tell whether only the newest claims have to be read."""
+        """Return whether a fold is cached, so that only newer claims need to be read."""
         return name in self._known
 
     def is_heavy(self, name: Name) -> bool:
-        """Tell whether one more claim is surely not merged within a moment."""
+        """Return whether the cached fold is too large to extend within a brief write."""
         found = self.look(name)
         return found is not None and found.size >= LIGHT
 
     def look(self, name: Name) -> CachedFold | None:
-        """Return what is remembered, not to be carried on."""
+        """Return the cached fold; the caller must not modify it."""
         with self._lock:
             return self._known.get(name)
 
     def take(self, name: Name) -> CachedFold | None:
-        """Take out what is remembered: who carries it on has it alone."""
+        """Remove and return the cached fold, so that the caller may modify it exclusively."""
         with self._lock:
             found = self._known.pop(name, None)
             self._bytes -= found.weight if found else 0
             return found
 
     def put(self, name: Name, merged: CachedFold) -> None:
-        """Remember what was merged, in the place of what was."""
+        """Cache a fold, replacing any previous one."""
         with self._lock:
             before = self._known.pop(name, None)
             self._known[name] = merged
@@ -170,7 +170,7 @@ class FoldCache:
                 self._bytes -= oldest.weight
 
     def forget(self, name: Name) -> None:
-        """Remember an entity no longer."""
+        """Remove an entity from the cache."""
         self.take(name)
 
 
@@ -178,7 +178,7 @@ _ALL: Final = 1 << 31
 
 
 class FoundEntity(NamedTuple):
-    """What is asked about: what claims there are, and which session of ours it is."""
+    """A resolved reference: the subject, its stored claims and its hosted session, if any."""
 
     subject: Subject
     known: KnownEntity | None
@@ -186,12 +186,12 @@ class FoundEntity(NamedTuple):
 
     @property
     def is_deleted(self) -> bool:
-        """Tell whether its history was deleted."""
+        """Return whether the history was deleted."""
         return self.known is not None and self.known.is_deleted
 
 
 async def find(tx: Tx, owner: Owner, session_id: str) -> FoundEntity:
-    """Return the owner's session that somebody has observed or that is ours, or refuse."""
+    """Return an owner's observed or hosted session, or raise `NotFound`."""
     require_encodable(session_id, field="session_id")
     subject = Subject(owner, EntityType.AGENT_SESSION, session_id)
     known = await tx.observations.entity(subject)
@@ -204,7 +204,7 @@ async def find(tx: Tx, owner: Owner, session_id: str) -> FoundEntity:
 
 
 async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> FoundEntity:
-    """Return what a listing leads to."""
+    """Return the entity of a listing row."""
     if listed.key is not None:
         known = await tx.observations.by_key(listed.key)
         if known is not None:
@@ -217,13 +217,13 @@ async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> FoundEnti
 
 
 class Resolver:
-    """Computes entities, carrying on what it remembers of them."""
+    """Computes entities and extends cached folds."""
 
     def __init__(self) -> None:
         self.folds = FoldCache()
 
     async def entity(self, tx: Tx, found: FoundEntity) -> Entity:
-        """Return what is known of an entity now."""
+        """Return the current state of an entity."""
         if found.session_key is not None:
             return await self._with_journal(tx, found, found.session_key)
         known = _claimed(found)
@@ -236,7 +236,7 @@ class Resolver:
         return entity
 
     async def merged(self, tx: Tx, known: KnownEntity) -> CachedFold:
-        """Return all claims about an entity as merged, out of memory as far as it reaches."""
+        """Return the fold of all claims about an entity; removes it from the cache."""
         before = self.folds.take((known.entity_id, False))
         return await continue_fold(tx, known, before or _empty(known.subject))
 
@@ -254,7 +254,7 @@ class Resolver:
         journal = await _journal(tx, key)
         claim = None if journal is None else claim_of(journal)
         if kept is not None and _is_same(kept.fold.claim, claim):
-            # Somebody claimed something, and the session itself did nothing.
+            # Only claims were added since; the session did not change.
             kept.fold.claim = claim
         else:
             kept = CachedFold(fold=Fold(found.subject, claim), size=0)
@@ -267,32 +267,32 @@ class Resolver:
 
 
 async def as_of(tx: Tx, found: FoundEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
-    """Return what was known of an entity at a moment, given all claims about it."""
+    """Return an entity within a horizon; `claims` must hold all claims about it."""
     key = found.session_key
     journal = None if key is None else await _journal(tx, key)
     return resolve(found.subject, claims, journal=journal, horizon=horizon)
 
 
 async def claims_of(tx: Tx, found: FoundEntity) -> list[Observation]:
-    """Return every claim about an entity, in the order they were written."""
+    """Return every claim about an entity in log order."""
     return [] if found.known is None else await tx.observations.since(found.known, 1)
 
 
 def _is_same(before: JournalClaim | None, claim: JournalClaim | None) -> bool:
-    """Tell whether a journal claims what it claimed before, whenever it did so last."""
+    """Return whether a journal's claim is unchanged, apart from its last activity."""
     if before is None or claim is None:
         return False
     return (before.fields, before.times) == (claim.fields, claim.times)
 
 
 async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> CachedFold:
-    """Return what was merged before together with the claims that came since."""
+    """Add the claims written since a fold was cached."""
     fold = before.fold
     if fold.count == known.count and before.newest == _newest(known):
         return before
     rows = await _since(tx, known, before)
     if rows is None or not all(map(fold.follows, rows)):
-        # Something was claimed or corrected as of an earlier time, or was not written after all.
+        # A claim precedes the merged ones in time, or a merged claim was rolled back.
         rows = _in_time(await tx.observations.since(known, 1))
         fold = Fold(known.subject, fold.claim, rows)
     for row in rows:
@@ -303,18 +303,18 @@ async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> Cache
 
 
 async def _since(tx: Tx, known: KnownEntity, before: CachedFold) -> list[Observation] | None:
-    """Return the claims that came since; nothing where what was merged is not what is stored."""
+    """Return the claims since the cached one; None if the cache does not match the store."""
     if before.newest is None:
         return _in_time(await tx.observations.since(known, 1))
     if before.fold.count > known.count:
         return None
-    # From the last one on: where that is the stored one, so is all before.
+    # Includes the last cached claim: if it matches the store, so do all earlier ones.
     last, *rows = await tx.observations.since(known, before.fold.count)
     return _in_time(rows) if mark_of(last) == before.newest else None
 
 
 def mark_of(observation: Observation) -> tuple[str, int]:
-    """Return what the claim that was merged last is recognised by."""
+    """Return the hash and time that identify the last merged claim."""
     return observation.content_hash, milliseconds(observation.created_at)
 
 
@@ -328,12 +328,12 @@ def _in_time(rows: Sequence[Observation]) -> list[Observation]:
 
 
 def _empty(subject: Subject) -> CachedFold:
-    """Return what nobody has claimed anything about yet, so that nothing of it is kept either."""
+    """Return the fold of an entity without claims, and so without a stored snapshot."""
     return CachedFold(fold=Fold(subject), projection=Projection(is_deleted=False), size=0)
 
 
 def _claimed(found: FoundEntity) -> KnownEntity:
-    assert found.known is not None  # noqa: S101 — what is no session of ours has claims
+    assert found.known is not None  # noqa: S101 — an entity that is not hosted has claims
     return found.known
 
 
@@ -352,12 +352,12 @@ async def _settled(tx: Tx, head: SessionState) -> Sequence[Call]:
     return await tx.calls.page(query)
 
 
-# So many entities in one transaction: others want to write, too.
+# Entities per transaction, limited because each transaction blocks other writers.
 _AT_ONCE: Final = 64
 
 
 async def rebuild_snapshots(store: Store) -> RebuildReport:
-    """Compute everything anew, and put right what differs from it."""
+    """Recompute all stored snapshots and repair differences."""
     entities, after = 0, 0
     differences: list[str] = []
     while True:
@@ -377,7 +377,7 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
     keys = await tx.observations.keys(after, _AT_ONCE)
     found = []
     for key in keys:
-        # One that is damaged does not keep the others from being put right.
+        # A damaged entity must not prevent the repair of the others.
         try:
             known = await tx.observations.proven(key)
             differs = await _anew(tx, known)

@@ -1,4 +1,4 @@
-"""The tables of claims, entities, snapshots and entity references."""
+"""SQL tables of claims, entities, snapshots and entity references."""
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
@@ -57,19 +57,19 @@ from holdfast.observations.rows import (
 from holdfast.ports.observations import KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound, sound
 
-# So many rows an entity may have under the ids that it names; with more it is wide.
+# Limit of index rows per entity; above it the entity is wide and not indexed by name.
 WIDE: Final = 4_096
 
 
 class _StoredNames(Struct, frozen=True):
-    """Which ids an entity names, and whether it is too wide for its events to stand there."""
+    """The ids an entity mentions, and whether it is too wide to index its events under them."""
 
     keys: frozenset[int]
     is_wide: bool
 
     @property
     def shown(self) -> frozenset[int]:
-        """Return the ids under which its events stand."""
+        """Return the ids under which its events are indexed."""
         return frozenset() if self.is_wide else self.keys
 
 
@@ -81,7 +81,7 @@ async def save_mentions(
     *,
     thorough: bool = False,
 ) -> bool:
-    """Write which ids an entity names, and its events under them; tell whether that differs."""
+    """Save the ids an entity mentions and index its events; return whether anything changed."""
     found = await database.fetch(NAMES, {"key": known.key})
     keys = {name: key for name, key, _ in found}
     before = _StoredNames(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
@@ -99,7 +99,7 @@ async def save_mentions(
         columns = {"name_key": key, "ms": ms, "rank": rank, "id": id_}
         await database.execute(DROP_MENTIONED, columns)
     is_otherwise = after != before or bool(leaving)
-    # Under an id that is new to it, all of its events come to stand at once.
+    # Under a newly mentioned id, all events are indexed in one statement.
     whole = after.shown if thorough else after.shown - staying
     for key in whole:
         if await database.fetch(PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
@@ -121,7 +121,7 @@ async def _save_names(
 
 
 async def _kept(database: Database, owner: Owner, name: str) -> int:
-    """Return what an id is kept under, keeping it from now on."""
+    """Return the key of a name, adding it if it is new."""
     asked = {"owner": owner, "name": name}
     rows = await database.fetch(NAME_KEY, asked) or await database.fetch(ADD_NAME, asked)
     return int(rows[0][0])
@@ -129,12 +129,12 @@ async def _kept(database: Database, owner: Owner, name: str) -> int:
 
 _KINDS: Final = {each.value: each for each in ObservationKind}
 _WIDTH: Final = 10
-# Behind every place that a claim can have.
+# Sorts after the position of every claim.
 _LAST: Final = (1 << 62, 1 << 62)
 
 
 class ObservationTables:
-    """Claims in the store."""
+    """Tables of claims and entities."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -161,7 +161,7 @@ class ObservationTables:
         known = proven_of(row)
         rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
         count, first_ms, last_ms, known_ms = rows[0]
-        # An entity begins with its first claim.
+        # An entity is created with its first claim, so it has at least one.
         if not count:
             raise corrupt(f"the observations of {known.entity_id}")
         return replace(known, count=count, first_ms=first_ms, last_ms=last_ms, known_ms=known_ms)
@@ -204,7 +204,7 @@ class ObservationTables:
             "idempotency_key": observation.idempotency_key,
             "content_hash": bytes.fromhex(observation.content_hash),
         }
-        # What it says is proven by its hash, and the hash by the sum.
+        # The content hash protects the content, and the checksum protects the hash.
         columns["checksum"] = checksum(encode(tuple(columns.values())))
         await self._db.execute(APPEND, {**columns, "entity_key": known.key, "content": content})
         return replace(
@@ -218,7 +218,7 @@ class ObservationTables:
 
     async def since(self, known: KnownEntity, ordinal: int) -> list[Observation]:
         rows = await self._db.fetch(SINCE, {"entity_key": known.key, "ordinal": ordinal})
-        # Numbers are dense: one that is missing would change what is known without a word.
+        # Ordinals are dense; a missing claim would silently change the result.
         if [row[0] for row in rows] != list(range(ordinal, known.count + 1)):
             raise corrupt(f"the observations of {known.entity_id}")
         return [_observation(row, known) for row in rows]
@@ -235,7 +235,7 @@ class ObservationTables:
             "bytes": PAGE_BYTES,
         }
         rows = await self._db.fetch(BACKWARDS, asked)
-        # What does not fit comes without what it says.
+        # The query returns NULL content for rows beyond the page size.
         fitting = [row for row in rows[:limit] if row[-1] is not None]
         last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
         return list(sound(fitting, lambda row: _observation(row, known))), last
@@ -246,7 +246,7 @@ def _first(rows: Sequence[Row]) -> KnownEntity | None:
 
 
 def _observation(row: Row, known: KnownEntity) -> Observation:
-    """Return a claim as it was made, or refuse a damaged row."""
+    """Return the claim of a row, or raise if the row is damaged."""
     ordinal, _, kind, source, observed_ms, created_ms, key, content_hash, stored, content = row
     if checksum(encode(row[:8])) != stored or hashlib.sha256(content).digest() != content_hash:
         raise corrupt(f"observation {ordinal} of {known.entity_id}")
@@ -266,12 +266,12 @@ def _observation(row: Row, known: KnownEntity) -> Observation:
     )
 
 
-# No sum is that.
+# Never equal to a valid checksum.
 _WRONG: Final = -1
 
 
 class SnapshotTables(EntityListings, Timelines):
-    """What is computed from claims, in the store."""
+    """Tables of data computed from claims."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -322,7 +322,7 @@ class SnapshotTables(EntityListings, Timelines):
         return bytes(body)
 
     async def _sums(self, key: int) -> tuple[int, int | None]:
-        """Return the sums of an entity and its snapshot, as far as they are their own."""
+        """Return the checksums of an entity and its snapshot; `_WRONG` for a damaged one."""
         (row,) = await self._db.fetch(BY_KEY, {"key": key})
         bodies = await self._db.fetch(BODY, {"key": key})
         body, stored = bodies[0] if bodies else (None, None)
@@ -343,7 +343,7 @@ class SnapshotTables(EntityListings, Timelines):
 
 
 def _saving(projection: Projection, before: Projection | None) -> str:
-    """Return the statement that saves an entity; where it stands in lists mostly stays."""
+    """Return the cheaper UPDATE if no indexed column changes, which is the usual case."""
     is_listed_alike = before is not None and (before.is_deleted, before.started) == (
         projection.is_deleted,
         projection.started,
@@ -352,6 +352,6 @@ def _saving(projection: Projection, before: Projection | None) -> str:
 
 
 def _stored(stored: int | None, body: bytes | None, sum_of: Callable[[bytes], int]) -> int | None:
-    """Return the sum that is kept of a body; where the body was read, only if it is its own."""
+    """Return a stored checksum; `_WRONG` if the body was read and does not match."""
     is_wrong = body is not None and sum_of(body) != stored
     return _WRONG if is_wrong else stored

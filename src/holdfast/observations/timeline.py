@@ -1,4 +1,4 @@
-"""Timelines: what happened to entities and when, derived from their snapshots."""
+"""Timelines: events of entities, derived from their snapshots."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -37,7 +37,7 @@ RANKS: Final[Mapping[EventType, int]] = {
 }
 
 
-# What does not apply is left out on the wire.
+# Defaults are omitted on the wire.
 class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Something that happened to an entity; `related_to` names what it is also told under."""
 
@@ -59,14 +59,14 @@ class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """Return where it stands on a timeline; equal moments begin, go on, end."""
+        """Return the sort key; at equal times a start sorts before a checkpoint, then the end."""
         return self.timestamp, RANKS[self.event_type], self.id
 
 
 def events_of(entity: Entity, *, related_to: tuple[str, ...] = ()) -> tuple[TimelineEvent, ...]:
-    """Return what happened to an entity, in order; nothing of one that is not shown.
+    """Return the events of an entity in order; none if its snapshot is empty.
 
-    With ids it is related to, they are the events of those as well.
+    `related_to` is set on each event.
     """
     if not entity.snapshot:
         return ()
@@ -77,7 +77,7 @@ def events_of(entity: Entity, *, related_to: tuple[str, ...] = ()) -> tuple[Time
 
 
 def happens_alike(one: Entity, other: Entity) -> bool:
-    """Tell whether two states of a session have the same events, without making any."""
+    """Return whether two states of a session have the same events, without building them."""
     is_session = one.entity_type is EntityType.AGENT_SESSION
     return is_session and _session_sources(one) == _session_sources(other)
 
@@ -88,7 +88,7 @@ def timeline(
     window: TimeWindow = ALWAYS,
     event_types: Collection[EventType] = (),
 ) -> tuple[TimelineEvent, ...]:
-    """Return events in order, each once, and only those that are asked for."""
+    """Filter, deduplicate and sort events."""
     found: dict[str, TimelineEvent] = {}
     for event in events:
         known = found.get(event.id)
@@ -103,7 +103,7 @@ def timeline(
 
 
 def require_event_types(names: Any) -> tuple[EventType, ...]:
-    """Return the kinds of events that are asked for, or refuse what is none."""
+    """Return valid event types, or raise `Invalid`."""
     told = ", ".join(EventType)
     if names is not None and not isinstance(names, list | tuple):
         message = "event_types must be an array"
@@ -124,17 +124,17 @@ def require_event_types(names: Any) -> tuple[EventType, ...]:
     return tuple(EventType(name) for name in names or ())
 
 
-# Remembered, because with each claim about an entity most of its events are those of before.
+# Cached, because a new claim leaves most events of an entity unchanged.
 @lru_cache(maxsize=8192)
 def timeline_event_id(
     entity_id: EntityId, event_type: EventType, discriminator: str, timestamp: str
 ) -> str:
-    """Return the id that an event always has, however often it is read off."""
+    """Return the deterministic id of an event."""
     return f"tle_{digest([entity_id, event_type, discriminator, timestamp])[:24]}"
 
 
 def references(entity: Entity) -> tuple[str, ...]:
-    """Return the ids under which an entity's events are told as well, each once."""
+    """Return the distinct ids that an entity mentions; its events also appear under them."""
     snapshot = entity.snapshot
     named: list[Any] = []
     match entity.entity_type:
@@ -151,7 +151,7 @@ def references(entity: Entity) -> tuple[str, ...]:
 
 
 def _joined(one: TimelineEvent, other: TimelineEvent) -> TimelineEvent:
-    """Return an event that was found twice with all it was found by."""
+    """Return one event with the `related_to` ids of both."""
     ids = tuple(dict.fromkeys((*(one.related_to or ()), *(other.related_to or ()))))
     return msgspec.structs.replace(one, related_to=ids or None)
 
@@ -180,7 +180,7 @@ def _session_events(entity: Entity) -> Iterator[TimelineEvent]:
 
 
 def _session_sources(entity: Entity) -> tuple[object, ...]:
-    """Return all that a session's events are read off."""
+    """Return everything that a session's events are derived from."""
     told, whose = entity.snapshot.get, entity.provenance.get
     times = told("started_at"), whose("started_at"), told("ended_at"), whose("ended_at")
     return *times, told("checkpoints"), entity.provenance_items.get("checkpoints")

@@ -1,5 +1,6 @@
-"""Validation of observations: a payload is parsed strictly and checked against its type's schema,
-or rejected whole.
+"""Validation of observations: strict JSON parsing, and checks against the type's schema.
+
+An invalid payload is rejected as a whole.
 """
 
 import json
@@ -25,13 +26,13 @@ from holdfast.observations.model import STRING_LONGEST, FieldShape, Kind, Shape
 
 
 class DuplicateKeys(dict[str, Any]):
-    """An object in which keys stood twice; each holds its last value."""
+    """An object whose JSON text contained duplicate keys; each key has its last value."""
 
     doubled: tuple[str, ...] = ()
 
 
 def decode_payload_strictly(raw: bytes) -> Any:
-    """Return the value that the bytes spell, or refuse them if they are no JSON at all."""
+    """Decode JSON and remember duplicate keys; raises `Invalid` if the bytes are not JSON."""
     try:
         return _decode(raw.decode())
     except RecursionError:
@@ -52,7 +53,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int | float:
-    # Longer ones could be read in quadratic time only, and Python refuses them with its own error.
+    # Parsing long integers takes quadratic time, and Python rejects them with its own error.
     return int(digits) if len(digits) <= DIGITS_MOST else math.inf
 
 
@@ -60,13 +61,13 @@ _decode: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)
 
 
 def plain_faults(payload: Any) -> list[Issue]:
-    """Return each place of a payload that is no plain JSON within our limits."""
-    # Nearly all are, and telling that needs no places.
+    """Return an issue for every value that is not plain JSON within the limits."""
+    # Fast path, because nearly all payloads are valid and need no paths.
     return [] if _is_plain(payload) else list(_faults(payload, (), 1))
 
 
 def _is_plain(payload: Any) -> bool:
-    """Tell whether all is plain; level by level, because calls take longer than what they find."""
+    """Return whether all values are plain JSON; iterative, because recursion is slower."""
     level, depth = [payload], 0
     while level:
         depth += 1
@@ -123,7 +124,7 @@ def _issue_of(value: Any, path: Path) -> Iterator[Issue]:
 
 
 def _fault(value: Any) -> tuple[str, str] | None:
-    """Return what is expected of a value that is neither list nor object, and is not."""
+    """Return the expectation that a scalar value violates and its message; None if it is valid."""
     if isinstance(value, str):
         return _text_fault(value)
     if value is None or isinstance(value, bool):
@@ -144,7 +145,7 @@ def _text_fault(text: str) -> tuple[str, str] | None:
 
 
 _STR: Final = frozenset({str})
-# Stands for a key that is no text, which only a program can hand over.
+# Placeholder for a key that is not a string; only possible for in-process callers.
 _NO_NAME: Final = object()
 _TYPES: Final = {
     "string": "a string",
@@ -152,28 +153,28 @@ _TYPES: Final = {
     "array": "an array",
     "object": "an object",
 }
-# The characters of category Cc, of which there will never be others.
+# Characters of Unicode category Cc, which is a closed set.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# What a text is not, and that in words.
+# The expectation that a text violates, and its message.
 Fault = tuple[str, str]
 
 
 def faults(shape: Shape, payload: Any) -> list[Issue]:
-    """Return every violated rule, in the order of the shape's members and of list items."""
+    """Return every violation, in the order of the shape's members and of list items."""
     if not isinstance(payload, dict):
         return [_mistyped(payload, (), "object")]
     unplain = plain_faults(payload)
     found = _payload(shape, payload)
     if not (unplain or found):
         return []
-    # One issue to a place: what is no JSON is not measured as well.
+    # One issue per path: a value that is not JSON is not checked against the schema as well.
     known = {issue.path for issue in unplain}
     found = [*unplain, *(issue for issue in found if issue.path not in known)]
     return sorted(found, key=lambda issue: _place(shape, issue.path))
 
 
 def member_faults(member: FieldShape, value: Any) -> list[Issue]:
-    """Return every rule that one member's value violates."""
+    """Return every violation of one member's value."""
     alone = Shape(members=(member,))
     return faults(alone, {member.name: value})
 
@@ -242,7 +243,7 @@ def _wording(kind: observation_model.TextShape, text: str) -> Fault | None:
 
 
 def _number(_: observation_model.NumberShape, value: Any, path: Path, found: list[Issue]) -> None:
-    # True is a number to Python and none to anybody else.
+    # `bool` is a subclass of `int` in Python but not a JSON number.
     if isinstance(value, bool) or not isinstance(value, int | float):
         found.append(_mistyped(value, path, "number"))
     elif not value > 0:
@@ -257,7 +258,7 @@ def _mapping(_: observation_model.ObjectShape, value: Any, path: Path, found: li
 def _anything(
     _kind: observation_model.AnyShape, _value: Any, _path: Path, _found: list[Issue]
 ) -> None:
-    """Find no fault."""
+    """Accept any value."""
 
 
 def _listing(kind: observation_model.ListShape, value: Any, path: Path, found: list[Issue]) -> None:
@@ -306,7 +307,7 @@ def _ms(value: Any) -> int | None:
 
 
 def _place(shape: Shape, path: Path) -> list[tuple[int, int, str]]:
-    """Return where an issue is told: members as the shape orders them, items by number."""
+    """Return the sort key of an issue: members in shape order, items by number."""
     places: list[tuple[int, int, str]] = []
     kind: Kind | None = shape
     for part in path:
@@ -345,7 +346,7 @@ def _items(count: int) -> str:
     return f"{count} item{'s' * (count != 1)}"
 
 
-# Looked up by kind and not asked one after the other: most of what is told is judged here.
+# A lookup by kind is faster than an `isinstance` chain, and most values are validated here.
 _JUDGES: Final[Mapping[type[Kind], Callable[[Any, Any, Path, list[Issue]], None]]] = {
     observation_model.TextShape: _text,
     observation_model.PatternShape: _text,

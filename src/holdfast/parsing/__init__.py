@@ -1,1 +1,1 @@
-"""Text that strangers wrote, read in bounded time and memory."""
+"""Parsers of untrusted text, with bounded time and memory."""

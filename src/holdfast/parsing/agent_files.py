@@ -1,7 +1,7 @@
-"""Agent files, `.agent.yaml`: read, checked as a whole, and written.
+"""Agent files, `.agent.yaml`: reading, validating as a whole, and writing.
 
-A file describes an agent and grants it nothing: what it may reach comes from the configuration.
-Faults name places and rules, never values.
+A file describes an agent but grants it nothing: its grant comes from the configuration. Errors name
+places and rules, never values.
 """
 
 import os
@@ -38,14 +38,14 @@ _FAULTS_SHOWN: Final = 10
 
 
 class FileModel(Struct, frozen=True, kw_only=True):
-    """A model as `provider:name`, and how often it is asked."""
+    """A model as `provider:name`, and its number of attempts."""
 
     ref: str
     max_attempts: int | None = None
 
 
 class AgentFile(Struct, frozen=True, kw_only=True):
-    """An agent as a file describes it; `not_applied` are the keys that change nothing here."""
+    """An agent as described by a file; `not_applied` lists the keys that have no effect yet."""
 
     slug: str
     name: str
@@ -60,12 +60,12 @@ class AgentFile(Struct, frozen=True, kw_only=True):
     not_applied: tuple[str, ...] = ()
 
     def with_models(self, rename: Callable[[str], str]) -> "AgentFile":
-        """Return the same agent with its models named otherwise, such as a script by its path."""
+        """Return the same agent with its model references renamed, such as a script by its path."""
         models = tuple(replace(model, ref=rename(model.ref)) for model in self.models)
         return replace(self, models=models, runtime=replace(self.runtime, models=_chain(models)))
 
     def fields(self) -> dict[str, Any]:
-        """Return what the service takes to create the agent, or to make it what the file says."""
+        """Return the service's arguments to create the agent, or to update it to match the file."""
         return {
             "slug": self.slug,
             "name": self.name,
@@ -81,10 +81,10 @@ class AgentFile(Struct, frozen=True, kw_only=True):
 
 
 def find_agent_file(ref: str, *, working_dir: Path, home: Path) -> Path | None:
-    """Return the file that a reference means; nothing where it means a stored agent.
+    """Return the file that a reference means; `None` if it means a stored agent.
 
-    A bare id is looked for in the workspace, then in the home. A separator or an ending makes it
-    a path, from the working directory on.
+    A bare id is searched in the workspace, then in the home. A separator or a file extension makes
+    it a path, relative to the working directory.
     """
     if "/" in ref or "\\" in ref or ref.endswith((".yaml", ".yml")):
         return working_dir / ref
@@ -96,7 +96,7 @@ def find_agent_file(ref: str, *, working_dir: Path, home: Path) -> Path | None:
 
 
 def read_agent_file(path: Path, scrubber: Scrubber | None = None) -> AgentFile:
-    """Return the agent of a file; a file that cannot be read or is not valid is refused."""
+    """Return the agent in a file; an unreadable or invalid file is refused."""
     try:
         text = read_text(path, largest=LARGEST)
     except FileError as error:
@@ -107,7 +107,7 @@ def read_agent_file(path: Path, scrubber: Scrubber | None = None) -> AgentFile:
 
 
 def parse_agent(text: str, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
-    """Return the agent that a text of YAML describes; `where` is what an error calls it."""
+    """Return the agent described by YAML text; `where` names the source in errors."""
     try:
         raw = read_yaml(text)
     except YamlError as error:
@@ -116,12 +116,12 @@ def parse_agent(text: str, *, where: str, scrubber: Scrubber | None = None) -> A
 
 
 def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> AgentFile:
-    """Return the agent that a value describes, also one out of a list in another file."""
+    """Return the agent described by a value, such as an entry of a list in another file."""
     texts = list(_texts(raw, "", ""))
     managed = scrubber or Scrubber()
     leaks = [path for path, name, text in texts if managed.holds(text) or is_credential(text, name)]
     if leaks:
-        # Cleaned, because a key on the way there may be the secret itself.
+        # Redacted, because a key in the path may be the secret itself.
         told = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
         raise Invalid(
             Code.SECRET_IN_FILE,
@@ -146,7 +146,7 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
 
 
 def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> str:
-    """Return the text of an agent's file: the same bytes for the same agent, every time."""
+    """Return the text of an agent's file; deterministic, so equal agents have equal bytes."""
     return write_yaml(file_form(agent, refs, default=default))
 
 
@@ -192,7 +192,7 @@ def _retry(values: dict[str, Any] | None) -> Retry | None:
 
 
 def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each text with its path and the name it stands under, keys among them."""
+    """Yield each text, including keys, with its path and the key it belongs to."""
     if isinstance(value, str):
         yield path, name, value
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The schemas of agent files and workflow files: every key with its rule, nodes by their type."""
+"""Schemas of agent files and workflow files: the rule of every key, and each node type."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -19,7 +19,7 @@ NonEmptyNames = Annotated[tuple[Filled, ...], Meta(min_length=1)]
 
 
 class FallbackForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is asked next, and how often."""
+    """The next model in the fallback chain, and its number of attempts."""
 
     model: Filled
     provider: ProviderName
@@ -27,7 +27,7 @@ class FallbackForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RetryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often the first model is asked."""
+    """Retries of the first model."""
 
     max: Positive
     backoff: Literal["linear", "exponential"]
@@ -36,28 +36,28 @@ class RetryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MemoryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the past a request carries."""
+    """How much history a request contains."""
 
     type: Literal["none", "summary", "window"]
     window_size: Positive | UnsetType = UNSET
 
 
 class NamedServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MCP server that the configuration describes."""
+    """An MCP server defined in the configuration."""
 
     ref: Name
     tools_allowlist: NonEmptyNames | UnsetType = UNSET
 
 
 class SecretForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A secret by its name."""
+    """A reference to a secret by name."""
 
     secret: bool
     ref: Filled
 
 
 class ServerProgram(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MCP server that is started here."""
+    """An MCP server that is started as a local process."""
 
     id: Name
     transport: Literal["stdio"]
@@ -68,7 +68,7 @@ class ServerProgram(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ServerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MCP server that runs elsewhere."""
+    """An MCP server at a URL."""
 
     id: Name
     transport: Literal["http", "sse", "websocket"]
@@ -78,7 +78,7 @@ class ServerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AgentFileForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole file."""
+    """A whole agent file."""
 
     id: Name
     name: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
@@ -100,7 +100,7 @@ class AgentFileForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 _FIELDS: Final = {spec.name: spec for spec in msgspec.structs.fields(AgentFileForm)}
-# msgspec learns a type at its first use, and two threads must not be the first at once.
+# msgspec compiles a type on first use, and two threads doing so at once would race.
 _PREPARED: Final = tuple(
     msgspec.json.Decoder(kind)
     for kind in (AgentFileForm, NamedServer, ServerProgram, ServerAddress)
@@ -113,7 +113,7 @@ _SCHEMES: Final = {
 
 
 def validate_agent(raw: Any) -> AgentFileForm:
-    """Return the checked form of what was read; raises `FormError`."""
+    """Return the validated form of a parsed file; raises `FormError`."""
     if not isinstance(raw, dict):
         raise FormError([Fault("", "an agent is a mapping of keys to values")])
     faults = [Fault(str(key), "there is no such key") for key in raw if key not in _FIELDS]
@@ -133,7 +133,7 @@ def validate_agent(raw: Any) -> AgentFileForm:
 
 
 def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what types cannot express."""
+    """Yield the errors that types cannot express."""
     if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
         yield Fault("system_prompt", "it may have 256 KiB at most")
     yield from duplicate_faults("tools", values.get("tools", ()))
@@ -180,11 +180,11 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
 class ManualForm(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="manual"):
-    """Somebody starts it."""
+    """The workflow is started manually."""
 
 
 class WebhookForm(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="webhook"):
-    """A request starts it."""
+    """The workflow is started by an HTTP request."""
 
     path: Filled
     secret_env: Filled
@@ -193,7 +193,7 @@ class WebhookForm(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ty
 class ScheduleForm(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="schedule"
 ):
-    """A time starts it."""
+    """The workflow is started on a schedule."""
 
     cron: Filled
 
@@ -201,7 +201,7 @@ class ScheduleForm(
 class FileChangeForm(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="file_change"
 ):
-    """A file that changes starts it."""
+    """The workflow is started by a file change."""
 
     glob: Filled
     debounce_ms: Count | UnsetType = UNSET
@@ -210,14 +210,14 @@ class FileChangeForm(
 class McpCallForm(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="mcp_call"
 ):
-    """A call over MCP starts it."""
+    """The workflow is started by an MCP call."""
 
 
 Trigger = ManualForm | WebhookForm | ScheduleForm | FileChangeForm | McpCallForm
 
 
 class WorkflowInput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What whoever starts it says; the rules of `validation` depend on the type."""
+    """A workflow input; the rules in `validation` depend on its type."""
 
     name: Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")]
     type: Literal["string", "number", "boolean", "file_path", "code_diff", "secret"]
@@ -228,14 +228,14 @@ class WorkflowInput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NumberRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a number must be."""
+    """Constraints on a number."""
 
     min: int | float | UnsetType = UNSET
     max: int | float | UnsetType = UNSET
 
 
 class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a text must be; the pattern is kept, and not applied here."""
+    """Constraints on a text; the pattern is stored, but not applied here."""
 
     min_length: Count | UnsetType = UNSET
     max_length: Count | UnsetType = UNSET
@@ -243,33 +243,33 @@ class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NoRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing can be said about a yes or a no."""
+    """A boolean has no constraints."""
 
 
 class WorkflowContext(Struct, frozen=True, forbid_unknown_fields=True):
-    """A value with a name."""
+    """A named value."""
 
     key: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
     value: Any
 
 
 class ToolsForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """What its agents may run and reach."""
+    """The commands and domains that the workflow's agents may use."""
 
-    allowedCommands: TextList | UnsetType = UNSET  # noqa: N815 — the file's own word
+    allowedCommands: TextList | UnsetType = UNSET  # noqa: N815 — the key in the file
     allowedCommandGlobs: TextList | UnsetType = UNSET  # noqa: N815
     allowedDomains: TextList | UnsetType = UNSET  # noqa: N815
 
 
 class WorkflowBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What it may cost."""
+    """The cost limit of the workflow."""
 
     max_cost_microcents: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)]
     on_exceed: Literal["fail", "pause_for_approval", "warn"]
 
 
 class EdgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A way from a node, or from one of its handles, to another."""
+    """An edge from a node, or from one of its handles, to another node."""
 
     source: EdgeSource = field(name="from")
     to: Kebab
@@ -278,7 +278,7 @@ class EdgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WorkflowForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands under `workflow`; its lists are judged item by item."""
+    """The content of `workflow`; its lists are validated item by item."""
 
     id: Kebab
     version: str | UnsetType = UNSET
@@ -299,13 +299,13 @@ class WorkflowForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class DocumentForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole file."""
+    """A whole workflow file."""
 
     schema_version: Literal["1.0"]
     workflow: dict[str, Any]
 
 
-# msgspec learns a type at its first use, and two threads must not be the first at once.
+# msgspec compiles a type on first use, and two threads doing so at once would race.
 DECODERS: Final = tuple(
     msgspec.json.Decoder(kind)
     for kind in (DocumentForm, WorkflowForm, WorkflowInput, WorkflowContext, EdgeForm, NumberRules)
@@ -319,13 +319,13 @@ class _Node(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class InputNode(_Node, frozen=True, kw_only=True, tag="input"):
-    """Where it begins."""
+    """The entry node."""
 
     label: str | UnsetType = UNSET
 
 
 class AgentNode(_Node, frozen=True, kw_only=True, tag="agent"):
-    """An agent's turn."""
+    """Runs a turn of an agent."""
 
     agent_ref: Filled
     prompt_template: str | UnsetType = UNSET
@@ -343,7 +343,7 @@ class AgentNode(_Node, frozen=True, kw_only=True, tag="agent"):
 
 
 class HumanGateNode(_Node, frozen=True, kw_only=True, tag="human_gate"):
-    """Somebody is asked."""
+    """Waits for a person's decision."""
 
     gate_type: Literal["approval", "input", "review"]
     assignee: Filled | UnsetType = UNSET
@@ -353,14 +353,14 @@ class HumanGateNode(_Node, frozen=True, kw_only=True, tag="human_gate"):
 
 
 class BranchForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where an outcome leads."""
+    """The target node of an outcome."""
 
     when: bool | str | int | float
     target_node: Kebab
 
 
 class ConditionNode(_Node, frozen=True, kw_only=True, tag="condition"):
-    """A choice of the way."""
+    """Selects a branch."""
 
     expression: Filled
     branches: Annotated[tuple[BranchForm, ...], Meta(min_length=1)]
@@ -370,7 +370,7 @@ class ConditionNode(_Node, frozen=True, kw_only=True, tag="condition"):
 
 
 class TransformNode(_Node, frozen=True, kw_only=True, tag="transform"):
-    """A value made into another."""
+    """Computes a value from another."""
 
     transform: Filled
     expression_type: Language | UnsetType = UNSET
@@ -379,13 +379,13 @@ class TransformNode(_Node, frozen=True, kw_only=True, tag="transform"):
 
 
 class ParallelNode(_Node, frozen=True, kw_only=True, tag="parallel"):
-    """Several ways at once."""
+    """Runs several branches in parallel."""
 
     parallel_of: Annotated[tuple[Kebab, ...], Meta(min_length=1)]
 
 
 class MergeNode(_Node, frozen=True, kw_only=True, tag="merge"):
-    """Several ways made one."""
+    """Merges parallel branches."""
 
     merge_strategy: Literal["concat", "object_merge", "first", "custom"]
     merge_fn: Filled | UnsetType = UNSET
@@ -393,7 +393,7 @@ class MergeNode(_Node, frozen=True, kw_only=True, tag="merge"):
 
 
 class OutputNode(_Node, frozen=True, kw_only=True, tag="output"):
-    """Where it ends."""
+    """The final node."""
 
     output_format: Filled | UnsetType = UNSET
     save_to: Filled | UnsetType = UNSET

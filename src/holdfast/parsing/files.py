@@ -1,7 +1,6 @@
-"""Untrusted text files: read whole within a limit, and all their faults reported at once.
+"""Untrusted text files: reads them within a size limit and reports all their errors at once.
 
 A fault names a place and the rule it breaks, never the value.
-
 """
 
 import os
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 
 class FileError(ValueError):
-    """The file cannot be read as text; it says why, and `is_missing` whether there is none."""
+    """The file cannot be read as text; `is_missing` means that it does not exist."""
 
     def __init__(self, problem: str, *, is_missing: bool = False) -> None:
         super().__init__(problem)
@@ -27,7 +26,7 @@ class FileError(ValueError):
 def read_text(path: Path, *, largest: int) -> str:
     """Return the text of a file, without a byte order mark; raises `FileError`."""
     try:
-        # Not waiting, because to open a pipe is to wait for somebody who writes into it.
+        # Non-blocking, because opening a FIFO would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         raise FileError("there is no such file", is_missing=True) from None
@@ -62,7 +61,7 @@ class Fault(Struct, frozen=True):
 
 
 class FormError(ValueError):
-    """The file is not what it should be; it says everything that is wrong."""
+    """The file is not valid; it lists every fault."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(", ".join(fault.path for fault in faults))
@@ -70,7 +69,7 @@ class FormError(ValueError):
 
 
 def duplicate_faults(path: str, names: Iterable[str]) -> Iterator[Fault]:
-    """Yield the places of a list at which a name stands again."""
+    """Yield a fault for each repeated name in a list."""
     seen: set[str] = set()
     for number, name in enumerate(names):
         if name in seen:
@@ -79,7 +78,7 @@ def duplicate_faults(path: str, names: Iterable[str]) -> Iterator[Fault]:
 
 
 def translate_fault(path: str, error: msgspec.ValidationError) -> Fault:
-    """Return the fault that the library tells, without the value that it may quote."""
+    """Return the library's error as a fault, without the value that it may quote."""
     found = _PLACE.fullmatch(str(error))
     problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")
     if named := _FIELD.fullmatch(problem):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a client speaks it: bytes in, bytes out, no socket in sight."""
+"""HTTP/1.1 client protocol without I/O: bytes in, bytes out, no socket."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,37 +8,37 @@ from msgspec import Struct
 
 HEAD_LARGEST: Final = 1 << 16
 HEADERS_MOST: Final = 256
-# Heads that only say that an answer is on its way; without a bound it might be so for ever.
+# Limit on 1xx responses, because a server could otherwise send them forever.
 GREETINGS_MOST: Final = 64
 
 Headers = Sequence[tuple[str, str]]
 
 
 class NotHttpError(Exception):
-    """The other side does not speak HTTP, or stopped in the middle of it."""
+    """The peer does not speak valid HTTP, or closed the connection in the middle of a message."""
 
 
 class HeadTooLargeError(NotHttpError):
-    """The head of the answer is larger than anybody needs."""
+    """The response head exceeds the size limit."""
 
 
 class UnsendableError(Exception):
-    """The request has a header that HTTP has no form for."""
+    """The request has a header that cannot be sent in HTTP."""
 
 
 class Head(Struct, frozen=True):
-    """The head of an answer; names of headers are in lower case."""
+    """A response head; header names are in lower case."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
 
 
 class NeedMore(Struct, frozen=True):
-    """Nothing can be told before more bytes came."""
+    """More bytes are needed."""
 
 
 class End(Struct, frozen=True):
-    """The answer is over; `is_reusable` says whether the connection can carry another."""
+    """The response is complete; `is_reusable` allows keep-alive."""
 
     is_reusable: bool
 
@@ -47,7 +47,7 @@ Piece = Head | bytes | NeedMore | End
 
 
 class Talk:
-    """One connection's side of the conversation."""
+    """The client side of one connection."""
 
     def __init__(self) -> None:
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LARGEST)
@@ -62,19 +62,19 @@ class Talk:
                 parts.append(self._connection.send(h11.Data(data=body)))
             parts.append(self._connection.send(h11.EndOfMessage()))
         except h11.LocalProtocolError:
-            # Without the cause: it would show the value, which may be a credential.
+            # Raised without its cause, which would show the value and may reveal a credential.
             raise UnsendableError("A header of the request cannot be sent.") from None
         return b"".join(part for part in parts if part)
 
     def receive(self, content: bytes) -> None:
-        """Take what came; nothing means that the other side is done."""
+        """Take received bytes; empty bytes mean that the peer closed the connection."""
         try:
             self._connection.receive_data(content)
         except h11.RemoteProtocolError as error:
             raise _not_http(error) from None
 
     def next(self) -> Piece:
-        """Return the next piece of the answer."""
+        """Return the next piece of the response."""
         try:
             event = self._connection.next_event()
             while isinstance(event, h11.InformationalResponse):

@@ -13,21 +13,21 @@ import msgspec
 from holdfast.domain.errors import Code, Invalid
 
 DEPTH_MOST: Final = 100
-# Values cost many times their bytes once they are read.
+# Limited, because parsed values take many times the memory of their bytes.
 VALUES_MOST: Final = 100_000
 _DIGITS_MOST: Final = 20
-# Beyond that a second look costs more than it saves.
+# Above this size, encoding again costs more than it saves.
 PLAIN_LARGEST: Final = 16 << 10
 _INTEGERS: Final = range(-(1 << 63), 1 << 64)
-# A string, closed or not, so that a quote is never looked at twice; or what stands between values.
+# A string, closed or not, so that no quote is scanned twice; or a structural character.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
-# It may be a number beyond 64 bits, or be within a text.
+# Possibly a number beyond 64 bits, or digits inside a string.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 
 
 def require_plain_json(body: bytes) -> None:
-    """Refuse depths, doubled keys, numbers and texts that readers disagree about."""
+    """Refuse excessive depth, duplicate keys, and values that parsers read differently."""
     try:
         _require_moderate(body)
         if not _is_plain(body):
@@ -46,19 +46,19 @@ def require_plain_json(body: bytes) -> None:
 
 
 def _is_plain(body: bytes) -> bool:
-    """Tell whether a small body is beyond doubt; others are looked at value by value."""
+    """Return whether a small body is certainly unambiguous; others are checked value by value."""
     if len(body) > PLAIN_LARGEST or _LONG_NUMBER.search(body):
         return False
     try:
-        # Written again it would be another one, if something in it could be read in two ways.
+        # An ambiguous body, such as one with duplicate keys, differs when it is encoded again.
         return _encoder.encode(msgspec.json.decode(body)) == msgspec.json.format(body, indent=-1)
     except (msgspec.DecodeError, ValueError):
         return False
 
 
 def has_more_values(body: bytes, most: int) -> bool:
-    """Tell whether a body has more values, or brackets, than it could have in so many bytes."""
-    # As above: most have not even that many such characters.
+    """Return whether a body has more values and brackets than `most`."""
+    # Fast path: most bodies have fewer such characters in total, even counting strings.
     if body.count(b",") + 2 * _openings(body) <= most:
         return False
     size = 0
@@ -70,8 +70,8 @@ def has_more_values(body: bytes, most: int) -> bool:
 
 
 def _require_moderate(body: bytes) -> None:
-    """Refuse what would be too much to read, without reading it."""
-    # Most bodies could not be deep or wide even if every such character counted.
+    """Refuse a body that is too deep or has too many values, before parsing it."""
+    # Fast path: most bodies have too few such characters to be too deep or too wide.
     openings = _openings(body)
     if openings <= DEPTH_MOST and openings + body.count(b",") <= VALUES_MOST:
         return
@@ -80,7 +80,7 @@ def _require_moderate(body: bytes) -> None:
         mark = body[token.start()]
         depth += (mark in b"[{") - (mark in b"]}")
         values += mark in b"[{,"
-        # Even with names and closing brackets there are not more tokens than that.
+        # With keys and closing brackets, a body within the limit has no more tokens than this.
         if values > VALUES_MOST or number > 4 * VALUES_MOST:
             raise ValueError(f"it has more than {VALUES_MOST} values")
         if depth > DEPTH_MOST:
@@ -111,7 +111,7 @@ def _constant(name: str) -> NoReturn:
 
 
 _encoder: Final = msgspec.json.Encoder()
-# It is only looked at, so nothing is kept of what has been judged.
+# Used only for its checks, so the hooks return nothing and no values are built.
 _decoder: Final = json.JSONDecoder(
     object_pairs_hook=_without_doubles,
     parse_int=_integer,

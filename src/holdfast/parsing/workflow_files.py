@@ -1,7 +1,6 @@
-"""Workflow files, `.relavium.yaml`: read, validated as a whole, and written byte for byte.
+"""Workflow files, `.relavium.yaml`: reading, validating as a whole, and deterministic writing.
 
-Validation reports all faults at once, and every way in which a secret could reach a prompt.
-
+Validation reports all errors at once, and every way in which a secret could reach a prompt.
 """
 
 import re
@@ -54,7 +53,7 @@ _DEFAULTS: Final[Mapping[str, tuple[type, ...]]] = {"number": (int, float), "boo
 
 
 def find_faults(raw: Any) -> list[Fault]:
-    """Return everything that is wrong with a document, but for the agents it brings along."""
+    """Return all errors in a document, except those of its embedded agents."""
     if not isinstance(raw, dict):
         return [Fault("", "a workflow is a mapping of keys to values")]
     faults = list(_check_mapping("", raw, DocumentForm))
@@ -68,7 +67,7 @@ def find_faults(raw: Any) -> list[Fault]:
 
 
 def _check_mapping(path: str, raw: Mapping[str, Any], kind: type[Struct]) -> Iterator[Fault]:
-    """Judge a mapping key by key, because the library stops at the first that is wrong."""
+    """Validate a mapping key by key, because msgspec stops at the first error."""
     fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
     yield from (Fault(f"{path}{key}", "there is no such key") for key in raw if key not in fields)
     for name, field in fields.items():
@@ -97,7 +96,7 @@ def _check_items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
 
 
 def _broken_item(path: str, form: Any) -> Iterator[Fault]:
-    """Yield what the types of one item cannot express."""
+    """Yield the errors of one item that types cannot express."""
     match form:
         case WorkflowInput():
             yield from _broken_input(path, form)
@@ -129,7 +128,7 @@ def _broken_input(path: str, form: WorkflowInput) -> Iterator[Fault]:
 
 
 def _has_type(default: Any, type_: str) -> bool:
-    # A bool is an int to Python, and not to who writes a file.
+    # In Python a bool is an int, but in a workflow file it is not a number.
     kinds = _DEFAULTS.get(type_, (str,))
     if isinstance(default, bool):
         return bool in kinds
@@ -143,7 +142,7 @@ def _stays_inside(path: str) -> bool:
 
 
 def _broken_rules(body: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what only the whole shows; every item has passed by itself."""
+    """Yield the errors between items; each item is valid by itself."""
     for name, key in (("nodes", "id"), ("inputs", "name"), ("context", "key")):
         yield from duplicate_faults(f"{_BODY}.{name}", [item[key] for item in body.get(name, ())])
     parallel = {each["id"]: each["parallel_of"] for each in body["nodes"] if "parallel_of" in each}
@@ -154,7 +153,7 @@ def _broken_rules(body: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text with its path, keys among them."""
+    """Yield each text with its path, including keys."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
@@ -168,7 +167,7 @@ def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def unprintable_places(texts: Iterable[tuple[str, str]]) -> list[Fault]:
-    """Return the places of characters that no file of ours can hold."""
+    """Return the places of characters that cannot be encoded as UTF-8."""
     return [
         Fault(path, "a character has no place in a text")
         for path, text in texts
@@ -178,14 +177,14 @@ def unprintable_places(texts: Iterable[tuple[str, str]]) -> list[Fault]:
 
 _SECRETS: Final = re.compile(r"(?<![\w.])secrets\s*[.\[]")
 _NAMED: Final = re.compile(r"(?<![\w.])(inputs?|ctx|context)\s*(?:\.\s*|\[\s*[\"'])([\w-]+)")
-# What is read by a model, or run: everything else only tells about the workflow.
+# The keys that are sent to a model or executed; all others are only descriptive.
 _READ: Final = ("nodes", "agents", "tools")
 _Name = tuple[str, str]
 _VAULT: Final[_Name] = ("secrets", "")
 
 
 def find_secret_leaks(body: Mapping[str, Any]) -> list[str]:
-    """Return where a prompt, a message or a tool's text would be given a secret."""
+    """Return the places where a prompt, a message or a tool would receive a secret."""
     tainted = _tainted_names(body)
     return [
         path
@@ -196,7 +195,7 @@ def find_secret_leaks(body: Mapping[str, Any]) -> list[str]:
 
 
 def _tainted_names(body: Mapping[str, Any]) -> set[_Name]:
-    """Return the names that stand for a secret: inputs of that type, and what is made of them."""
+    """Return the names that hold a secret: secret inputs, and all names derived from them."""
     inputs = body.get("inputs", ())
     waiting = [_VAULT, *(_input(each["name"]) for each in inputs if each["type"] == "secret")]
     tainted = set(waiting)
@@ -213,7 +212,7 @@ def _tainted_names(body: Mapping[str, Any]) -> set[_Name]:
 
 
 def _derived_names(body: Mapping[str, Any]) -> Iterator[tuple[_Name, str]]:
-    """Yield the names that may be made of others, with the texts that say of which."""
+    """Yield the names that may be derived from others, with the texts that reference those."""
     for each in body.get("context", ()):
         for _, text in texts_in(each["value"]):
             yield ("ctx", each["key"]), text
@@ -239,12 +238,12 @@ _PATH_LONGEST: Final = 200
 
 
 def read_workflow(path: Path, scrubber: Scrubber | None = None) -> Workflow:
-    """Return the workflow of a file; a file that cannot be read or is not valid is refused."""
+    """Return the workflow in a file; an unreadable or invalid file is refused."""
     return parse_workflow(read_workflow_text(path), where=str(path), scrubber=scrubber)
 
 
 def read_workflow_text(path: Path) -> str:
-    """Return the text of a file that may be a workflow."""
+    """Return the text of a possible workflow file."""
     try:
         return read_text(path, largest=LARGEST)
     except FileError as error:
@@ -254,7 +253,7 @@ def read_workflow_text(path: Path) -> str:
 
 
 def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
-    """Return the workflow that a text of YAML describes; `where` is what an error calls it."""
+    """Return the workflow described by YAML text; `where` names the source in errors."""
     try:
         raw = read_yaml(text)
     except YamlError as error:
@@ -263,12 +262,12 @@ def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -
 
 
 def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
-    """Return the workflow that a value describes."""
+    """Return the workflow described by a value."""
     faults = [*unprintable_places(texts_in(raw)), *find_faults(raw)]
     brought, leak = _agents(raw, where, scrubber)
     faults += brought
     if faults:
-        # Cut, because a key may be as long as the file.
+        # Truncated, because a key may be as long as the file.
         told = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_SHOWN]]
         raise _invalid(where, told)
     if leak is not None:
@@ -284,12 +283,12 @@ def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) ->
 
 
 def write_workflow(workflow: Workflow) -> str:
-    """Return the text of a workflow: the same bytes for the same workflow, every time."""
+    """Return the text of a workflow; deterministic, so equal workflows have equal bytes."""
     return write_yaml(workflow.document)
 
 
 def _agents(raw: Any, where: str, scrubber: Scrubber | None) -> tuple[list[Fault], Invalid | None]:
-    """Judge the agents that are brought along; a secret in one is told behind other faults."""
+    """Validate the embedded agents; return a secret leak separately from the other faults."""
     body = raw.get("workflow") if isinstance(raw, dict) else None
     agents = body.get("agents") if isinstance(body, dict) else None
     faults: list[Fault] = []

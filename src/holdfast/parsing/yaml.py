@@ -1,4 +1,4 @@
-"""YAML as all our files use it: version 1.2, core schema, no anchors or tags; read and written."""
+"""YAML for all Holdfast files: version 1.2, core schema, no anchors or tags; read and written."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 LARGEST: Final = 2 << 20
 DEEPEST: Final = 64
-# Each takes the parser some thirty microseconds, so a file of nothing else would take a minute.
+# Limited, because each takes the parser about 30 µs, and a large file would take a minute.
 VALUES_MOST: Final = 150_000
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
@@ -19,12 +19,12 @@ _HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)")
 _NOT_A_NUMBER: Final = frozenset({".nan", ".NaN", ".NAN"})
-# Python reads decimal digits in quadratic time, and refuses more than 4,300 of them.
+# Limited, because Python parses decimal digits in quadratic time and refuses over 4,300.
 _DIGITS_MOST: Final = 1_000
 
 
 class YamlError(ValueError):
-    """The text is not YAML of our profile; `line` and `column` count from 1, 0 is unknown."""
+    """The text is not YAML of this profile; `line` and `column` count from 1, 0 is unknown."""
 
     def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
         super().__init__(problem)
@@ -34,11 +34,11 @@ class YamlError(ValueError):
 
 
 def read_yaml(text: str) -> Any:
-    """Return the one document of the text; raises `YamlError`."""
+    """Return the only document of the text; raises `YamlError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    # Lone surrogates pass here, because the parser is the one to refuse them.
+    # Lone surrogates pass here, because the parser refuses them.
     if len(text.encode(errors="surrogatepass")) > LARGEST:
         raise YamlError("the file is larger than 2 MiB")
     yaml = YAML(typ="safe", pure=True)
@@ -50,18 +50,18 @@ def read_yaml(text: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        # The parser's own sentence quotes the text, which may hold what nobody should see.
+        # The parser's message is dropped, because it quotes the text, which may contain a secret.
         raise YamlError("this is not valid YAML", *place) from None
     except YAMLError:
         raise YamlError("the text contains a character that YAML does not allow") from None
     except (AssertionError, OverflowError, ValueError):
-        # A version or an escape of a number that the library did not think of.
+        # Invalid versions or numeric escapes that the library does not handle itself.
         raise YamlError("this is not valid YAML") from None
 
 
 @cache
 def _scanner() -> Any:
-    """Return the library's scanner, which stops where it meets what no file of ours has."""
+    """Return a scanner that refuses tags, anchors and aliases."""
     from ruamel.yaml.scanner import Scanner
 
     def refusing(what: str) -> Callable[[Any], None]:
@@ -70,7 +70,7 @@ def _scanner() -> Any:
 
         return fetch
 
-    # Here and not later: the library reads a long tag in quadratic time.
+    # Refused in the scanner, because the library reads a long tag in quadratic time.
     refused = {"fetch_tag": "tags", "fetch_anchor": "anchors", "fetch_alias": "aliases"}
     return type("Scanner", (Scanner,), {name: refusing(what) for name, what in refused.items()})
 
@@ -83,24 +83,25 @@ def _limit_events(events: Iterator[Any]) -> Iterator[Any]:
 
 
 def _document(events: Iterator[Any]) -> Any:
-    """Build the value out of the parser's events, because its own schema is wider than ours."""
+    """Build the value from parser events, because the library's own schema accepts more."""
     value = None
     for number, event in enumerate(events):
         kind = type(event).__name__
         if kind == "DocumentStartEvent":
             _refuse_if(event.version not in (None, (1, 2)), "versions other than 1.2", event)
             _refuse_if(event.tags, "tags", event)
-            # The stream's start, this event, and nothing before them: any later one is a second.
+            # Only the stream start precedes the first document, so a later start is a second
+            # document.
             _refuse_if(number != 1, "a second document", event)
             value = _value(next(events), events, depth=1)
     return value
 
 
 def _value(event: Any, events: Iterator[Any], *, depth: int) -> Any:
-    # By name, because importing the classes would load the package for everyone.
+    # By class name, because importing the classes would load the package at every start.
     kind = type(event).__name__
     if kind == "ScalarEvent":
-        # Only a plain scalar can be anything but text; what was quoted was meant.
+        # Only a plain scalar can have another type; a quoted one is always text.
         return _parse_scalar(event) if event.implicit[0] else event.value
     if depth > DEEPEST:
         raise _fault(f"more than {DEEPEST} levels", event)
@@ -124,7 +125,7 @@ def _mapping(events: Iterator[Any], *, depth: int) -> dict[str, Any]:
 
 
 def _parse_scalar(event: Any) -> Any:
-    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2."""
     text = event.value
     if text in _NULL:
         return None
@@ -156,19 +157,19 @@ def _fault(problem: str, event: Any) -> YamlError:
     return YamlError(problem, mark.line + 1, mark.column + 1)
 
 
-# A longer key needs a form of its own, by the standard.
+# By the YAML standard, a longer key needs the explicit `?` form.
 _KEY_LONGEST: Final = 1_000
 _WORDS: Final = frozenset(
     {"yes", "no", "on", "off", "y", "n", "true", "false", "null", "~", "=", "<<"}
 )
-# Numbers, dates and times of either version begin so, and consist of this.
+# Matches numbers, dates and times of YAML 1.1 and 1.2, which must be quoted.
 _NUMBER_LIKE: Final = re.compile(r"(?i:[-+.0-9][-+.,:_0-9a-fxotz ]*|[-+]?\.(?:inf|nan))")
 _PLAIN: Final = re.compile(r"[^\s\-?:,\[\]{}#&*!|>'\"%@`](?:[^\n:#]|:(?=[^\s])|(?<=[^\s])#)*")
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def write_yaml(value: Any) -> str:
-    """Return the document of a value made of what JSON has; ends with one line break."""
+    """Return the YAML document of a JSON value; ends with one line break."""
     return "".join(f"{line}\n" for line in _lines(value))
 
 
@@ -195,7 +196,7 @@ def _entry(key: str, value: Any) -> Iterator[str]:
         yield f"{name}:"
         yield from _indent(inner)
     else:
-        # A block's own lines are indented already, by the line above them.
+        # The lines of a block scalar are already indented.
         yield f"{name}: {inner[0]}"
         yield from inner[1:]
 
@@ -206,7 +207,7 @@ def _after(mark: str, lines: list[str]) -> Iterator[str]:
 
 
 def _indent(lines: list[str]) -> Iterator[str]:
-    # An empty line stays empty, because a block keeps its blanks.
+    # Empty lines are not indented, because a block scalar preserves spaces.
     return (f"  {line}" if line else line for line in lines)
 
 

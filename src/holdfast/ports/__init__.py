@@ -1,4 +1,4 @@
-"""What we need from outside, as narrow as it goes. Adapters implement it, services ask for it."""
+"""Ports: narrow interfaces to the outside. Adapters implement them, services use them."""
 
 from holdfast.ports.agent_processes import AgentProcessTable, ProcessPool, ProcessSlot
 from holdfast.ports.llm import (

@@ -1,4 +1,4 @@
-"""Programs of sessions: where one may work, what is known of it, and how it is put to an end."""
+"""Agent processes of sessions: their workspace, their stored record, and how they are ended."""
 
 from typing import Protocol
 
@@ -8,58 +8,58 @@ from holdfast.domain.messages import Media
 
 
 class ProcessSlot(Protocol):
-    """The place of one session's program, as whoever runs the program sees it."""
+    """The slot of one session's agent process, as the runtime sees it."""
 
     @property
     def session(self) -> SessionId:
-        """Return the session's id, which the program is marked with."""
+        """Return the session's id, which the process carries as its mark."""
 
     @property
     def owner(self) -> Owner:
-        """Return whose session it is: only those of one owner may share a program."""
+        """Return the session's owner; only sessions of one owner may share a process."""
 
     @property
     def key(self) -> SessionKey:
-        """Return what tells this session from every other of the store."""
+        """Return the session's unique key in the store."""
 
     async def folder(self) -> str:
-        """Return the repository, resolved and judged at this moment; refused if it has moved."""
+        """Return the repository, resolved and validated at this moment; refused if it has moved."""
 
     async def put(self, media: Media, content: bytes) -> str:
-        """Write a content into a private file that the program can read; return its path."""
+        """Write a content to a private file that the process can read; return its path."""
 
     async def known(self) -> ProcessRecord:
-        """Return what is kept about the session's program."""
+        """Return the stored record of the session's process."""
 
     async def keep(self, process_record: ProcessRecord, *, is_activity: bool = False) -> None:
-        """Keep what is known from now on; it is on disk when this returns.
+        """Store the record; it is on disk when this returns.
 
-        That a program ended is not kept where another one has been started since. Activity is
-        what the program did: it counts against idleness.
+        The end of a process is not stored if another one was started since. Activity of the process
+        resets the idle timeout.
         """
 
 
 class ProcessPool(Protocol):
-    """Every program that this process has started."""
+    """Every agent process that this process has started."""
 
     def held(self) -> frozenset[SessionKey]:
-        """Return the sessions whose programs live here."""
+        """Return the sessions whose agent processes run here."""
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
-        """End the program of a session, if one lives here; it is gone when this returns."""
+        """End the agent process of a session, if it runs here; it has exited when this returns."""
 
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
-        """End a program that another process has left behind, if it is proven to be that one."""
+        """End an orphaned agent process of another holder, if its identity is proven."""
 
 
 class AgentProcessTable(Protocol):
-    """What is kept about programs, by session."""
+    """Records of agent processes by session."""
 
     async def save(self, key: SessionKey, process_record: ProcessRecord) -> None:
-        """Keep what is known about a session's program."""
+        """Store the record of a session's agent process."""
 
     async def get(self, key: SessionKey) -> ProcessRecord | None:
-        """Return what is kept about a session's program."""
+        """Return the record of a session's agent process."""
 
     async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:
-        """Return every program that has been started and is not known to have ended."""
+        """Return every process that was started and is not known to have exited."""

@@ -1,4 +1,4 @@
-"""What an importer needs of the folder that another program kept its zones in, block by block."""
+"""Read access to another program's folder of zones, block by block, for the importer."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -7,14 +7,14 @@ from msgspec import Struct
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """One block of a page: its id, and what is said about it."""
+    """One block of a page: its id and its metadata."""
 
     oid: str
     meta: dict[str, Any]
 
 
 class BlockFile(Struct, frozen=True, kw_only=True):
-    """A file in the zone of a block; times are Unix milliseconds, 0 where nobody knows."""
+    """A file in the zone of a block; times are Unix milliseconds, 0 if unknown."""
 
     size: int
     created_ms: int
@@ -22,9 +22,9 @@ class BlockFile(Struct, frozen=True, kw_only=True):
 
 
 class BlockSource(Protocol):
-    """Blocks and their files; nothing here is ever changed. What cannot be read is `Unavailable`.
+    """Blocks and their files, read-only. A read error is raised as `Unavailable`.
 
-    The verbs do not wait for a loop: they read files, and are called where that is no harm.
+    The methods do blocking file I/O, so call them in a worker thread, not in the event loop.
     """
 
     @property
@@ -32,10 +32,10 @@ class BlockSource(Protocol):
         """Return the real path of the folder."""
 
     def blocks(self) -> list[Block] | None:
-        """Return every block; nothing where the folder holds none of what is looked for."""
+        """Return every block; `None` if the folder contains no block data."""
 
     def stat(self, zone: str, name: str) -> BlockFile | None:
-        """Return what is known of a file."""
+        """Return the metadata of a file."""
 
     def pieces(self, zone: str, name: str) -> Iterator[bytes]:
-        """Yield the content of a file, piece by piece."""
+        """Yield the content of a file in chunks."""

@@ -1,6 +1,6 @@
-"""Language models as the engine asks them. These are the in-flight types, never stored.
+"""Language model port. These are the in-flight types, never stored.
 
-`engine/projection.py` is the only bridge from the durable messages to these.
+`engine/projection.py` is the only conversion from the durable messages to these.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -36,9 +36,9 @@ class StepStop(StrEnum):
     FILTERED = "filtered"
 
 
-# Kept by the hundred for each long session, and made of JSON, so the collector need not look.
+# gc=False, because long sessions cache hundreds of these and JSON values hold no cycles.
 class LlmToolCall(Struct, frozen=True, kw_only=True, gc=False):
-    """A call inside a request."""
+    """A tool call inside a request."""
 
     id: str
     name: str
@@ -46,7 +46,7 @@ class LlmToolCall(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LlmReasoning(Struct, frozen=True, kw_only=True):
-    """What a model thought earlier in this turn; only the provider that signed it may see it."""
+    """A model's earlier reasoning in this turn; sent only to the provider that signed it."""
 
     text: str
     signature: str | None = None
@@ -54,9 +54,9 @@ class LlmReasoning(Struct, frozen=True, kw_only=True):
 
 
 class LlmMedia(Struct, frozen=True, kw_only=True):
-    """A picture, a document or a sound, and where in the text of its message it stands.
+    """An image, document or audio file, and its position in the text of its message.
 
-    The content is fetched for the one request that it leaves with.
+    The content is loaded only for the request that sends it.
     """
 
     ref: str
@@ -67,21 +67,21 @@ class LlmMedia(Struct, frozen=True, kw_only=True):
 
 
 class LlmMessage(Struct, frozen=True, kw_only=True, gc=False):
-    """One message of a request: `user`, `assistant` (perhaps with calls) or `tool`."""
+    """One message of a request: `user`, `assistant` (optionally with calls) or `tool`."""
 
     role: str
     text: str = ""
     media: tuple[LlmMedia, ...] = ()
     reasoning: tuple[LlmReasoning, ...] = ()
     calls: tuple[LlmToolCall, ...] = ()
-    # Of a `tool` message: which call it answers, and whether the call went wrong.
+    # Of a `tool` message: the call it answers, and whether the call failed.
     call_id: str | None = None
     name: str | None = None
     is_error: bool = False
 
 
 class LlmTool(Struct, frozen=True, kw_only=True):
-    """A tool as a model is offered it; the parameters are a JSON schema of one object."""
+    """A tool offered to a model; the parameters are a JSON schema of one object."""
 
     name: str
     description: str
@@ -89,7 +89,7 @@ class LlmTool(Struct, frozen=True, kw_only=True):
 
 
 class ToolChoice(StrEnum):
-    """Whether a model may, must not or must ask for a tool."""
+    """Whether a model may, must not or must call a tool."""
 
     AUTO = "auto"
     NONE = "none"
@@ -97,7 +97,7 @@ class ToolChoice(StrEnum):
 
 
 class LlmRequest(Struct, frozen=True, kw_only=True):
-    """What a model is asked; `ordinal` numbers the requests of a session, retries included."""
+    """A request to a model; `ordinal` numbers the requests of a session, including retries."""
 
     model: Model
     system: str | None = None
@@ -107,44 +107,44 @@ class LlmRequest(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: ReasoningEffort | None = None
-    # The same number after a crash, so that a request that is repeated can be recognised.
+    # The same number after a crash, so that a repeated request can be recognised (idempotency).
     ordinal: int
 
 
 class TextDelta(Struct, frozen=True, kw_only=True):
-    """A piece of the answer."""
+    """A chunk of the answer."""
 
     text: str
 
 
 class ReasoningDelta(Struct, frozen=True, kw_only=True):
-    """A piece of the model's thinking."""
+    """A chunk of the model's reasoning."""
 
     text: str
 
 
 class ReasoningEnded(Struct, frozen=True, kw_only=True):
-    """The thinking is over; a signature stays inside the turn and with its provider."""
+    """The reasoning is complete; its signature is used only in this turn and by its provider."""
 
     signature: str | None = None
 
 
 class CallStarted(Struct, frozen=True, kw_only=True):
-    """The model begins to ask for a tool; the id is unique within the session."""
+    """The model starts a tool call; the id is unique within the session."""
 
     id: str
     name: str
 
 
 class CallArguments(Struct, frozen=True, kw_only=True):
-    """A piece of the JSON text of a call's arguments."""
+    """A chunk of the JSON text of a call's arguments."""
 
     id: str
     text: str
 
 
 class CallEnded(Struct, frozen=True, kw_only=True):
-    """The call is complete; one that was cut off never ends."""
+    """The call is complete; a truncated call never ends."""
 
     id: str
 
@@ -159,7 +159,7 @@ class Stopped(Struct, frozen=True, kw_only=True):
 class Failed(Struct, frozen=True, kw_only=True):
     """The provider failed; the message is safe to show.
 
-    Not `sent` means that no request has left: there was no key, or the model lacks what is needed.
+    `sent` is false if no request was sent: the key is missing, or the model lacks a feature.
     """
 
     kind: FailureKind
@@ -182,7 +182,7 @@ LlmDelta = (
 
 
 class Llm(Protocol):
-    """A model to ask."""
+    """A language model."""
 
     def stream(self, request: LlmRequest) -> AsyncGenerator[LlmDelta, None]:
         """Stream the answer; failures are deltas, and the last delta is `Stopped` or `Failed`."""

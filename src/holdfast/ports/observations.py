@@ -1,4 +1,4 @@
-"""The tables of observed history: claims, which are the truth, and what is computed from them."""
+"""Tables of observed history: claims, which are authoritative, and their projections."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from holdfast.observations.timeline import EventType, TimelineEvent
 
 
 class NewestClaim(Struct, frozen=True):
-    """The claim that was written last about an entity, without what it says."""
+    """The claim written last about an entity, without its content."""
 
     kind: ObservationKind
     content_hash: str
@@ -22,9 +22,10 @@ class NewestClaim(Struct, frozen=True):
 
 
 class KnownEntity(Struct, frozen=True, kw_only=True):
-    """What is kept about an entity beside its claims.
+    """The stored row of an entity, beside its claims.
 
-    `session_key` leads to the session of ours that it is; the times are those of its claims.
+    `session_key` refers to the Holdfast session that this entity is; the times are those of its
+    claims.
     """
 
     key: int
@@ -40,7 +41,7 @@ class KnownEntity(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """A value by which entities are ordered, its weight, and where its claim stands in time."""
+    """A value by which entities are sorted, its priority, and the time of its claim."""
 
     value: float | None
     priority: int
@@ -48,7 +49,7 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 class Projection(Struct, frozen=True, kw_only=True, gc=False):
-    """What is computed from all claims about an entity, its snapshot aside."""
+    """Everything computed from all claims about an entity, except its snapshot."""
 
     is_deleted: bool
     started: Fact | None = None
@@ -58,67 +59,68 @@ class Projection(Struct, frozen=True, kw_only=True, gc=False):
     names: tuple[str, ...] = ()
 
 
-# Where an event stands on a timeline: its time as it is spelled, its rank, its id.
+# Position of an event on a timeline: its formatted time, its rank, its id.
 EventPlace = tuple[str, int, str]
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Which events of one timeline, behind which place."""
+    """Filter for the events of one timeline, with a position to start after."""
 
     window: TimeWindow
     types: tuple[EventType, ...] = ()
     after: EventPlace | None = None
     limit: int
-    # Entities that are told of elsewhere.
+    # Entities whose events are queried separately.
     apart: tuple[int, ...] = ()
 
 
 class ObservationTable(Protocol):
-    """Claims and what they are about. Rows are appended and read; nothing else can be done."""
+    """Claims and the entities they describe. Append-only: rows are never updated or deleted."""
 
     async def entity(self, subject: Subject) -> KnownEntity | None:
-        """Return what is kept about an entity."""
+        """Return the stored row of an entity."""
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
-        """Return what is kept about the owner's entity of that id."""
+        """Return the stored row of the owner's entity with that id."""
 
     async def named(self, owner: Owner, name: str) -> list[KnownEntity]:
-        """Return the owner's entities of any type that are known by a name."""
+        """Return the owner's entities of any type that have this name."""
 
     async def by_key(self, key: int) -> KnownEntity | None:
-        """Return what is kept about an entity, whoever owns it."""
+        """Return the stored row of an entity, for any owner."""
 
     async def keyed(self, owner: Owner, idempotency_key: str) -> Observation | None:
-        """Return the owner's claim that was made under a key."""
+        """Return the owner's claim with this idempotency key."""
 
     async def add(self, subject: Subject, at_ms: int) -> KnownEntity:
-        """Begin an entity that nobody has claimed anything about."""
+        """Add an entity that has no claims yet."""
 
     async def append(
         self, known: KnownEntity, observation: Observation, content: bytes
     ) -> KnownEntity:
-        """Append a claim; its entity is written with what is computed from all of them."""
+        """Append a claim, and update the entity row with values computed from all its claims."""
 
     async def since(self, known: KnownEntity, ordinal: int) -> list[Observation]:
-        """Return the claims about an entity from a number on, each proven by its hash."""
+        """Return the claims about an entity from a number on, each verified by its hash."""
 
     async def newest(
         self, known: KnownEntity, *, before: tuple[int, int] | None, limit: int
     ) -> tuple[list[Observation], tuple[int, int] | None]:
-        """Return claims in time order, the newest first; behind a time in ms and a number.
+        """Return claims in time order, newest first, after a position (time in ms and number).
 
-        As many as fit on a page, damaged ones passed over, and behind which there are more.
+        Returns one page, skipping damaged claims, and the position of the next page if there is
+        one.
         """
 
     async def keys(self, after: int, limit: int) -> list[int]:
-        """Return the keys of everybody's entities, behind one."""
+        """Return the keys of all owners' entities after a given key."""
 
     async def proven(self, key: int) -> KnownEntity:
-        """Return an entity that is what its id says, counted anew, whatever else is damaged."""
+        """Return an entity verified against its id, its counts recomputed despite damage."""
 
 
 class ProjectionTable(Protocol):
-    """What is computed from claims, for quick answers; all of it can be computed again."""
+    """Projections of claims, for fast queries; all of them can be recomputed."""
 
     async def save(
         self,
@@ -128,55 +130,56 @@ class ProjectionTable(Protocol):
         *,
         before: Projection | None = None,
     ) -> None:
-        """Write what one more claim has changed; a snapshot that would be too large is none.
+        """Write what one more claim has changed; a snapshot that is too large is not stored.
 
-        `before` is what stands there, for whoever knows it; otherwise it is looked up.
+        `before` is the stored projection, if the caller has it; otherwise it is read.
         """
 
     async def mend(self, known: KnownEntity, projection: Projection, body: bytes | None) -> bool:
-        """Write what was computed anew, looking at all that is kept; tell whether it differed."""
+        """Write the recomputed rows after comparing them all; return whether any differed."""
 
     async def sweep(self) -> int:
-        """Put right what belongs to no entity, or to another session; return how much it was."""
+        """Repair rows that belong to no entity or to another session; return how many."""
 
     async def body(self, known: KnownEntity) -> bytes | None:
-        """Return the snapshot of an entity as it was encoded, if it is kept."""
+        """Return the encoded snapshot of an entity, if it is stored."""
 
     async def page(self, listing: EntityListing) -> list[ListedEntity]:
-        """Return entities in order; sessions of ours are among them."""
+        """Return entities in order, including Holdfast sessions."""
 
     async def count(self, owner: Owner, entity_type: EntityType) -> int:
-        """Return how many entities a listing has in all."""
+        """Return the total number of entities in a listing."""
 
     async def entities(self, owner: Owner, entity_type: EntityType) -> list[KnownEntity]:
-        """Return every entity of a type that has claims, deleted ones too, in no order."""
+        """Return every entity of a type that has claims, including deleted ones, unordered."""
 
     async def hosted(self, owner: Owner) -> list[HostedSession]:
-        """Return the owner's sessions that nobody has claimed anything about."""
+        """Return the owner's sessions that have no claims."""
 
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
-        """Return the owner's session of that id, if nobody has claimed anything about it."""
+        """Return the owner's session with that id, if it has no claims."""
 
     async def name_key(self, owner: Owner, name: str) -> int | None:
-        """Return what an id is kept under that entities name."""
+        """Return the key of an id that entities reference."""
 
     async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[KnownEntity]:
-        """Return who names ids and has to be told of by itself.
+        """Return the entities that reference these ids and must be queried separately.
 
-        Those are sessions of ours, wide ones, and whoever names several of these ids.
+        These are Holdfast sessions, entities with many references, and entities that reference
+        several of these ids.
         """
 
     async def mentioned_by(self, key: int, name_keys: Sequence[int]) -> list[int]:
-        """Return which of these ids an entity names."""
+        """Return which of these ids an entity references."""
 
     async def events(self, key: int, wish: EventFilter) -> list[TimelineEvent]:
-        """Return an entity's own events in order; damaged ones are passed over."""
+        """Return an entity's own events in order, skipping damaged ones."""
 
     async def count_events(self, key: int, wish: EventFilter) -> int:
-        """Return how many events of its own an entity has."""
+        """Return the number of an entity's own events."""
 
     async def mentioned(self, name_key: int, wish: EventFilter) -> list[TimelineEvent]:
-        """Return the events of all who name an id, in order; damaged ones are passed over."""
+        """Return the events of all entities that reference an id, in order; skip damaged ones."""
 
     async def count_mentioned(self, name_key: int, wish: EventFilter) -> int:
-        """Return how many events those who name an id have."""
+        """Return the number of events of the entities that reference an id."""

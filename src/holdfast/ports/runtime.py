@@ -1,4 +1,4 @@
-"""Running turns: who decides when, and what a runtime is given and gives back."""
+"""Running turns: the coordinator that schedules them, and the input and output of a runtime."""
 
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AbstractContextManager
@@ -23,51 +23,52 @@ from holdfast.ports.tools import OutputStore, ToolWorkspace
 
 
 class RunSlot(Protocol):
-    """Where a turn could be played at once."""
+    """A free slot in which a turn could run immediately."""
 
     def is_kept(self, key: SessionKey, turn: int) -> bool:
-        """Keep it for a turn; `False` when there is none, or something is done for its session.
+        """Reserve the slot for a turn; `False` if none is free or work for the session is running.
 
-        Until the place is given back nobody else begins anything for the session here.
+        Until the slot is released, no other work for the session starts in this process.
         """
 
 
 class Coordinator(Protocol):
-    """Who runs turns, and when."""
+    """Schedules and runs turns."""
 
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
-        """See to it that the session's waiting turn is played, here or by its holder.
+        """Ensure that the session's waiting turn runs, here or in the process that holds the lease.
 
-        `turn` is the last one that was asked for here; without it, all that waits is.
+        `turn` is the last turn requested through this process; without it, all waiting turns count
+        as requested here.
         """
 
     def place(self) -> AbstractContextManager[RunSlot]:
-        """Keep a place for a turn that is about to be written down, if one is free here."""
+        """Reserve a slot, if one is free here, for a turn that is about to be written."""
 
     def take_up(self, lease: Lease, *, turn: int) -> None:
-        """Play the turn that was begun with the lease, and was asked for here."""
+        """Run the turn that was started with this lease by a request to this process."""
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
-        """Stop what this process does for the session; its turn has already been ended.
+        """Stop this process's work for the session; its turn has already been ended.
 
-        With an epoch, nothing that was begun under a later one.
+        With an epoch, do not stop work that was started under a later epoch.
         """
 
     async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
-        """Stop what this process does for a session that has ended, its agent's program with it."""
+        """Stop this process's work for an ended session, including its agent process."""
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> object:
-        """Do work that nobody waits for; it is stopped, at the latest, with the turns."""
+        """Run background work; it is cancelled, at the latest, together with the turns."""
 
 
 class ApprovalContext(Struct, frozen=True, kw_only=True):
-    """How a session stands to a question at this moment.
+    """The state of a session that decides how a question is answered.
 
-    `earlier` is what was asked about the very same thing before, `is_remembered` that somebody
-    has allowed its like for the whole session, `is_attended` that somebody could answer.
+    `earlier` is the previous approval with the same digest, `is_remembered` that the user allowed
+    such calls for the whole session, `is_attended` that a user is present to answer.
     """
 
     mode: ApprovalMode
@@ -77,68 +78,68 @@ class ApprovalContext(Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """Who is asked on behalf of one session."""
+    """Asks for approvals on behalf of one session."""
 
     async def standing(self, question: Question) -> ApprovalContext:
-        """Return how the session stands to a question that was not written down yet."""
+        """Return the approval context of a question that is not stored yet."""
 
     async def decision(self, question: Question) -> Approval:
-        """Wait for the answer to a question that is on disk; no answer in time is one, too."""
+        """Wait for the answer to a stored question; a timeout counts as an answer."""
 
     async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
-        """Close a question that is on disk and needs no answer any more; a first answer stays."""
+        """Close a stored question that needs no answer any more; an existing answer stays."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How far a turn may go: rounds of tools, rows of history, the filling that is folded."""
+    """Limits of a turn: tool rounds, history rows, and the context usage that starts compaction."""
 
     tool_rounds: int = 16
     max_messages: int | None = None
-    # None switches compaction off, also when a provider says "too long".
+    # None disables compaction, even when a provider reports that the request is too long.
     compact_threshold: float | None = 0.8
     allow_unpriced: bool = True
-    # What every session is held to, also one that was opened when more was allowed.
+    # Applies to every session, including those opened under a larger budget.
     budget: Budget | None = None
 
 
 class TurnInput(Struct, frozen=True, kw_only=True):
-    """All that a runtime learns about a turn: no session id, no store, no surface."""
+    """Everything a runtime receives about a turn: no session id, no store, no surface."""
 
     agent: Agent
     models: tuple[Model, ...]
     context: SessionContext
-    # Rows as they are stored: what a model may see of them is the runtime's business.
+    # Rows as stored, because the runtime decides what a model may see of them.
     history: tuple[Message, ...]
     calls: tuple[Call, ...] = ()
     turn: int
     step: int
     ordinal: int
-    # Where the contents are that the rows name; without it they stay names.
+    # Storage of the contents that rows reference; without it, they stay references.
     shelf: OutputStore | None = None
-    # Without a place there are no tools.
+    # Without a workspace there are no tools.
     place: ToolWorkspace | None = None
     tools: tuple[ToolSpec, ...] = ()
     approver: Approver
-    # The place of the agent's own program; nothing where the agent is a model.
+    # The slot of the agent's process; None if the agent is a language model.
     process_slot: ProcessSlot | None = None
     limits: Limits = Limits()
     budget: Budget | None = None
     spent: int = 0
-    # What the newest request of the session took in: it tells how full the model's window is.
+    # Usage of the session's newest request, to estimate how full the model's context window is.
     last_usage: Usage | None = None
-    # Which model was asked then: another one counts the same text differently.
+    # The model of that request, because another model counts the same text differently.
     last_model: ModelId | None = None
 
 
 class Runtime(Protocol):
-    """Plays a turn: takes a conversation, yields batches of drafts, each one transaction.
+    """Run a turn: take a conversation, yield batches of drafts, each one transaction.
 
-    The journal pulls: a batch is on disk before the generator goes on. The last batch ends with
-    an `Outcome`. Closing the generator is the abort signal.
+    The journal pulls (back-pressure): a batch is on disk before the generator continues. The last
+    batch ends with an `Outcome`. Closing the generator is the abort signal.
     """
 
     def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
-        """Play the turn."""
+        """Run the turn."""
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
-        """Fold what came before the last answered turn; without a `Summary` nothing was folded."""
+        """Summarise the history before the last answered turn; no `Summary` if nothing changed."""

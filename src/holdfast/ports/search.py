@@ -1,4 +1,4 @@
-"""The table of search: which words stand where."""
+"""The search table: an index of words."""
 
 from datetime import datetime
 from typing import Final, Protocol
@@ -9,13 +9,13 @@ from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.search.query import Terms
 
-# Documents in one transaction, and what they weigh; others write between two of them.
+# Documents and bytes per transaction, limited so that other writers can run in between.
 TOGETHER: Final = 512
 _TOGETHER_BYTES: Final = 1 << 20
 
 
 class SearchRequest(Struct, frozen=True, kw_only=True):
-    """Which documents of an owner; `before` is the place of the last one that was shown."""
+    """A search in an owner's documents; `before` is the position of the last result shown."""
 
     owner: Owner
     terms: Terms
@@ -31,7 +31,7 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
 
 
 class FoundDocument(Struct, frozen=True, kw_only=True):
-    """A document that was found, proven, and where it stands among all of them."""
+    """A matching document, verified, and its position in the listing."""
 
     place: int
     text: str
@@ -43,42 +43,42 @@ class FoundDocument(Struct, frozen=True, kw_only=True):
 
 
 class SearchBatch(Struct, frozen=True, kw_only=True):
-    """What was found, the highest place first, and behind which place more may be found."""
+    """Matching documents, highest position first, and the position after which to continue."""
 
     found: tuple[FoundDocument, ...]
     behind: int | None = None
 
 
 class Backlog(Struct, frozen=True):
-    """How much is not in the index yet and has to be read through by who searches."""
+    """Documents that are not indexed yet and must be scanned by each search."""
 
     documents: int
     size: int
 
     @property
     def together(self) -> int:
-        """Return how many of them one transaction takes, so that others do not wait for long."""
+        """Return how many of them fit in one transaction, so that other writers do not starve."""
         fitting = self.documents * _TOGETHER_BYTES // max(self.size, 1)
         return max(1, min(TOGETHER, fitting))
 
 
 class SearchTable(Protocol):
-    """Documents by their words. What is written is found at once; an index follows it."""
+    """Documents by word. Writes are searchable at once; the index is updated later."""
 
     async def find(self, wish: SearchRequest) -> SearchBatch:
-        """Return the documents that hold what is asked for, newest session first."""
+        """Return the documents that match the request, newest session first."""
 
     async def backlog(self) -> Backlog:
-        """Return how much the index lacks."""
+        """Return the size of the unindexed part."""
 
     async def catch_up(self, limit: int) -> int:
-        """Put some of what the index lacks into it; return how many documents."""
+        """Index some of the backlog; return how many documents."""
 
     async def bury(self, limit: int) -> int:
-        """Take words of removed documents out of the index; return of how many documents."""
+        """Remove words of deleted documents from the index; return of how many documents."""
 
     async def sum(self) -> tuple[int, int]:
-        """Return how many words the index holds, and a sum over all of them."""
+        """Return the number of words in the index, and a checksum over them."""
 
     async def empty(self) -> Backlog:
-        """Take everything out of the index, so that all of it is put in again; return how much."""
+        """Empty the index, so that all documents are indexed again; return the backlog."""

@@ -1,4 +1,4 @@
-"""The store: tables of the nouns, all seen through one transaction."""
+"""Store port: one table per noun, all accessed through one transaction."""
 
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Brief(Generic[T]):
-    """Work of a few statements on a few rows: a store may run it at once, where it is asked for."""
+    """Work of a few statements on a few rows; a store may run it inline on the calling thread."""
 
     __slots__ = ("work",)
 
@@ -50,14 +50,14 @@ class Brief(Generic[T]):
 
 
 class Frame(Struct, frozen=True):
-    """An event as it is passed on: its number and its encoded envelope."""
+    """An event as sent to readers: its sequence number and its encoded envelope."""
 
     sequence: int
     envelope: bytes
 
 
 class NewRow(Struct, frozen=True, gc=False):
-    """A message to be appended: its encoded parts, its hash, and the number of its event."""
+    """A message to append: its encoded parts, its hash, and the sequence number of its event."""
 
     message: Message
     content: bytes
@@ -66,7 +66,7 @@ class NewRow(Struct, frozen=True, gc=False):
 
 
 class Segment(Struct, frozen=True):
-    """A stretch of rows of one session that a fork inherits, or owns, up to a sequence."""
+    """A range of message rows, up to a sequence, that a session owns or a fork inherits."""
 
     key: SessionKey
     session_id: SessionId
@@ -75,81 +75,81 @@ class Segment(Struct, frozen=True):
 
 
 class SessionTable(Protocol):
-    """Sessions: a small row that changes with every write, and what was frozen when it opened.
+    """Sessions: a small row that changes with every write, and a snapshot frozen at creation.
 
-    Who acts for an owner names a session by owner and id, which two owners may both use; what
-    acts for the house names it by its key, which is never given to another one.
+    Requests of an owner identify a session by owner and id, because two owners may use the same id.
+    Internal work identifies it by its key, which is never reused.
     """
 
     async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
-        """Add a session; the digest of the opening request makes a retry recognisable."""
+        """Add a session; the digest of the creation request makes a retry idempotent."""
 
     async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
-        """Return the digest of the request that opened the owner's session."""
+        """Return the digest of the request that created the owner's session."""
 
     async def head(self, owner: Owner, session_id: SessionId) -> SessionState | None:
-        """Return where the notebook stands, if this owner has it."""
+        """Return the session state, if this owner has the session."""
 
     async def head_by_key(self, key: SessionKey) -> SessionState | None:
-        """Return where the notebook stands, whoever owns it."""
+        """Return the session state, for any owner."""
 
     async def save(self, head: SessionState) -> None:
-        """Write back where the notebook stands."""
+        """Write back the session state."""
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
-        """Return the session and where it stands, if this owner has it."""
+        """Return the session and its state, if this owner has it."""
 
     async def get_by_key(self, key: SessionKey) -> tuple[Session, SessionState] | None:
-        """Return the session and where it stands, whoever owns it."""
+        """Return the session and its state, for any owner."""
 
     async def patch(self, key: SessionKey, session: Session) -> None:
-        """Replace what may change: title, tags, model, approval, metadata, and the context."""
+        """Replace the mutable fields: title, tags, model, approval, metadata and context."""
 
     async def page(self, query: SessionQuery) -> list[tuple[Session, SessionState]]:
         """Return the matching sessions in the query's order."""
 
     async def beginning(self, owner: Owner, text: str, limit: int) -> tuple[SessionId, ...]:
-        """Return the ids of the owner's sessions that begin so, in their order."""
+        """Return the ids of the owner's sessions that start with the text, sorted."""
 
     async def count(self, query: SessionQuery) -> int:
-        """Return how many sessions match, paging aside."""
+        """Return the number of matching sessions, ignoring pagination."""
 
     async def lineage(self, key: SessionKey) -> tuple[Segment, ...]:
-        """Return the stretches of rows that make up the session, oldest first."""
+        """Return the segments of message rows that make up the session, oldest first."""
 
     async def forks(self, key: SessionKey) -> list[SessionState]:
-        """Return the heads of the sessions that point into this one."""
+        """Return the states of the sessions forked from this one."""
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         """Extend every lease of a holder; return the sessions it still holds."""
 
     async def unsettled(self) -> list[SessionState]:
-        """Return the heads of all sessions in which a turn is open or waits."""
+        """Return the states of all sessions with an open or waiting turn."""
 
     async def idle(self, before: datetime) -> list[SessionState]:
-        """Return the heads of open sessions bound to a repository and untouched since then."""
+        """Return the states of open repository sessions not updated since the given time."""
 
     async def slots(self) -> int:
-        """Return how many open sessions have an agent that runs as a program of its own."""
+        """Return the number of open sessions whose agent runs as a separate process."""
 
     async def detach(self, key: SessionKey) -> None:
-        """Copy what a fork inherits into it, so that it stands alone."""
+        """Copy the inherited rows into the fork, so that it no longer depends on its parent."""
 
     async def remove(self, head: SessionState, at: datetime) -> None:
-        """Remove the session with all that belongs to it and leave a tombstone."""
+        """Remove the session with all its rows and leave a tombstone."""
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
-        """Tell whether this owner deleted a session of that id."""
+        """Return whether this owner deleted a session with that id."""
 
 
 class MessageTable(Protocol):
-    """The record. Rows are appended and read; nothing else can be done to them."""
+    """Messages: an append-only table. Rows are never updated or deleted one by one."""
 
     async def append(self, key: SessionKey, rows: Sequence[NewRow]) -> None:
-        """Append rows; each is its own news, under the number it carries."""
+        """Append rows; each row also serves as its own event, under the number it carries."""
 
     async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
-        """Return a row by its id, inherited rows aside."""
+        """Return a row by its id; inherited rows are not searched."""
 
     async def span(
         self,
@@ -160,148 +160,148 @@ class MessageTable(Protocol):
         size: int | None = None,
         previous: str | None = None,
     ) -> list[Message]:
-        """Return rows of a stretch, ascending, each checked against the chain.
+        """Return rows of a segment in ascending order, each verified against the hash chain.
 
-        With a `size`, only as many as hold so many bytes, but at least one. `previous` is the
-        hash of the row before the first one, where it was read and checked just now.
+        `size` limits the total bytes, but at least one row is returned. `previous` is the hash of
+        the row before the first one, if the caller has just read and verified it.
         """
 
     async def deeds(self, head: SessionState) -> list[Message]:
-        """Return a session's own rows that tell what it did: results, notices, checkpoints.
+        """Return a session's own rows that record its actions: results, notices, checkpoints.
 
-        Each is checked against the row before it, inherited rows aside.
+        Each row is verified against the row before it. Inherited rows are not included.
         """
 
 
 class EventTable(Protocol):
-    """The news; that a message was appended is read off the message itself."""
+    """Events; `message.appended` is not stored here but derived from the message row."""
 
     async def append(self, key: SessionKey, events: Sequence[Event]) -> None:
         """Append events other than `message.appended`."""
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
-        """Return frames after a cursor, at most 1 MiB of them but at least one."""
+        """Return frames after a cursor: at most 1 MiB, but at least one frame."""
 
     async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
-        """Return events of the given names, `message.appended` aside, from a sequence on."""
+        """Return events with the given names from a sequence on, without `message.appended`."""
 
     async def at(self, head: SessionState, sequence: int) -> Frame | None:
-        """Return the frame of one number; nothing when it was pruned."""
+        """Return the frame of one sequence number; `None` if it was pruned."""
 
     async def missing(self, head: SessionState, first: int, last: int) -> str:
-        """Return why numbers are missing, as a gap says it.
+        """Return the reason for missing sequence numbers, as a `Gap` reports it.
 
-        Deltas lie inside a step, and what was forgotten for its age before a known number. All
-        else was removed by something other than Holdfast.
+        Pruned deltas lie inside a step. Events removed by retention lie before the stored
+        watermark. All others were removed by something other than Holdfast.
         """
 
     async def prune(self, before: datetime, *, limit: int) -> int:
-        """Remove deltas of settled turns written before an instant; return how many."""
+        """Remove deltas of settled turns written before a time; return how many."""
 
     async def outdated(
         self, before: datetime, *, after: SessionKey, limit: int
     ) -> Sequence[tuple[SessionKey, int | None]]:
-        """Return sessions with news from before an instant, by key, and through what it may go.
+        """Return sessions with events older than a time, by key, and the last removable number.
 
-        Where it may not go yet, because no turn has ended since, nothing stands for the number.
+        The number is `None` if nothing may be removed yet, because no turn has ended since.
         """
 
     async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
-        """Remove the oldest news up to a number, and remember the number; return how many."""
+        """Remove the oldest events up to a number, stored as the watermark; return how many."""
 
 
 class CallTable(Protocol):
     """Tool calls."""
 
     async def save(self, key: SessionKey, call: Call) -> None:
-        """Add a call or replace it."""
+        """Add or replace a call."""
 
     async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         """Return a call of the session."""
 
     async def of_turn(self, head: SessionState, turn: int) -> list[Call]:
-        """Return the calls of a turn in the order they were intended."""
+        """Return the calls of a turn in the order they were requested."""
 
     async def page(self, query: WorkQuery) -> list[Call]:
-        """Return the matching calls, session by session, in the order they were intended."""
+        """Return the matching calls, session by session, in the order they were requested."""
 
     async def retried(self, head: SessionState, idempotency_key: str) -> Call | None:
-        """Return the newest call of that key that was settled by being run again."""
+        """Return the newest call with that idempotency key that was settled by a retry."""
 
 
 class ApprovalTable(Protocol):
-    """Questions, and what was answered."""
+    """Approval requests and their answers."""
 
     async def save(self, key: SessionKey, approval: Approval) -> None:
-        """Add a question or replace it."""
+        """Add or replace an approval request."""
 
     async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
-        """Return a question of the session."""
+        """Return an approval request of the session."""
 
     async def page(self, query: WorkQuery) -> list[Approval]:
-        """Return the matching questions, oldest first."""
+        """Return the matching approval requests, oldest first."""
 
     async def waiting(self, head: SessionState) -> list[Approval]:
-        """Return the session's questions that nobody has answered."""
+        """Return the session's unanswered approval requests."""
 
     async def about(
         self, head: SessionState, digest: str, call_id: CallId | None
     ) -> Approval | None:
-        """Return the newest question about the very same thing."""
+        """Return the newest approval request with the same digest."""
 
     async def is_remembered(self, head: SessionState, memory: str) -> bool:
-        """Tell whether the like was allowed for the whole session."""
+        """Return whether calls with this memory key were allowed for the whole session."""
 
 
 class MediaTable(Protocol):
-    """Contents by their handles, for the sessions that hold them."""
+    """Media contents by handle, readable only for the sessions that reference them."""
 
     async def keep(self, key: SessionKey, content: bytes, mime_type: str) -> None:
-        """Add a content, and that the session holds it."""
+        """Store a content and record that the session references it."""
 
     async def read(self, key: SessionKey, handle: str) -> bytes | None:
-        """Return a content that the session holds."""
+        """Return a content that the session references."""
 
     async def size(self, key: SessionKey, handle: str) -> int | None:
-        """Return how many bytes a content has that the session holds."""
+        """Return the size in bytes of a content that the session references."""
 
 
 class CostTable(Protocol):
-    """The ledger."""
+    """The cost ledger."""
 
     async def add(self, key: SessionKey, entry: CostEntry) -> bool:
-        """Add an entry; `False` when that request is already in the ledger."""
+        """Add an entry; return `False` if that request is already in the ledger."""
 
     async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         """Return the entries of a turn."""
 
     async def newest(self, head: SessionState) -> CostEntry | None:
-        """Return the entry of the session's newest turn that was written last."""
+        """Return the last entry of the session's newest turn."""
 
     async def engaged(self, head: SessionState) -> int:
-        """Return in how many turns a provider was asked."""
+        """Return the number of turns in which a provider was called."""
 
     async def of_session(self, head: SessionState) -> list[CostEntry]:
         """Return the session's entries in the order they were written."""
 
     async def sums(self, query: CostQuery) -> list[CostSum]:
-        """Return the entries that are asked for, added up group by group."""
+        """Return the sums of the matching entries, one per group."""
 
     async def totals(self, keys: Collection[SessionKey]) -> dict[SessionKey, CostSum]:
-        """Return the entries of each session, added up; without entries there is no sum."""
+        """Return the sum of each session's entries; a session without entries is left out."""
 
 
 class AgentTable(Protocol):
     """Agents by owner."""
 
     async def add(self, agent: Agent, digest: bytes = b"") -> None:
-        """Add an agent; a taken slug or id is the caller's business to have checked.
+        """Add an agent; the caller must have checked that its slug and id are free.
 
-        The digest of the request makes a retry recognisable.
+        The digest of the request makes a retry idempotent.
         """
 
     async def digest(self, owner: Owner, agent_id: AgentId) -> bytes | None:
-        """Return the digest of the request that made the agent, if this owner has it."""
+        """Return the digest of the request that created the agent, if this owner has it."""
 
     async def save(self, agent: Agent) -> None:
         """Replace a stored agent."""
@@ -310,13 +310,13 @@ class AgentTable(Protocol):
         """Return the agent, if this owner has it."""
 
     async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
-        """Return the agent of that slug, if this owner has it."""
+        """Return the agent with that slug, if this owner has it."""
 
     async def page(self, query: AgentQuery) -> list[Agent]:
         """Return the matching agents, newest first."""
 
     async def is_used(self, owner: Owner, agent_id: AgentId) -> bool:
-        """Tell whether a session was opened with the agent."""
+        """Return whether a session was opened with the agent."""
 
     async def remove(self, owner: Owner, agent_id: AgentId) -> None:
         """Remove the agent."""
@@ -326,10 +326,10 @@ class ModelTable(Protocol):
     """Models, shared by all owners."""
 
     async def add(self, model: Model) -> None:
-        """Add a model; one that is there stays as it is."""
+        """Add a model; an existing one is not changed."""
 
     async def save(self, model: Model) -> None:
-        """Add a model or replace it."""
+        """Add or replace a model."""
 
     async def by_id(self, model_id: ModelId) -> Model | None:
         """Return the model."""
@@ -354,7 +354,7 @@ class RepoTable(Protocol):
         """Return the owner's repositories by name."""
 
     async def is_used(self, repo_id: RepoId) -> bool:
-        """Tell whether a session is bound to the repository."""
+        """Return whether a session is bound to the repository."""
 
     async def remove(self, repo_id: RepoId) -> None:
         """Remove the repository."""
@@ -364,13 +364,13 @@ class TokenTable(Protocol):
     """Tokens and sign-in codes, by the digests of their secrets."""
 
     async def add(self, token: Token, digest: bytes) -> None:
-        """Add a token; a second live local one of the same home is refused."""
+        """Add a token; a second live local token for the same home is refused."""
 
     async def save(self, token: Token) -> None:
-        """Replace a stored token; its secret, owner and kind stay."""
+        """Replace a stored token; its secret, owner and kind cannot change."""
 
     async def by_digest(self, digest: bytes) -> Token | None:
-        """Return the token of a secret, whoever owns it and whether or not it has ended."""
+        """Return the token with this digest, for any owner, even if expired or revoked."""
 
     async def by_id(self, owner: Owner, token_id: TokenId) -> Token | None:
         """Return the token, if this owner has it."""
@@ -382,23 +382,23 @@ class TokenTable(Protocol):
         """Return the owner's tokens, oldest first."""
 
     async def all(self) -> list[Token]:
-        """Return everybody's tokens, oldest first."""
+        """Return the tokens of all owners, oldest first."""
 
     async def forget(self, before: datetime) -> None:
-        """Remove tokens of the page that ran out before an instant."""
+        """Remove web sign-in tokens that expired before a time."""
 
     async def add_code(self, code: SignInCode, digest: bytes) -> None:
         """Add a sign-in code."""
 
     async def take_code(self, digest: bytes) -> SignInCode | None:
-        """Remove a sign-in code and return it; nobody finds it a second time."""
+        """Remove a sign-in code and return it; a code can be used only once."""
 
     async def forget_codes(self, before: datetime) -> None:
-        """Remove sign-in codes that ran out before an instant."""
+        """Remove sign-in codes that expired before a time."""
 
 
 class Tx(Protocol):
-    """One transaction: the tables, all of the same instant."""
+    """One transaction: all tables at the same snapshot."""
 
     @property
     def agents(self) -> AgentTable: ...
@@ -435,7 +435,7 @@ class Tx(Protocol):
 
 
 class Store(Protocol):
-    """Where everything is kept. Work awaits nothing but its transaction (decision 0008)."""
+    """Durable storage. Work may await only its transaction, to avoid deadlocks (decision 0008)."""
 
     async def read(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
         """Run work on one consistent snapshot."""
@@ -443,29 +443,29 @@ class Store(Protocol):
     async def write(
         self, work: Callable[[Tx], Coroutine[Any, Any, T]], *, urgent: bool = False
     ) -> T:
-        """Run work in a transaction; return only when its commit is on disk.
+        """Run work in a transaction; return only after the commit is on disk.
 
-        Urgent work stops or removes something, and is taken even when the disk is full.
+        Urgent work stops or removes something, and is accepted even when the disk is full.
         """
 
     async def require_writable(self) -> None:
-        """Raise unless ordinary work could be written now, as on a full disk; changes nothing."""
+        """Raise if ordinary work cannot be written now, such as on a full disk; write nothing."""
 
     @property
     def is_scrubbed(self) -> bool:
-        """Tell whether the last scrub succeeded."""
+        """Return whether the last scrub succeeded."""
 
     async def scrub(self) -> bool:
-        """Take removed rows out of every file; `False` when it has to be tried again."""
+        """Erase removed rows from every database file; return `False` if a retry is needed."""
 
     async def check(self) -> list[str]:
-        """Return the faults found in the store, one sentence each; empty when it is sound."""
+        """Return the integrity faults found in the store, one sentence each."""
 
     async def missing_events(self) -> list[str]:
-        """Return which events are gone that nothing explains, one sentence each.
+        """Return the missing events that no retention rule explains, one sentence each.
 
-        Messages do not depend on events, so this is no fault of the record.
+        Messages do not depend on events, so this is not a fault of the message table.
         """
 
     async def close(self) -> None:
-        """Let go of the store; what was acknowledged is on disk already."""
+        """Close the store; acknowledged writes are already on disk."""

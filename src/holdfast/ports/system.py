@@ -1,4 +1,4 @@
-"""The machine under us: its clocks, its randomness, its processes, its doorbell."""
+"""The machine: its clocks, randomness, processes, and notifications between processes."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -13,14 +13,14 @@ from holdfast.domain.sessions import SessionState
 
 
 class Notification(Struct, frozen=True):
-    """All that one entry has added to the news of a session, and where the session stands since."""
+    """The events that one write added to a session, and the session state after it."""
 
     head: SessionState
     news: Sequence[Event]
 
 
 class Clock(Protocol):
-    """Two clocks: one to tell people the time, one that nobody can set."""
+    """Two clocks: the wall clock, and a monotonic one that cannot be set."""
 
     def now(self) -> datetime:
         """Return the wall-clock time in UTC; it may jump."""
@@ -30,37 +30,38 @@ class Clock(Protocol):
 
 
 class Randomness(Protocol):
-    """Where ids and jitter come from."""
+    """Source of ids and jitter."""
 
     def bits(self, count: int) -> int:
         """Return an integer of that many random bits."""
 
 
 class Machine(Protocol):
-    """This process among the others on its machine."""
+    """This process and the others on the same machine."""
 
     def holder(self) -> Holder:
-        """Return who we are when we hold a lease."""
+        """Return this process's identity as a lease holder."""
 
     def is_gone(self, holder: Holder) -> bool:
-        """Tell whether that process is proven dead; `False` when nothing can be proven."""
+        """Return whether that process is proven dead; `False` if it cannot be proven."""
 
 
 class Bell(Protocol):
-    """One listener's ear at the door."""
+    """One listener's subscription to a session."""
 
     async def rung(self) -> Notification | None:
         """Return as soon as the session was written to after `listen` was called.
 
-        With what was written, if there was one ring only and the ringer knew; else read the log.
+        Returns what was written, if there was exactly one notification and it carried the content.
+        Otherwise returns `None`, and the caller must read the log.
         """
 
 
 class Doorbell(Protocol):
-    """Tells readers that a session has news, whichever process wrote it."""
+    """Notifies readers of new events in a session, written by any process."""
 
     def listen(self, key: SessionKey) -> Bell:
-        """Start listening; take the bell before reading, so that no ring is lost."""
+        """Subscribe; call it before reading the log, so that no notification is lost (race)."""
 
     def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
-        """Tell everyone who listens; `tell` is asked what was written, if anybody does."""
+        """Notify all listeners; `tell` is called for the content only if there are listeners."""

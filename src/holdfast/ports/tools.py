@@ -1,7 +1,7 @@
-"""Tools as the engine uses them: planned first, asked about by others, then run.
+"""Tools as the engine uses them: plan a call, get it approved, then run it.
 
-Planning changes nothing; running does the one act that was planned, or refuses because what it
-aimed at has changed. Approvals are no business of a toolbox.
+Planning changes nothing. Running performs exactly the planned action, or refuses it because the
+target has changed since (TOCTOU). A toolbox does not handle approvals.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from holdfast.ports.llm import LlmTool
 
 
 class OutputStore(Protocol):
-    """Where a session keeps large or replaced contents, each under a handle made of its hash."""
+    """Storage for a session's large or replaced contents, each under a handle made of its hash."""
 
     async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
         """Store the content and return its `media://` handle; it is on disk when this returns."""
 
     async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> "Slice | None":
-        """Return a part of a content that this session has kept; `None` for any other handle."""
+        """Return part of a content that this session stored; `None` for any other handle."""
 
 
 class Slice(Struct, frozen=True, kw_only=True):
-    """A part of a kept content, and how long the whole is."""
+    """A part of a stored content, and the length of the whole."""
 
     content: bytes
     start: int
@@ -34,26 +34,26 @@ class Slice(Struct, frozen=True, kw_only=True):
 
 
 class ToolWorkspace(Struct, frozen=True, kw_only=True):
-    """Where the calls of a session act and how far they reach: all that a tool learns of it."""
+    """Where a session's calls act and how far they reach: all that a tool knows of the session."""
 
-    # An opaque name, for what lives as long as the session does: connections to servers.
+    # An opaque name for resources that live as long as the session, such as MCP connections.
     session: str
     working_dir: str
-    # A private folder for what is temporary; it is there when a call runs.
+    # A private temporary folder; it exists while a call runs.
     scratch: str
-    # The agent's, the session's, the configuration's: each of them has to allow a call.
+    # The agent's, the session's and the configuration's grant: each of them must allow a call.
     grants: tuple[Grant, ...]
     tools: frozenset[str]
     servers: tuple[Mapping[str, Any], ...] = ()
-    # Servers that the person who talks has named: to name one is to agree to it.
+    # MCP servers named by the user's client; naming one implies consent to it.
     guests: tuple[Mapping[str, Any], ...] = ()
     shelf: OutputStore
 
 
 class ClientMcpServer(Struct, frozen=True, kw_only=True):
-    """An MCP server that somebody else's agent starts or reaches by itself.
+    """An MCP server that an external agent starts or connects to itself.
 
-    `values` are the variables of a command, or the headers for an address.
+    `values` are environment variables for a command, or headers for an address.
     """
 
     name: str
@@ -65,21 +65,21 @@ class ClientMcpServer(Struct, frozen=True, kw_only=True):
 
 
 class ClientMcpServers(Struct, frozen=True, kw_only=True):
-    """The servers that go along with a program, and in sentences which cannot."""
+    """The MCP servers passed to an agent process, and a sentence for each that cannot be passed."""
 
     companions: tuple[ClientMcpServer, ...] = ()
     troubles: tuple[str, ...] = ()
 
 
 class McpServerSource(Protocol):
-    """Who goes along with programs."""
+    """Selects the MCP servers to pass to agent processes."""
 
     async def of(self, place: ToolWorkspace) -> ClientMcpServers:
-        """Return the servers of a place, as far as somebody has agreed to each of them."""
+        """Return the servers of a workspace that the user has consented to."""
 
 
 class RequestedCall(Struct, frozen=True, kw_only=True):
-    """A call as the model asked for it."""
+    """A call as the model requested it."""
 
     id: str
     name: str
@@ -88,11 +88,11 @@ class RequestedCall(Struct, frozen=True, kw_only=True):
 
 
 class PlannedCall(Struct, frozen=True, kw_only=True):
-    """A call that may run as soon as whoever has to be asked agrees.
+    """A call that may run once it is approved.
 
-    `digest` covers the tool, its arguments, the working directory and every target outside of the
-    arguments that decides what the act does. `memory` names what an answer "for this session"
-    would cover; without it only this one call can be allowed.
+    `digest` covers the tool, its arguments, the working directory and every target outside the
+    arguments that decides what the call does. `memory` names what an answer "for this session"
+    covers; without it, only this one call can be allowed.
     """
 
     asked: RequestedCall
@@ -105,7 +105,7 @@ class PlannedCall(Struct, frozen=True, kw_only=True):
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):
-    """How a call came out; also how one was refused before it ran."""
+    """The outcome of a call, including one refused before it ran."""
 
     status: ResultStatus
     result: Any = None
@@ -113,32 +113,32 @@ class CallOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Toolbox(Protocol):
-    """Every tool that can be had."""
+    """All available tools."""
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
-        """Return what running the call twice would do; `unsafe` for what nobody knows."""
+        """Return the effect of running the call twice; `unsafe` if it is not known."""
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
-        """Return the tools that are granted and can be had at this place."""
+        """Return the tools that are granted and available in this workspace."""
 
     async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
-        """Return what is missing here that was meant to be there, in sentences for a person."""
+        """Return which configured tools are unavailable here, in sentences for the user."""
 
     async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
-        """Judge a call by everything but its approval; a `Done` refuses it."""
+        """Validate a call except for its approval; a returned `CallOutcome` refuses it."""
 
     async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
-        """Do what was planned, if it is still the same; cancelling stops it, leaving no process."""
+        """Run the planned call if its target is unchanged; cancellation leaves no process."""
 
     async def leave(self, session: str) -> None:
-        """Let go of what lives as long as the session."""
+        """Release the resources that live as long as the session."""
 
 
 Trouble = Literal["outside", "missing", "not_a_file", "not_text", "too_large", "failed"]
 
 
-class FileProblem(Exception):  # noqa: N818 — it is an answer, and most often no error
-    """Why a file cannot be read or written; told to the program, so it names nothing outside."""
+class FileProblem(Exception):  # noqa: N818 — a result of the call, usually not an error
+    """Why a file cannot be read or written; sent to the agent, so it names no path outside."""
 
     def __init__(self, kind: Trouble, message: str) -> None:
         super().__init__(message)
@@ -147,9 +147,9 @@ class FileProblem(Exception):  # noqa: N818 — it is an answer, and most often 
 
 
 class PlannedWrite(Struct, frozen=True, kw_only=True):
-    """A write that may be done: what it is, and the digests of what is there and what would be.
+    """A permitted write: its class, and the digests of the current and the new content.
 
-    `question` shows the change whole; `memory` names what a yes for the whole session would cover.
+    `question` shows the whole change; `memory` names what an approval for the session covers.
     """
 
     path: str
@@ -160,37 +160,37 @@ class PlannedWrite(Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
 
-# Before the name of each variable of a command that is run covered.
+# Prefixed to the name of each environment variable of a command that runs in the sandbox.
 COVERED_VARIABLE: Final = "+"
 
 
 class RepositoryFiles(Protocol):
-    """Files below a repository's folder; every verb raises `FileTrouble`."""
+    """Files below a repository's folder; every method may raise `FileProblem`."""
 
     async def read(self, folder: str, path: str) -> str:
-        """Return the text of a file, by its absolute path."""
+        """Return the text of a file, given its absolute path."""
 
     async def plan(self, folder: str, path: str, content: str) -> PlannedWrite:
-        """Judge a write; nothing is changed."""
+        """Validate a write; nothing is changed."""
 
     async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
-        """Write a file whole, if what is there is still what was planned with."""
+        """Write the whole file, if its content is still the planned one; else refuse (TOCTOU)."""
 
     async def change(self, path: str, before: str | None, after: str) -> str:
-        """Return a change of a file as whoever is asked is shown it: whole, nothing hidden."""
+        """Return the diff of a file shown for approval: complete, hidden characters escaped."""
 
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""
 
     async def covering(self, folder: str) -> tuple[str, ...] | None:
-        """Return what runs a command so that protected paths hold for it: the words before it.
+        """Return the command prefix that runs a command in the sandbox, enforcing protected paths.
 
-        The command's variables then have `COVERED_VARIABLE` before their names. `None` where
-        protected paths do not hold, and no words where the user has said that this may be.
+        The command's variables are then prefixed with `COVERED_VARIABLE`. `None` if protected paths
+        cannot be enforced; empty if the user has allowed running without enforcement.
         """
 
     async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
-        """Return what changing these files is; what lies outside is never a plain write."""
+        """Return the tool class of changing these files; a path outside is never a plain write."""
 
     async def status(self, folder: str) -> Mapping[str, str] | None:
-        """Return what differs from what is committed, by path; nothing if nobody can tell."""
+        """Return the uncommitted changes by path; `None` if the status cannot be determined."""

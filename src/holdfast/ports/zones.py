@@ -1,4 +1,4 @@
-"""The table of zones: files by owner, zone and name, who sits at which desk, and marks."""
+"""The zone table: files by owner, zone and name, the session of each active zone, and markers."""
 
 from typing import Protocol
 
@@ -8,70 +8,70 @@ from holdfast.zones.model import ZoneFile
 
 
 class ZoneTable(Protocol):
-    """Files of zones; a zone is there as long as it has one."""
+    """Files of zones; a zone exists as long as it has a file."""
 
     async def file(self, owner: Owner, zone: str, name: str) -> ZoneFile | None:
-        """Return what is known of a file."""
+        """Return the metadata of a file."""
 
     async def files(self, owner: Owner, zone: str) -> tuple[ZoneFile, ...]:
         """Return the files of a zone by name."""
 
     async def names(self, owner: Owner, prefix: str) -> list[str]:
-        """Return the names of the owner's zones that begin so, sorted."""
+        """Return the names of the owner's zones that start with the prefix, sorted."""
 
     async def everybodys(self) -> list[tuple[Owner, str]]:
         """Return every zone with its owner, sorted."""
 
     async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
-        """Add an empty file; that there is none of that name is the caller's business."""
+        """Add an empty file; the caller must have checked that the name is free."""
 
     async def append(self, owner: Owner, file: ZoneFile, more: bytes, at: int) -> ZoneFile:
-        """Put bytes behind the last one of a file; return the file as it is then."""
+        """Append bytes to a file; return the updated file."""
 
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
-        """Take the content of a file away; its times and its generation are as they are given."""
+        """Truncate a file; its times and generation are taken from the argument."""
 
     async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
-        """Return bytes of a file; what lies outside of it is not there."""
+        """Return bytes of a file; the range is cut at the end of the file."""
 
     async def part_before(self, file: ZoneFile, line: int) -> int:
-        """Return the number of the last part that begins before a line does."""
+        """Return the number of the last part that starts before a line."""
 
     async def part(self, file: ZoneFile, number: int) -> tuple[LineCount, bytes]:
-        """Return a part of a file, and the tally of all that stands before it."""
+        """Return a part of a file, and the line count of everything before it."""
 
     async def place(self, owner: Owner, file: ZoneFile) -> None:
-        """Put a file under the zone and with the times that it is given with."""
+        """Move a file to the zone and set the times given in the argument."""
 
     async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
         """Add a file with the content of another one."""
 
     async def remove(self, file: ZoneFile) -> None:
-        """Take a file away."""
+        """Remove a file."""
 
     async def remove_all(self, owner: Owner, zone: str) -> int:
-        """Take all files of a zone away, damaged ones too; return how many went."""
+        """Remove all files of a zone, including damaged ones; return how many."""
 
     async def is_taken(self, owner: Owner, zone: str) -> bool:
-        """Tell whether a zone has a file, damaged or not."""
+        """Return whether a zone has a file, damaged or not."""
 
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
-        """Return the session that sits at a desk."""
+        """Return the session bound to an active zone."""
 
     async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
-        """Return the desk that a session sits at."""
+        """Return the active zone that a session is bound to."""
 
     async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
-        """Seat a session at a desk, in the place of whoever sat there."""
+        """Bind a session to an active zone, replacing the previous session."""
 
     async def unseat(self, key: SessionKey) -> None:
-        """Let a session leave its desk."""
+        """Unbind a session from its active zone."""
 
     async def repoint(self, owner: Owner, before: str, after: str) -> int:
-        """File the sessions of one agent under another one; return how many."""
+        """Assign the sessions of one agent to another agent; return how many."""
 
     async def is_marked(self, name: str) -> bool:
-        """Tell whether work of that name was done."""
+        """Return whether one-time work of that name was done."""
 
     async def mark(self, name: str, at: int) -> None:
-        """Remember that work of that name is done."""
+        """Record that one-time work of that name is done."""

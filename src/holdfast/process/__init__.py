@@ -1,1 +1,1 @@
-"""Processes: start, confine, supervise and end them. Shared by `tools` and `acp`; knows neither."""
+"""Start, confine, supervise and end processes. Shared by `tools` and `acp`; imports neither."""

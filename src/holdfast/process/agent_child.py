@@ -1,7 +1,6 @@
-"""A long-running program under `agent_supervisor.py`, and the pipes between the two.
+"""A long-running agent process under `agent_supervisor.py`, and the pipes to both.
 
-What the program says, and what is said to it, is the caller's. Commands of tools use `child.py`.
-
+The protocol spoken over the pipes belongs to the caller. Commands of tools use `child.py`.
 """
 
 import asyncio
@@ -24,12 +23,12 @@ from holdfast.process.process_table import boot_id
 from holdfast.process.streams import open_reader, open_writer
 
 _UMASK: Final = 0o077
-# What another attempt may not meet again.
+# Errors that may not occur again on a retry.
 _TRANSIENT_ERRORS: Final = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY}
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True):
-    """What a program may take; nothing is bounded unless it is said."""
+    """Resource limits of an agent process; unlimited by default."""
 
     nice: int = 0
     address_space: int | None = None
@@ -41,11 +40,11 @@ UNLIMITED: Final = AgentLimits()
 
 
 class AgentStart(Struct, frozen=True, kw_only=True):
-    """What is started, where, and with which environment: all of it, nothing of ours is added.
+    """What to start, in which folder, and with which complete environment.
 
-    The environment has to hold `HOLDFAST_SESSION_ID`, by which an orphan is known. `wrap` is a
-    command that runs the other one, such as a sandbox with its options. A folder that `is_pinned`
-    is a real path, and whatever else stands there when the program starts is not entered.
+    The environment must contain `HOLDFAST_SESSION_ID`, which identifies orphans. `wrap` is a
+    command that runs the other one, such as a sandbox with its options. With `is_pinned`, the
+    folder must be a real path; the start fails if a symbolic link has replaced it (TOCTOU).
     """
 
     argv: tuple[str, ...]
@@ -56,10 +55,10 @@ class AgentStart(Struct, frozen=True, kw_only=True):
     is_pinned: bool = False
 
 
-class AgentNotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """A program that did not run: the step that failed, and the system's number for why.
+class AgentNotStarted(Exception):  # noqa: N818 — named after the state
+    """An agent process that did not start: the failed step and the errno.
 
-    The steps: `find`, `keeper`, `session`, `folder`, `limits`, `start`.
+    Steps: `find`, `keeper`, `session`, `folder`, `limits`, `start`.
     """
 
     def __init__(self, stage: str, problem: int) -> None:
@@ -70,14 +69,14 @@ class AgentNotStarted(Exception):  # noqa: N818 — it says what is, not what we
 
     @property
     def can_pass(self) -> bool:
-        """Tell whether another attempt may come out differently."""
+        """Return whether a retry may succeed."""
         return self.problem in _TRANSIENT_ERRORS
 
 
 def find_command(command: str, environment: Mapping[str, str]) -> str | None:
-    """Return the file that a command names, by the environment's `PATH` if it is a bare name.
+    """Return the file of a command; a bare name is searched in the environment's `PATH`.
 
-    Nothing is looked for relative to a folder, because the repository is where it would be found.
+    Relative paths are never used, because they would find programs inside the repository.
     """
     if os.path.dirname(command):
         is_program = os.path.isabs(command) and shutil.which(command) is not None
@@ -88,7 +87,7 @@ def find_command(command: str, environment: Mapping[str, str]) -> str | None:
 
 
 def encode_order(start: AgentStart) -> bytes:
-    """Return what the keeper is told; raises `NotStarted` where there is no such program."""
+    """Return the encoded supervisor order; raises `AgentNotStarted` if the program is missing."""
     argv = (*start.wrap, *start.argv)
     program = find_command(argv[0], start.environment)
     if program is None:
@@ -112,10 +111,10 @@ _SUPERVISOR: Final = str(Path(__file__).with_name("agent_supervisor.py"))
 
 
 class AgentChild:
-    """A program under its keeper. Whoever launched it has to `quell` and to `close` it.
+    """An agent process under its supervisor; the caller must call `kill_all` and `close`.
 
-    `exited` is done with the program's wait status, or nothing where that is not known; `gone` when
-    nobody is left who came from it.
+    `exited` resolves to the wait status of the program, or `None` if it is unknown. `gone` resolves
+    when no descendant of the program is left.
     """
 
     def __init__(self) -> None:
@@ -132,15 +131,15 @@ class AgentChild:
         self._hearing: Task[None] | None = None
 
     def terminate(self) -> None:
-        """Ask the group to end."""
+        """Send SIGTERM to the process group."""
         self._order(b"T")
 
     def kill(self) -> None:
-        """Leave nobody who came from it."""
+        """Kill the program and all its descendants."""
         self._order(b"K")
 
     async def kill_all(self, patience: float) -> None:
-        """Kill who is still there, and wait until nobody is."""
+        """Kill all remaining processes, and wait until they are gone."""
         self.kill()
         if self._supervisor is not None:
             await asyncio.wait([self.gone], timeout=patience)
@@ -151,7 +150,7 @@ class AgentChild:
             await asyncio.wait([self._hearing])
 
     def close(self) -> None:
-        """Let go of the pipes; nobody is there any more."""
+        """Close the pipes; call it after all processes are gone."""
         if self._supervisor is not None:
             self._supervisor.close()
         if self.stdin is not None:
@@ -165,7 +164,7 @@ class AgentChild:
             os.close(control)
 
     async def start(self, order: bytes, theirs: list[int], *, is_talked_to: bool) -> None:
-        """Start the keeper, and wait until the program runs; `theirs` are closed by the caller."""
+        """Start the supervisor; the caller closes the descriptors in `theirs`."""
         theirs.append(_content_descriptor(order))
         given = [theirs[0], self._controlled(theirs), await self._reported(theirs)]
         output = await self._heard(theirs)
@@ -184,7 +183,7 @@ class AgentChild:
         )
 
     async def born(self) -> None:
-        """Wait until the program runs; raises `NotStarted`."""
+        """Wait until the program runs; raises `AgentNotStarted`."""
         reported = (await self._report.readline()).decode().split()
         if reported[:1] == ["born"]:
             pid, started = int(reported[1]), int(reported[2])
@@ -200,7 +199,7 @@ class AgentChild:
         self.exited.set_result(int(reported[1]) if reported else None)
 
     def _order(self, word: bytes) -> None:
-        # The number may be somebody else's once it is closed.
+        # A closed descriptor number may have been reused for another file.
         if self._control >= 0:
             with suppress(OSError):
                 os.write(self._control, word)
@@ -233,9 +232,9 @@ class AgentChild:
 
 
 async def launch(start: AgentStart, *, is_talked_to: bool) -> AgentChild:
-    """Start a program and return when it runs; raises `NotStarted`.
+    """Start a program and return when it runs; raises `AgentNotStarted`.
 
-    One that is talked to has an input and two outputs; any other has no input and one output.
+    With `is_talked_to` it gets stdin, stdout and stderr pipes; otherwise only one output pipe.
     """
     order = encode_order(start)
     child = AgentChild()
@@ -258,7 +257,7 @@ async def launch(start: AgentStart, *, is_talked_to: bool) -> AgentChild:
 
 
 class _ExitProtocol(asyncio.SubprocessProtocol):
-    """Tells when the keeper is gone, and with it everybody."""
+    """Resolve `gone` when the supervisor exits, and with it all its descendants."""
 
     def __init__(self, gone: Future[None]) -> None:
         self._gone = gone
@@ -274,7 +273,7 @@ def _open_null(theirs: list[int]) -> int:
 
 
 def _content_descriptor(content: bytes) -> int:
-    """Return a descriptor that reads the content, which is on no disk where that can be had."""
+    """Return a descriptor that reads the content from memory, or else from a temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
     else:

@@ -1,11 +1,8 @@
-"""Stands between Holdfast and a program it started, so that nobody outlives either of them.
+"""Supervisor between Holdfast and an agent process; no descendant outlives either of them.
 
-Run by its path in a bare interpreter, with three descriptors: the order is read from the first,
-the
-second is listened to for as long as Holdfast lives, and the third tells what becomes of the
-program. It starts the program in a session of its own, adopts whatever that leaves behind, and
-ends
-all of them when it is told to, or when nobody is there any more who could tell it.
+It is run by path in a bare interpreter, with three file descriptors: order, control and report. It
+starts the program in its own session, adopts its orphaned descendants, and ends all of them on
+request or when the control pipe closes because Holdfast has died.
 """
 
 from __future__ import annotations
@@ -21,13 +18,13 @@ import sys
 import time
 from contextlib import suppress
 
-# Not imported when it runs: each program would wait for that.
+# Not imported at run time, because it would delay the start of every program.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 LINUX = sys.platform == "linux"
-# How long all have when Holdfast is gone, and how long killing is tried.
+# Grace period in seconds when Holdfast has died, and how long SIGKILL is repeated.
 ALONE = 1.0
 EARNEST = 2.0
 
@@ -44,7 +41,7 @@ _BOUNDS = {
 
 
 def main() -> None:
-    """Serve one order."""
+    """Execute one order."""
     source, control, report = (int(each) for each in sys.argv[1:4])
     for descriptor in _others_than(source, control, report):
         os.close(descriptor)
@@ -67,7 +64,7 @@ def main() -> None:
 
 
 def _start_program(order: dict[str, Any], report: int) -> int:
-    """Start the program and tell its number, or tell why it did not run and return 0."""
+    """Start the program and report its PID; on failure report the reason and return 0."""
     heard, failing = os.pipe()
     ours = os.getpid()
     program = os.fork()
@@ -75,7 +72,7 @@ def _start_program(order: dict[str, Any], report: int) -> int:
         _become(order, ours, failing)
     os.close(failing)
     _close_streams()
-    # It ends when the program takes over from us in the child.
+    # EOF means that exec succeeded, because the pipe is close-on-exec.
     trouble = os.read(heard, 100)
     os.close(heard)
     if trouble:
@@ -87,7 +84,7 @@ def _start_program(order: dict[str, Any], report: int) -> int:
 
 
 def _become(order: dict[str, Any], keeper: int, failing: int) -> NoReturn:
-    """Be the program from here on."""
+    """Turn this child into the program; does not return."""
     stage = "session"
     try:
         os.setsid()
@@ -95,13 +92,13 @@ def _become(order: dict[str, Any], keeper: int, failing: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         if LINUX:
             _control_process(_DEATH_SIGNAL, signal.SIGKILL)
-            # It may have died before the kernel knew that we want to go with it.
+            # The supervisor may have died before PR_SET_PDEATHSIG was set (race).
             if os.getppid() != keeper:
                 os._exit(127)
         os.umask(order["umask"])
         stage = "folder"
         os.chdir(order["folder"])
-        # Asked of the kernel once we are in it, so that no link can be put in between.
+        # Checked after chdir, so that a symbolic link cannot be swapped in between (TOCTOU).
         if order["is_pinned"] and os.getcwd() != order["folder"]:
             raise OSError(errno.ELOOP, "somewhere else")
         stage = "limits"
@@ -119,7 +116,7 @@ def _become(order: dict[str, Any], keeper: int, failing: int) -> NoReturn:
 
 
 class _Watch:
-    """The program's life, as far as it is our business."""
+    """Watches the program and its descendants until all have ended."""
 
     def __init__(self, program: int, control: int, report: int) -> None:
         self._program = program
@@ -142,7 +139,7 @@ class _Watch:
                 return
 
     def _any_alive(self) -> bool:
-        """Bury who died, tell of the program's end, and return whether anybody lives."""
+        """Reap ended processes, report the program's exit, and return whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -154,7 +151,7 @@ class _Watch:
                 self._is_over = True
                 _report_line(self._report, f"exited {status}\n".encode())
                 if not LINUX:
-                    # Nobody is adopted there, so nobody could be found later.
+                    # Orphans are not adopted on this system, so they could not be found later.
                     _send(-self._program, signal.SIGKILL)
 
     def _patience(self) -> float | None:
@@ -163,7 +160,7 @@ class _Watch:
         return max(0.0, self._until - time.monotonic()) * 1000
 
     def _obey(self, orders: bytes) -> bool:
-        """Do as told; `False` when nobody will tell anything more."""
+        """Execute control commands; return `False` at EOF."""
         if b"K" in orders:
             self._until = time.monotonic()
         elif b"T" in orders:
@@ -174,9 +171,9 @@ class _Watch:
         return bool(orders)
 
     def _signal(self, number: int) -> None:
-        """Signal the group, or who is left of it and of those who left it."""
+        """Signal the process group, or all descendants if the program has already ended."""
         if self._is_over:
-            # Not the group: its number may be somebody else's by now.
+            # The group number may have been reused after the program ended.
             for pid in _descendants():
                 _send(pid, number)
         else:
@@ -197,14 +194,14 @@ def _control_process(what: int, value: int) -> None:
 
 
 def _others_than(*ours: int) -> list[int]:
-    """Return what else was handed down to us: not every loop starts a process without it."""
+    """Return inherited file descriptors other than ours; some event loops leak them to children."""
     try:
         listed = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:
         return []
     found = []
     for descriptor in set(listed) - {0, 1, 2, *ours}:
-        # The listing itself was one of them.
+        # The listing includes the descriptor of the listing itself, which is closed now.
         with suppress(OSError):
             os.fstat(descriptor)
             found.append(descriptor)
@@ -212,7 +209,7 @@ def _others_than(*ours: int) -> list[int]:
 
 
 def _close_streams() -> None:
-    """Hold none of the program's streams, or they would never end."""
+    """Replace inherited standard streams; otherwise readers of the program's output get no EOF."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -235,7 +232,7 @@ def _start_of(pid: int) -> int:
 
 
 def _descendants() -> list[int]:
-    """Return all who come from us, those whose parents are gone, too."""
+    """Return all descendants, including those whose parents have ended."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if LINUX else ():
         fields = _status(int(name)) if name.isdecimal() else []

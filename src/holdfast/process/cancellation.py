@@ -1,4 +1,4 @@
-"""Waits that a cancellation does not cut short: the work is told to stop and has ended first."""
+"""Cancellation-safe waiting: on cancellation the work is stopped and awaited before re-raising."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def run_to_end(work: Coroutine[Any, Any, T], *, stop: Callable[[], None] | None = None) -> T:
-    """Wait for the work; cancelling tells it to `stop`, and is heard when it is over."""
+    """Wait for the work; on cancellation call `stop`, wait for the end, and re-raise."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -20,14 +20,14 @@ async def run_to_end(work: Coroutine[Any, Any, T], *, stop: Callable[[], None] |
         while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        # Looked at, or the loop would complain that nobody did.
+        # Retrieve the exception, because asyncio logs one that is never retrieved.
         if not task.cancelled():
             task.exception()
         raise
 
 
 async def run_in_thread(work: Callable[[Event], T]) -> T:
-    """Run the work apart; when cancelled it is told to stop, and is over before this returns."""
+    """Run the work in a thread; on cancellation set its stop event and wait until it has ended."""
     stop = Event()
     running = asyncio.get_running_loop().run_in_executor(None, work, stop)
     try:
@@ -42,9 +42,9 @@ async def _wait_until_done(running: "asyncio.Future[T]") -> None:
     while not running.done():
         try:
             await asyncio.wait([running])
-        # Cancelled already; a file that is half written must not be left to itself.
+        # Already cancelled; returning now would abandon a thread that may be writing a file.
         except asyncio.CancelledError:
             continue
-    # Looked at, or the loop would complain that nobody did.
+    # Retrieve the exception, because asyncio logs one that is never retrieved.
     if not running.cancelled():
         running.exception()

@@ -1,7 +1,7 @@
-"""A child process, and the supervisor that stands between it and us.
+"""A child process under a supervisor, and the pipes between the supervisor and Holdfast.
 
-Three descriptors connect the two: the supervisor reads its order from the first, listens to the
-second for as long as we live, and tells on the third how it came out.
+Three file descriptors connect them: the order, the control pipe, which the supervisor watches for
+requests and for the death of Holdfast, and the report pipe with the result.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from holdfast.process.sandbox import Confinement, Means, sandbox_order
 
-# How long the supervisor has after the request to end; its own grace is 2 s.
+# Deadline in seconds for the supervisor after a stop request; its own grace period is 2 s.
 KILL_SECONDS: Final = 5.0
 
-# Stands in for the package, whose own beginning would import all of Holdfast.
+# Replaces the package modules, because their `__init__` would import all of Holdfast.
 _BOOT: Final = """
 import sys
 for name, path in (("holdfast", sys.argv[1]), ("holdfast.process", sys.argv[1] + "/process")):
@@ -35,9 +35,9 @@ main()
 
 
 class ChildOrder(Struct, frozen=True, kw_only=True):
-    """What to start, where, and within which bounds.
+    """What to start, in which folder, and with which limits.
 
-    The identities are those that somebody agreed to: the supervisor starts nothing else.
+    The identities are those that were approved; the supervisor refuses any other file (TOCTOU).
     """
 
     argv: tuple[str, ...]
@@ -50,8 +50,8 @@ class ChildOrder(Struct, frozen=True, kw_only=True):
     umask: int = 0o077
 
 
-class ChildNotStarted(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """A child that did not run, and at which step that was decided."""
+class ChildNotStarted(Exception):  # noqa: N818 — named after the state
+    """A child that did not run, and the step that failed."""
 
     def __init__(self, stage: str, problem: int = 0) -> None:
         super().__init__(f"{stage} ({errno.errorcode.get(problem, problem)})")
@@ -72,17 +72,17 @@ class SupervisedChild:
         self._exited = streams.exited
         self._ends = ends
         self._fuse: asyncio.TimerHandle | None = None
-        # Protected paths that it had made, moved aside when it ended.
+        # Protected paths that the command had created, renamed when it ended.
         self.moved_aside: tuple[str, ...] = ()
 
     def stop(self) -> None:
-        """Ask it and all that come from it to end: TERM, and 2 s later KILL."""
+        """Ask it and all its descendants to end: SIGTERM, then SIGKILL after 2 s."""
         if self._fuse is None:
             self._ends.ask_to_end()
             self._fuse = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
     async def ended(self) -> int:
-        """Wait until nobody is left and return the exit code; raises `NotStarted`."""
+        """Wait until no process is left and return the exit code; raises `ChildNotStarted`."""
         reported = [line.split() for line in (await self._ends.report.read()).decode().splitlines()]
         self.moved_aside = tuple(
             os.fsdecode(bytes.fromhex(words[1])) for words in reported if words[0] == "aside"
@@ -98,9 +98,10 @@ class SupervisedChild:
         return 128 + 9
 
     async def close(self) -> None:
-        """Let go of the process; one that runs still is ended by its supervisor first."""
+        """Release the process; if it still runs, its supervisor ends it first."""
         self._ends.close()
-        # Not closed before it is gone, because closing would wait for it a second time.
+        # Closed only after the exit, because closing the transport earlier would wait a second
+        # time.
         await asyncio.wait([self._exited], timeout=KILL_SECONDS)
         self._kill()
         await self._exited
@@ -116,11 +117,11 @@ class SupervisedChild:
 async def start_child(
     order: ChildOrder, means: Means, *, stdin: int, stderr: int, limit: int
 ) -> SupervisedChild:
-    """Start a child; whether it could be started is known when it has `ended`."""
+    """Start a child; a failed start is reported by `ended`."""
     loop = asyncio.get_running_loop()
     with _descriptors(_encode_order(order, means)) as (given, control, heard):
         reader = asyncio.StreamReader()
-        # From here on closed by the transport.
+        # The transport owns this descriptor and closes it.
         pipe, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(heard), "rb", 0)
         )
@@ -144,9 +145,9 @@ async def start_child(
 
 
 class _Streams(SubprocessStreamProtocol):
-    """The streams of a supervisor's child, and the moment at which the supervisor is gone.
+    """Streams of a supervised child, and a future that resolves when the supervisor exits.
 
-    That moment is not the end of the streams: somebody else may hold those.
+    The streams may stay open longer, because other processes may have inherited them.
     """
 
     def __init__(self, *, limit: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,7 +161,7 @@ class _Streams(SubprocessStreamProtocol):
 
 
 class _PipeEnds:
-    """Our ends of the pipes to a supervisor."""
+    """Holdfast's ends of the pipes to a supervisor."""
 
     def __init__(
         self, control: int, report: asyncio.StreamReader, pipe: asyncio.ReadTransport
@@ -171,7 +172,7 @@ class _PipeEnds:
         self._is_closed = False
 
     def ask_to_end(self) -> None:
-        # To be let go of is to be asked, too; and the number may be somebody else's by now.
+        # Closing the pipe is also a stop request; a closed descriptor number may have been reused.
         if not self._is_closed:
             with suppress(BrokenPipeError):
                 os.write(self._control, b"T")
@@ -185,7 +186,7 @@ class _PipeEnds:
 
 @contextmanager
 def _descriptors(content: bytes) -> Iterator[tuple[tuple[int, int, int], int, int]]:
-    """Yield the supervisor's ends for order, control and report, and ours of the last two."""
+    """Yield the supervisor's order, control and report descriptors, and our control and report."""
     opened: list[int] = []
     try:
         opened.append(_content_descriptor(content))
@@ -199,7 +200,7 @@ def _descriptors(content: bytes) -> Iterator[tuple[tuple[int, int, int], int, in
 
 
 def _content_descriptor(content: bytes) -> int:
-    """Return a descriptor that reads the content, which is on no disk where that can be had."""
+    """Return a descriptor that reads the content from memory, or else from a temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
     else:

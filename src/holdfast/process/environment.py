@@ -1,4 +1,4 @@
-"""The environment variables and the PATH that a child process gets: a short list of names."""
+"""Environment variables and PATH of a child process, from a short allowlist of names."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 PASSED_VARIABLES: Final = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TERM", "TMPDIR", "TZ")
-# Where programs are when nobody says so.
+# PATH if the environment has none.
 DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -18,10 +18,10 @@ def child_environment(
     home: str | None = None,
     more: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return the environment of a child; what the source does not have is left out.
+    """Return the environment of a child; variables missing in the source are omitted.
 
-    `more` are names that were judged when the configuration was read. A `home` stands for the
-    user's where that is out of the child's reach.
+    `more` are names that were validated when the configuration was read. `home` replaces the user's
+    HOME if the child cannot access it.
     """
     passed = {name: source[name] for name in (*PASSED_VARIABLES, *more) if name in source}
     ours = {"PATH": os.pathsep.join(path), "TMPDIR": scratch}
@@ -29,9 +29,9 @@ def child_environment(
 
 
 def restricted_path(path: str | None, *, without: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders of a PATH that are absolute, there, and open to nobody but their owner.
+    """Return the existing absolute folders of a PATH that only their owner can change.
 
-    `without` are real paths of folders from which no program is found by its name.
+    `without` are real paths of folders in which programs are not searched by name.
     """
     entries = dict.fromkeys((path or DEFAULT_PATH).split(os.pathsep))
     return tuple(entry for entry in entries if _is_trusted(entry, without))
@@ -50,7 +50,7 @@ def _is_trusted(entry: str, without: Sequence[str]) -> bool:
 
 
 def _is_owner_only(folder: str) -> bool:
-    """Tell whether nobody but its owner and us decides what a name in it means."""
+    """Return whether only root or this user can create or replace names in the folder."""
     found = os.stat(folder)
     is_open = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     return found.st_uid in (0, os.geteuid()) and not is_open
@@ -63,5 +63,5 @@ def _parents(folder: str) -> Iterator[str]:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Tell whether a real path is a folder or lies in it."""
+    """Return whether a real path is the folder or lies below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,4 +1,4 @@
-"""Finds the executable file of a command, and what must be readable for it to run."""
+"""Find the executable of a command, and the paths it must be able to read."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ from holdfast.process.environment import is_below
 from holdfast.process.sandbox import SYSTEM
 
 _PROGRAM_FOLDERS: Final = frozenset({"bin", "sbin", "shims", "libexec"})
-# What an installation puts beside its programs. Named one by one, because some keep secrets there.
+# Parts of an installation next to its `bin`. Listed by name, because some prefixes hold secrets.
 _BESIDE: Final = (
     *("include", "lib", "lib32", "lib64", "libexec", "plugins", "pyvenv.cfg", "share"),
     *("version", "versions"),
@@ -23,7 +23,7 @@ _INTERPRETER: Final = 3
 
 
 class Executable(Struct, frozen=True, kw_only=True):
-    """A file that can be run: as it was spelled, as it really is, and which one that was."""
+    """An executable file: the path as given, its real path, and its identity."""
 
     path: str
     real: str
@@ -31,7 +31,7 @@ class Executable(Struct, frozen=True, kw_only=True):
 
 
 def find_executable(command: str, *, path: Sequence[str], folder: str) -> Executable | None:
-    """Return the program of a command: a path as it is spelled, a bare name on the PATH."""
+    """Return the program of a command: a path is used as given, a bare name is searched in PATH."""
     if "/" in command:
         return _executable(os.path.join(folder, command))
     candidates = (_executable(os.path.join(entry, command)) for entry in path)
@@ -50,11 +50,12 @@ def _executable(path: str) -> Executable | None:
 
 
 def executables(real: str) -> tuple[str, ...] | None:
-    """Return all that has to be executed to run a program; `None` where that cannot be told."""
+    """Return all files that must be executable to run a program; `None` if unknown."""
     try:
         with open(real, "rb") as file:
             head = file.read(64)
-            # A 64-bit program of this byte order; a script needs whoever interprets it, and so on.
+            # Only 64-bit little-endian ELF; a script needs an interpreter, which may be a script
+            # again.
             if head[:6] != b"\x7fELF\x02\x01":
                 return None
             offset, size, count = struct.unpack_from("<32xQ14xHH", head)
@@ -73,7 +74,7 @@ def executables(real: str) -> tuple[str, ...] | None:
 def readable_for(
     program: Executable, *, path: Sequence[str], roots: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return what a program has to read outside of the system's folders and the roots."""
+    """Return the paths outside system folders and roots that a program must read."""
     folders = (*path, os.path.dirname(program.path))
     needed = [*path, *(each for folder in folders for each in _installation(folder))]
     for file in _files(program, path, roots):
@@ -83,13 +84,13 @@ def readable_for(
 
 
 def _files(program: Executable, path: Sequence[str], roots: Iterable[str]) -> Iterator[str]:
-    """Yield the files that are run: the program, what interprets it, and environments' Pythons."""
+    """Yield the executed files: the program, its interpreters, and Pythons of virtualenvs."""
     yield program.real
     yield from _interpreters(program.real, path)
     for root in roots:
         for name in _ENVIRONMENTS:
             real = os.path.realpath(os.path.join(root, name, "bin", "python"))
-            # Only what could be one: a link in a workspace may point anywhere.
+            # Only a Python interpreter qualifies, because a link in a workspace may point anywhere.
             if os.path.basename(real).startswith("python") and _executable(real) is not None:
                 yield real
 
@@ -109,12 +110,12 @@ def _interpreters(file: str, path: Sequence[str]) -> Iterator[str]:
 
 
 def _installation(folder: str) -> Iterator[str]:
-    """Yield what belongs to the programs of a folder."""
+    """Yield the installation paths that belong to a folder of programs."""
     prefix, name = os.path.split(os.path.realpath(folder))
     if name not in _PROGRAM_FOLDERS:
         return
     yield os.path.join(prefix, name)
     for beside in _BESIDE:
-        # There the data of every application is, not of this one.
+        # `~/.local/share` holds the data of all applications, not only of this installation.
         if (os.path.basename(prefix), beside) != (".local", "share"):
             yield os.path.join(prefix, beside)

@@ -1,6 +1,6 @@
-"""Landlock: rules about files that a process puts on itself and that no child gets rid of.
+"""Landlock rulesets: file access rules that a process applies to itself and its children.
 
-Here the rules are written; `supervisor/restrictions.py` has the kernel hold them.
+This module builds the rules; `supervisor/restrictions.py` applies them.
 """
 
 import ctypes
@@ -14,19 +14,19 @@ _ASK_VERSION: Final = 1
 EXECUTE: Final = 1 << 0
 READ: Final = 1 << 2 | 1 << 3
 LIST: Final = 1 << 3
-# Writing, and making and removing everything but device nodes; moving and cutting where known.
+# Write, create and remove everything except device nodes; also refer and truncate if supported.
 WRITE: Final = 1 << 1 | 0b1_0111_1011_0000 | 1 << 13 | 1 << 14
 CONTROL: Final = 1 << 15
 EVERYTHING: Final = (1 << 16) - 1
 
-# How many of the rights above each version knows.
+# Number of access rights that each ABI version supports.
 _KNOWN: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-# From the sixth on, processes and abstract sockets outside can be out of reach, too.
+# Since version 6, signals and abstract sockets can be scoped to the sandbox.
 _OUTSIDE: Final = 0b11
 
 
 def version() -> int:
-    """Return which Landlock this kernel has, 0 for none."""
+    """Return the Landlock ABI version of this kernel; 0 if there is no Landlock."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -36,7 +36,7 @@ def version() -> int:
 def ruleset(
     version: int, rules: Iterable[tuple[str, int]], *, keeps_outside: bool
 ) -> tuple[bytes, list[tuple[str, int]]]:
-    """Return the attributes of a ruleset and its rules, each cut to what the version knows."""
+    """Return the ruleset attributes and rules, reduced to rights that the version supports."""
     handled = (1 << _KNOWN.get(version, 16)) - 1
     words = [handled]
     if version >= 6:

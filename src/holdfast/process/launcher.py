@@ -1,6 +1,6 @@
-"""The one way to start a process: confined, bounded in time and output, and never left behind.
+"""The only way to start a command: sandboxed, with time and output limits, never orphaned.
 
-What a child may reach is `sandbox.py`'s to say, what it is told `environments.py`'s.
+`sandbox.py` decides what a child may access, `environment.py` which variables it gets.
 """
 
 import asyncio
@@ -39,36 +39,36 @@ _CHUNK: Final = 1 << 18
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """How a command came out; death by signal n is the code 128 + n."""
+    """The result of a command; death by signal n is exit code 128 + n."""
 
     exit_code: int
     output: OutputBuffer
     errors: OutputBuffer
     duration_ms: int
     timed_out: bool
-    # Protected paths that it had made, moved aside when it ended.
+    # Protected paths that the command had created, renamed when it ended.
     moved_aside: tuple[str, ...] = ()
 
     @property
     def stdout(self) -> str:
-        """Return what it printed."""
+        """Return the standard output."""
         return self.output.text()
 
     @property
     def stderr(self) -> str:
-        """Return what it complained about."""
+        """Return the standard error output."""
         return self.errors.text()
 
 
 class Launcher:
-    """Starts children with the means of this system, which it finds out once."""
+    """Start children with the sandbox means of this system, which are probed once."""
 
     def __init__(self, means: Means | None = None) -> None:
         self._means = means
         self._probing = asyncio.Lock()
 
     async def means(self) -> Means:
-        """Return what this system can do."""
+        """Return the sandbox means of this system."""
         if self._means is None:
             async with self._probing:
                 if self._means is None:
@@ -76,15 +76,15 @@ class Launcher:
         return self._means
 
     async def strength(self) -> SandboxStrength:
-        """Say what holds here and what is weaker."""
+        """Describe which protections are active here and which are missing."""
         return describe_strength(await self.means())
 
     async def run(
         self, order: ChildOrder, *, time_limit: float, output_most: int = OUTPUT_MOST
     ) -> CommandResult:
-        """Run a command to its end, which the time limit brings about.
+        """Run a command until it exits or reaches the time limit.
 
-        When cancelled it is ended first, with all that come from it.
+        On cancellation the command and all its descendants are ended first.
         """
         run = _Run(order, await self.means(), output_most)
         return await run_to_end(run.whole(time_limit), stop=run.stop)
@@ -92,10 +92,11 @@ class Launcher:
     async def start(
         self, order: ChildOrder, *, limit: int = _CHUNK, is_heard: bool = False
     ) -> SupervisedChild:
-        """Start a child that lives on and can be talked to.
+        """Start a long-running child with open pipes.
 
-        `limit` bounds a line of its output. Its complaints go nowhere unless they are to be heard,
-        and then somebody has to listen all the time. Whoever started it has to `close` it.
+        `limit` is the maximum length of an output line. Standard error is discarded unless
+        `is_heard` is set; then the caller must read it continuously. The caller must `close` the
+        child.
         """
         stderr = PIPE if is_heard else DEVNULL
         return await start_child(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
@@ -106,7 +107,7 @@ async def _start_piped(order: ChildOrder, means: Means) -> SupervisedChild:
 
 
 class _Run:
-    """One command from its start to its last byte."""
+    """One command from its start to EOF of its output."""
 
     def __init__(self, order: ChildOrder, means: Means, output_most: int) -> None:
         self._order = order
@@ -149,12 +150,12 @@ class _Run:
             self.stop()
 
     async def _heard(self, child: SupervisedChild) -> int:
-        """Listen until the command has ended, and a moment longer."""
+        """Read the output until the command has ended, plus a short drain time."""
         streams = zip((child.stdout, child.stderr), self._outputs, strict=True)
         listening = [asyncio.ensure_future(kept.fill(stream)) for stream, kept in streams if stream]
         try:
             code = await child.ended()
-            # Without namespaces somebody may hold the pipe who was never ours to end.
+            # Without namespaces, a process that is not a descendant may still have the pipe open.
             await asyncio.wait(listening, timeout=_DRAIN)
         finally:
             for each in listening:
@@ -164,7 +165,7 @@ class _Run:
 
 
 async def _probe_means() -> Means:
-    """Find out by trying: from the most that could be had down to what works."""
+    """Probe the means: start with all of them and drop each one that is refused."""
     known = Means(landlock=proces_landlock.version(), seccomp=proces_seccomp.is_known())
     if sys.platform != "linux":
         return known
@@ -176,7 +177,7 @@ async def _probe_means() -> Means:
 
 
 async def _probe_refusal(means: Means) -> ChildNotStarted | None:
-    """Return what this system refuses when all of the means are used and nothing is started."""
+    """Return the refusal when an empty order is started with these means, or `None`."""
     nothing = ChildOrder(argv=(), program="", folder="/", environment={}, confinement=Confinement())
     try:
         await _Run(nothing, means, 0).whole(KILL_SECONDS)
@@ -186,7 +187,7 @@ async def _probe_refusal(means: Means) -> ChildNotStarted | None:
 
 
 def _without(means: Means, refused: ChildNotStarted) -> Means:
-    """Return the means without the one that was refused."""
+    """Return the means without the refused one."""
     match refused.stage:
         case "mounts":
             return replace(means, mounts=False)

@@ -1,4 +1,4 @@
-"""Living processes as the kernel lists them: a PID with its start time and boot is an identity."""
+"""Running processes in /proc; PID, start time and boot id together identify a process."""
 
 import os
 import time
@@ -8,12 +8,12 @@ from pathlib import Path
 from msgspec import Struct
 
 SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
-# The kernel's flag of a process that is being taken down.
+# PF_EXITING, the kernel flag of a process that is terminating.
 _EXITING = 0x4
 
 
 class ProcessEntry(Struct, frozen=True, kw_only=True):
-    """A living process: its group, and when it started, in ticks since boot."""
+    """A running process: its group, and its start time in clock ticks since boot."""
 
     pid: int
     group: int
@@ -21,21 +21,21 @@ class ProcessEntry(Struct, frozen=True, kw_only=True):
 
 
 def boot_id() -> str:
-    """Return what tells this boot of the machine from any other."""
+    """Return an identifier of the current boot of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        # Without the kernel's word the boot is known by the time it happened at.
+        # Without /proc the boot is identified by its approximate time.
         return f"booted-{round((time.time() - time.monotonic()) / 10)}"
 
 
 def find_process(pid: int) -> ProcessEntry | None:
-    """Return a living process by its number; one that only waits to be forgotten is not."""
+    """Return a running process by its PID; `None` for zombies."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold anything; the fields after it do not.
+    # The process name in parentheses may contain any character, so parse after the last one.
     fields = status.rpartition(")")[2].split()
     if fields[0] in {"Z", "X"}:
         return None
@@ -43,7 +43,7 @@ def find_process(pid: int) -> ProcessEntry | None:
 
 
 def is_leaving(pid: int) -> bool:
-    """Tell whether a process is gone, or on its way and beyond hearing anything."""
+    """Return whether a process has ended or is terminating."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -53,7 +53,7 @@ def is_leaving(pid: int) -> bool:
 
 
 def group_members(group: int) -> Iterator[ProcessEntry]:
-    """Yield the living processes of a group; none where the kernel does not tell."""
+    """Yield the running processes of a group; none if /proc is not available."""
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
@@ -65,7 +65,7 @@ def group_members(group: int) -> Iterator[ProcessEntry]:
 
 
 def has_mark(pid: int, mark: str) -> bool:
-    """Tell whether a process was started with this mark in its environment."""
+    """Return whether a process was started with this session id in its environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

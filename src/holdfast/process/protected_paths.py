@@ -1,8 +1,7 @@
-"""Paths that no tool reads or writes in any tier, and paths never written without asking.
+"""Protected paths: never readable or writable by a tool, or not writable without approval.
 
-The latter are files that other programs run later: a table by class, not a list of known attacks.
-Names are compared folded, so that case and Unicode form make no difference.
-
+The second group holds files that other programs run later. It is a table of file classes, not a
+list of known attacks. Names are case-folded and Unicode-normalized before they are compared.
 """
 
 import re
@@ -12,7 +11,7 @@ from enum import StrEnum
 from fnmatch import translate
 from typing import Final, Literal, NamedTuple
 
-# The names of a path from the root of the file system on, folded.
+# Folded names of an absolute path, starting at the file system root.
 Names = tuple[str, ...]
 # Not readable; not writable; not writable unless the user's settings name it.
 Cover = Literal["hidden", "locked", "sensitive"]
@@ -31,7 +30,7 @@ _HIDDEN_FILES: Final = frozenset(
         ".dockercfg",
     }
 )
-# Where a user's credentials are, below their home.
+# Credential paths, relative to a home directory.
 CREDENTIALS: Final = (
     *sorted(_HIDDEN_FOLDERS - {"gcloud"}),
     *sorted(_HIDDEN_FILES),
@@ -39,13 +38,13 @@ CREDENTIALS: Final = (
 )
 _SAMPLES: Final = frozenset({".env.example", ".env.sample", ".env.template"})
 _GIT_SECRETS: Final = frozenset({"config", "config.worktree", "credentials"})
-# Any name without an ending may be a key; a source file called id_map.py is none.
+# A name without an extension may be a private key; a source file such as id_map.py is not one.
 _KEY_FILE: Final = re.compile(r"id_(?:rsa|dsa|ecdsa|ed25519|xmss).*(?<!\.pub)|id_[^.]+")
 _KEY_HEADER: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 KEY_HEAD: Final = 4096
-# Stands for every name that no rule knows.
+# Placeholder for a name that matches no rule.
 _ANY_NAME: Final = "\x00"
-# `git~1` is how some file systems spell `.git`.
+# `git~1` is the 8.3 short name of `.git` on FAT and NTFS.
 _OURS_AND_GIT: Final = frozenset({".git", "git~1", ".holdfast"})
 _START_FILES: Final = frozenset(
     {
@@ -76,7 +75,7 @@ _START_FOLDERS: Final = (
     ("documents", "powershell"),
     ("windowspowershell",),
 )
-# Only where the system looks for them: a project may hold the tree of another machine.
+# Matched from the root only, because a project may contain the file tree of another machine.
 _SYSTEM_START: Final = (
     ("etc", "profile"),
     ("etc", "profile.d"),
@@ -101,7 +100,7 @@ _SYSTEM_START: Final = (
 
 
 def fold_name(name: str) -> str:
-    """Return a name as the laxest file system compares it: case, form, ending and stream apart."""
+    """Fold a name: drop format characters, case, NTFS streams and trailing dots and spaces."""
     if not name.isascii():
         name = "".join(each for each in name if unicodedata.category(each) != "Cf")
         name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -109,30 +108,30 @@ def fold_name(name: str) -> str:
 
 
 def fold_path(names: Iterable[str]) -> Names:
-    """Return a path's names folded, without those that name nothing."""
+    """Fold the names of a path and drop those that become empty."""
     return tuple(name for name in map(fold_name, names) if name)
 
 
 class ProtectedPaths:
-    """The rules, with the folders of this installation that nobody else reads or writes."""
+    """The protection rules, including the folders that belong to this installation."""
 
     def __init__(self, protected: Iterable[Sequence[str]]) -> None:
         folders = (fold_path(names) for names in protected)
         self._protected = tuple(names for names in folders if names)
 
     def hides(self, path: Names, *, is_folder: bool) -> bool:
-        """Tell whether nobody may read this."""
+        """Return whether reading this path is forbidden."""
         if not _HIDDEN_FOLDERS.isdisjoint(path):
             return True
         if any(path[: len(names)] == names for names in self._protected):
             return True
-        # Devices; memory that is shared by name is a folder like any other.
+        # Device files are hidden; `/dev/shm` is shared memory and works like any other folder.
         if path[:1] == ("dev",) and path[1:2] not in ((), ("shm",)):
             return True
         return not is_folder and bool(path) and _is_hidden_file(path)
 
     def locks(self, path: Names) -> bool:
-        """Tell whether nobody may write this file."""
+        """Return whether writing this file is forbidden."""
         if self.hides(path, is_folder=False) or not _OURS_AND_GIT.isdisjoint(path):
             return True
         if any(path[: len(names)] == names for names in _SYSTEM_START):
@@ -143,9 +142,9 @@ class ProtectedPaths:
         return name in _START_FILES or _POWERSHELL_PROFILE.fullmatch(name) is not None
 
     def cover(self, path: Names, *, is_folder: bool) -> Cover | None:
-        """Return how a command finds this; `None` is as it is.
+        """Return how the path is covered for a command; `None` means not covered.
 
-        A folder is covered when everything in it would be, whatever it is called.
+        A folder is covered when the rules cover every file in it, whatever its name.
         """
         if self.hides(path, is_folder=is_folder):
             return "hidden"
@@ -156,12 +155,12 @@ class ProtectedPaths:
 
 
 def is_sensitive(path: Names) -> bool:
-    """Tell whether other programs run later what is written here; `run_later.py` has the table."""
+    """Return whether other programs run this file later; `_RULES` has the table."""
     return run_later(path) is not None
 
 
 def is_private_key(head: bytes) -> bool:
-    """Tell whether a file that begins so holds a private key."""
+    """Return whether the first bytes of a file contain a private key header."""
     return _KEY_HEADER.search(head) is not None
 
 
@@ -183,7 +182,7 @@ def _last(path: Names) -> str:
 
 
 def _passes(path: Names, folders: Names) -> bool:
-    """Tell whether a path goes through these folders, one after the other."""
+    """Return whether a path contains these folders in direct sequence."""
     if folders[0] not in path:
         return False
     size = len(folders)
@@ -191,7 +190,7 @@ def _passes(path: Names, folders: Names) -> bool:
 
 
 class RunLater(StrEnum):
-    """Who runs the file, or what it makes them run."""
+    """Why a file is sensitive: what runs it, or what it configures to run."""
 
     EXECUTABLE = "executable"
     INSTALLED = "installed code"
@@ -204,19 +203,19 @@ class RunLater(StrEnum):
 
 
 def _with_endings(*names: str) -> tuple[str, ...]:
-    """Return patterns for names that may have an ending: `Dockerfile.dev`, `Gemfile.lock`."""
+    """Return patterns for names with an optional extension: `Dockerfile.dev`, `Gemfile.lock`."""
     return tuple(pattern for name in names for pattern in (name, f"{name}.*"))
 
 
 class _Rule(NamedTuple):
-    """Paths of one class: below these folders, or with a last name that fits a pattern."""
+    """Paths of one class: below one of the folders, or with a last name that matches a pattern."""
 
     folders: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
 
 _RULES: Final[Mapping[RunLater, _Rule]] = {
-    # Also every file that has an executable bit: `changes.py` looks at the file itself.
+    # Files with an executable bit also belong here; `changes.py` checks the mode of the file.
     RunLater.EXECUTABLE: _Rule(
         folders=("node_modules/.bin", "vendor/bin", "venv/bin", ".venv/bin", "env/bin"),
         names=(
@@ -225,7 +224,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *("*.scr", "*.msi", "*.desktop", "*.appimage", "autorun.inf", "*.reg", "*.run"),
         ),
     ),
-    # Imported by programs, and in no diff that a person reviews.
+    # Programs import these files, and they do not appear in a diff that a person reviews.
     RunLater.INSTALLED: _Rule(
         folders=(
             *("node_modules", "bower_components", ".venv", "venv", "virtualenv"),
@@ -302,7 +301,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *(".gdbinit", ".gdbinit.local", "tasks.vs.json", "launch.vs.json", ".netbeans*"),
         ),
     ),
-    # Also what other agents read as their instructions.
+    # Also files that other agents read as instructions.
     RunLater.AGENT: _Rule(
         folders=(
             *(".claude", ".claude-plugin", ".cursor", ".codex", ".gemini", ".agents", ".agent"),
@@ -349,7 +348,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *_with_endings("makefile", "gnumakefile", "bsdmakefile", "sconstruct", "sconscript"),
             *_with_endings("rakefile", "gemfile", "podfile", "pipfile"),
             *_with_endings("gulpfile", "gruntfile", "jakefile"),
-            # make and relatives
+            # make and similar tools
             *("kbuild", "*.mk", "*.mak", "justfile"),
             *(
                 ".justfile",
@@ -358,7 +357,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
                 "magefile*.go",
             ),
             *("wscript", "waf", "tupfile", "dodo.py"),
-            # C, C++ and others that are configured
+            # C, C++ and other configured builds
             *("cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json"),
             *("configure", "configure.ac", "configure.in", "*.m4", "autogen", "bootstrap"),
             *("meson.build", "meson_options.txt", "meson.options", "*.ninja", "conanfile.*"),
@@ -387,7 +386,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             # Rust, Go, Zig
             *("build.rs", "cargo.toml", "cargo.lock", "go.mod", "go.sum", "go.work*"),
             *("build.zig*", "*.nimble", "*.nims", "nim.cfg", "dub.json", "dub.sdl", "shard.yml"),
-            # Java and relatives
+            # Java and other JVM languages
             *("pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "mvnw"),
             *("build.xml", "ivy.xml", "*.sbt", "build.sc", "build.mill", "project.clj"),
             *("deps.edn", "shadow-cljs.edn", "build.boot", "lein*.clj", "libs.versions.toml"),
@@ -411,12 +410,12 @@ _NAMES: Final = tuple(
     for kind, rule in _RULES.items()
     if rule.names
 )
-# Where agents keep whole working trees; what is in one is a project and no setting.
+# Folders in which agents store worktrees; a worktree contains a project, not agent settings.
 _TREES: Final = frozenset({"worktrees", "worktree", "workspaces"})
 
 
 def run_later(path: Names) -> RunLater | None:
-    """Return the class of a path that is given by its folded names; `None` for ordinary files."""
+    """Return the class of a path given by its folded names; `None` for ordinary files."""
     names = _in_its_tree(path)
     for folders, kind in _FOLDERS:
         if _passes_through(names, folders):
@@ -426,7 +425,7 @@ def run_later(path: Names) -> RunLater | None:
 
 
 def _in_its_tree(path: Names) -> Names:
-    """Return the names below an agent's working tree: `.claude/worktrees/one/src/a.py`."""
+    """Return the names below an agent's worktree, as in `.claude/worktrees/one/src/a.py`."""
     agents = _RULES[RunLater.AGENT].folders
     for at in range(len(path) - 3, -1, -1):
         if path[at] in agents and path[at + 1] in _TREES:

@@ -1,7 +1,8 @@
-"""How a child process is confined: what it may reach, and what of that this system can hold.
+"""Sandbox policy: what a child process may access, and what this system can enforce.
 
-A confinement says what shall be, the means what can be; together they are the part of an order
-that `supervisor/` carries out. Nothing is claimed that the means do not give.
+`Confinement` is the requested policy, `Means` the available kernel features. Both are combined into
+the sandbox part of the order that `supervisor/` executes. Reported strength never exceeds the
+available means.
 """
 
 import os
@@ -22,32 +23,32 @@ from holdfast.process.environment import is_below
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER = 0x00020000, 0x08000000, 0x10000000
 _NEW_PROCESSES, _NEW_NETWORK = 0x20000000, 0x40000000
 
-# What programs are made of; readable by everybody, and nobody's work.
+# System folders with programs and libraries: world-readable, without user data.
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"),
     *("/nix", "/gnu", "/snap", "/proc", "/sys", "/home/linuxbrew/.linuxbrew"),
     *("/run/systemd/resolve", "/run/resolvconf", "/run/current-system", "/run/opengl-driver"),
 )
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-# What every program may write to and none should share; sockets of other programs are there, too.
-_SHARED: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 — covered by folders of its own
+# World-writable folders. They are replaced because they also hold sockets of other programs.
+_SHARED: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 — replaced by private mounts
 _SOCKETS: Final = "/run"
 _OWN_MEMORY: Final = "mode=1777,size=1g,nr_inodes=200k"
 _NOTHING: Final = "mode=755,size=1m"
 
-# Of what root may do, a command needs no more than to be an owner, and to stop being root.
+# A command running as root retains only capabilities for file ownership and dropping root.
 _KEPT_CAPABILITIES: Final = 0b1111_1011  # chown, dac_override, fowner, fsetid, kill, setgid, setuid
 _FILE_LARGEST: Final = 4 << 30
 _FILES_MOST: Final = 8_192
 PROCESSES_MOST: Final = 4_096
-# Since when a namespace has a highest process number of its own, and a count for its own users.
-# To an older kernel the same words would speak of the whole machine.
+# Kernel versions with a pid_max per PID namespace and process counts per user namespace. On older
+# kernels the same settings would apply to the whole machine.
 _OWN_NUMBERS: Final = (6, 14)
 _OWN_COUNTS: Final = (5, 14)
 
 
 class Namespaces(StrEnum):
-    """Whose permission it takes to give a child a world of its own."""
+    """Which privilege is used to create namespaces for a child."""
 
     NONE = "none"
     USER = "user"
@@ -55,21 +56,21 @@ class Namespaces(StrEnum):
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What this system gives us to confine a child with."""
+    """Kernel features that are available to confine a child."""
 
     namespaces: Namespaces = Namespaces.NONE
     mounts: bool = False
     network: bool = False
     landlock: int = 0
     seccomp: bool = False
-    # Whether the number of a command's processes can be bounded.
+    # Whether the number of processes of a command can be limited.
     counts: bool = False
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What a command may take, each process of it: bytes of memory, and seconds of CPU time.
+    """Resource limits of a command: memory in bytes and CPU time in seconds, per process.
 
-    `processes` is how many there may be at a time. Memory and CPU time of 0 are not bounded.
+    `processes` limits how many exist at a time. A memory or CPU limit of 0 means unlimited.
     """
 
     processes: int = PROCESSES_MOST
@@ -78,11 +79,11 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Guard(Struct, frozen=True, kw_only=True):
-    """Folders in which protected paths hold for a command, and what it may write all the same.
+    """Folders in which protected paths are enforced for a command, with the exceptions.
 
-    `outside` are folders of the command's own. `open_names` are those of folders that commands
-    fill, and of files that are otherwise not written without asking. `home` is looked at where
-    the command is not jailed.
+    `outside` are folders that belong to the command itself. `open_names` are names of folders that
+    commands may fill, and of files that otherwise need approval to be written. `home` is only
+    surveyed when the command is not jailed.
     """
 
     roots: tuple[str, ...]
@@ -93,16 +94,16 @@ class Guard(Struct, frozen=True, kw_only=True):
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
-    """What a child may reach. `executable` of `None` is everything that is readable.
+    """What a child may access; `executable=None` allows executing everything readable.
 
-    Without a jail everything is readable and writable, apart from what is hidden.
+    Without a jail everything is readable and writable, except hidden paths.
     """
 
     is_jailed: bool = True
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     executable: tuple[str, ...] | None = None
-    # Folders of Holdfast's own; what is readable or writable inside of them stays so.
+    # Folders of Holdfast itself; readable or writable paths below them remain accessible.
     hidden: tuple[str, ...] = ()
     has_network: bool = False
     guard: Guard | None = None
@@ -110,14 +111,14 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
 
 class SandboxStrength(Struct, frozen=True, kw_only=True):
-    """What holds for commands here, and what does not, in words for a person."""
+    """Which protections are active for commands here and which are missing, as display text."""
 
     active: tuple[str, ...]
     weaker: tuple[str, ...]
 
 
 def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
-    """Return the part of the supervisor's order that confines."""
+    """Return the sandbox part of the supervisor's order."""
     has_namespaces = means.namespaces is not Namespaces.NONE
     has_own_network = has_namespaces and means.network and not confinement.has_network
     has_internet = has_own_network or confinement.has_network
@@ -140,13 +141,13 @@ def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
 
 
 def cover_orders(confinement: Confinement, means: Means) -> dict[str, Any]:
-    """Return the same for a command that stays among the processes of its user."""
+    """Return the sandbox order for a command that stays in the PID namespace of its user."""
     flags = _NEW_MOUNTS | (_NEW_USER if means.namespaces is Namespaces.USER else 0)
     return sandbox_order(confinement, means) | {"unshare": flags}
 
 
 def describe_strength(means: Means) -> SandboxStrength:
-    """Say what the means give and what they leave out."""
+    """Describe which protections the means provide and which are missing."""
     statements: list[tuple[bool, str, str]] = [
         (
             means.namespaces is not Namespaces.NONE,
@@ -194,7 +195,7 @@ def describe_strength(means: Means) -> SandboxStrength:
 
 
 def can_limit_processes(means: Means) -> bool:
-    """Tell whether the number of a command's processes can be bounded here."""
+    """Return whether the number of processes of a command can be limited here."""
     if means.namespaces is Namespaces.NONE:
         return sys.platform == "linux" and os.geteuid() != 0
     needed = _OWN_COUNTS if means.namespaces is Namespaces.USER else _OWN_NUMBERS
@@ -208,9 +209,9 @@ def _flags(means: Means, has_own_network: bool) -> int:
 
 
 def _mounts(confinement: Confinement) -> dict[str, Any]:
-    """Return what stays writable, and step by step what is covered and what is put back.
+    """Return the writable paths, and the ordered steps that cover paths and remount others.
 
-    A step with options is a cover; whether it is the command's own decides if it can be written.
+    A step with mount options is a cover. It is writable if it belongs to the command.
     """
     writable = tuple(dict.fromkeys(confinement.writable))
     covers = [(path, _NOTHING, False) for path in confinement.hidden]
@@ -222,7 +223,7 @@ def _mounts(confinement: Confinement) -> dict[str, Any]:
     covered = [path for path, _, _ in covers]
     back = [(path, True) for path in writable] + [(path, False) for path in readable]
     returns = [(path, "", is_own) for path, is_own in back if _is_in(path, covered)]
-    # By path, because a cover may lie in what came back through another one.
+    # Sorted by path, because a cover may lie inside a path that was remounted through another one.
     steps = sorted([*covers, *returns], key=lambda step: (step[0], not step[1]))
     return {
         "writable": sorted(path for path in writable if not _is_in(path, covered)),
@@ -232,7 +233,7 @@ def _mounts(confinement: Confinement) -> dict[str, Any]:
 
 
 def _guard(confinement: Confinement) -> dict[str, Any] | None:
-    """Return where the supervisor looks for protected paths."""
+    """Return where the supervisor searches for protected paths."""
     guard = confinement.guard
     if guard is None:
         return None
@@ -256,7 +257,7 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 
 
 def _rules(confinement: Confinement, means: Means) -> tuple[bytes, list[tuple[str, int]]]:
-    # Full reach is a rule, too: processes outside stay out of reach even then.
+    # Full access also needs a ruleset, because Landlock still isolates outside processes then.
     whole = (("/", proces_landlock.EVERYTHING),)
     rules = _jail(confinement, means) if confinement.is_jailed else whole
     return proces_landlock.ruleset(means.landlock, rules, keeps_outside=not confinement.is_jailed)
@@ -273,7 +274,7 @@ def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
     yield "/dev", proces_landlock.LIST
     for name in _DEVICES:
         yield f"/dev/{name}", proces_landlock.READ | proces_landlock.WRITE | proces_landlock.CONTROL
-    # Shared memory has to be somewhere; the other shared folders only where they are covered.
+    # Shared memory is always needed; other shared folders are allowed only where they are covered.
     yield "/dev/shm", proces_landlock.READ | proces_landlock.WRITE  # noqa: S108
     if means.mounts and means.namespaces is not Namespaces.NONE:
         for path in (*_SHARED, "/dev/pts", "/dev/ptmx"):
@@ -284,12 +285,12 @@ def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]
     yield resource.RLIMIT_CORE, 0
     yield resource.RLIMIT_NOFILE, _FILES_MOST
     yield resource.RLIMIT_FSIZE, _FILE_LARGEST
-    # What a process can write to, and not what it reserves: some reserve more than there is.
+    # Limits RLIMIT_DATA, not RLIMIT_AS, because some programs reserve more than is available.
     if confinement.bounds.memory:
         yield resource.RLIMIT_DATA, confinement.bounds.memory
     if confinement.bounds.cpu_seconds:
         yield resource.RLIMIT_CPU, confinement.bounds.cpu_seconds
-    # Counted by user; where that is a user of the namespace, nobody else is counted.
+    # RLIMIT_NPROC counts per user; in a user namespace only processes inside it count.
     if means.namespaces is Namespaces.USER and _kernel() >= _OWN_COUNTS:
         yield resource.RLIMIT_NPROC, confinement.bounds.processes
     elif means.namespaces is Namespaces.NONE and os.geteuid() != 0:
@@ -297,14 +298,14 @@ def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]
 
 
 def _running() -> int:
-    """Return how many processes and threads our user has; more where nobody can count them."""
+    """Return the number of processes and threads of this user; an upper bound if unknown."""
     found = 0
     try:
         names = [name for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
         return PROCESSES_MOST
     for name in names:
-        # Whoever ended meanwhile does not count.
+        # The process may have ended since the listing.
         with suppress(OSError):
             threads = os.stat(f"/proc/{name}/task")
             found += threads.st_nlink - 2 if threads.st_uid == os.geteuid() else 0

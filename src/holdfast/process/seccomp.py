@@ -1,7 +1,7 @@
-"""A filter for system calls: sockets of kinds that lead out, and doors nobody needs to a command.
+"""Seccomp filter for commands: blocks network socket families and unneeded system calls.
 
-It is a list of what is closed, and only the third wall: files are Landlock's, the network is a
-namespace's. Where there is no namespace, it is what keeps a command off the network.
+It is a denylist and only the third layer of defence: Landlock restricts files, a namespace
+restricts the network. Without a network namespace, this filter alone blocks network access.
 """
 
 import errno
@@ -18,13 +18,13 @@ _UNIX, _INTERNET, _INTERNET_6, _KERNEL = 1, 2, 10, 16
 
 
 class _Numbers(NamedTuple):
-    """What a machine calls the calls we look at."""
+    """System call numbers of one machine architecture."""
 
     architecture: int
     socket: int
-    # Keyrings of the user's, kernel programs, and a way around this filter.
+    # Kernel keyrings, perf events, bpf, userfaultfd, and io_uring, which bypasses this filter.
     closed: tuple[int, ...]
-    # Where another numbering begins that the same kernel serves.
+    # First number of a second ABI of the same kernel (x32).
     foreign: int | None = None
 
 
@@ -35,12 +35,12 @@ _MACHINES: Final[Mapping[str, _Numbers]] = {
 
 
 def is_known() -> bool:
-    """Tell whether this machine's calls can be filtered."""
+    """Return whether system calls can be filtered on this machine."""
     return sys.platform == "linux" and platform.machine() in _MACHINES
 
 
 def filter_program(*, has_internet: bool) -> bytes:
-    """Return the filter for this machine; `has_internet` leaves the usual sockets open."""
+    """Return the BPF program for this machine; `has_internet` allows IPv4 and IPv6 sockets."""
     numbers = _MACHINES[platform.machine()]
     families = (_UNIX, _KERNEL, *((_INTERNET, _INTERNET_6) if has_internet else ()))
     return b"".join(_instructions(numbers, families))

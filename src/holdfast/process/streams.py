@@ -1,7 +1,7 @@
-"""Pipes as asyncio streams, and bounded buffers for what a process prints.
+"""Asyncio streams over pipes, and bounded buffers for process output.
 
-`OutputBuffer` keeps beginning and end, `TailBuffer` the end only. Starting processes is elsewhere.
-
+`OutputBuffer` retains the beginning and the end, `TailBuffer` only the end. Starting processes does
+not belong here.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _CONTINUES: Final = range(0x80, 0xC0)
 
 
 class OutputBuffer:
-    """One stream's output within a bound."""
+    """Bounded buffer for the output of one stream."""
 
     def __init__(self, most: int) -> None:
         self._half = most // 2
@@ -26,30 +26,30 @@ class OutputBuffer:
 
     @property
     def dropped(self) -> int:
-        """Return how many bytes were not kept."""
+        """Return the number of dropped bytes."""
         return self._forgotten + max(0, len(self._tail) - self._half)
 
     async def fill(self, stream: asyncio.StreamReader) -> None:
-        """Read the stream to its end; what does not fit is read, too, and forgotten."""
+        """Read the stream to EOF; excess bytes are dropped, so that the writer never blocks."""
         while chunk := await stream.read(_READ_SIZE):
             self.add(chunk)
 
     def add(self, chunk: bytes) -> None:
-        """Take what came next."""
+        """Append a chunk."""
         room = self._half - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
-        # Cut now and then, because each cut moves what is left.
+        # Trimmed rarely, because each trim moves the remaining bytes.
         if len(self._tail) > 2 * self._half + _READ_SIZE:
             self._trim()
 
     def whole(self) -> bytes | None:
-        """Return all that came, if all of it was kept."""
+        """Return the complete output, or `None` if bytes were dropped."""
         self._trim()
         return None if self.dropped else bytes(self._head + self._tail)
 
     def text(self) -> str:
-        """Return what was kept, and between beginning and end how much is missing."""
+        """Return the retained text, with a note on the number of bytes missing in the middle."""
         whole = self.whole()
         if whole is not None:
             return _decode(whole)
@@ -66,12 +66,12 @@ class OutputBuffer:
 
 
 def _decode(content: bytes | bytearray) -> str:
-    # NUL ends a text in too many places between here and a screen.
+    # Replaced because many consumers treat NUL as the end of the text.
     return content.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 
 def _whole_end(content: bytearray) -> bytearray:
-    """Return the bytes without a character that was cut at their end."""
+    """Drop a truncated UTF-8 character at the end."""
     for back in range(1, min(4, len(content)) + 1):
         byte = content[-back]
         if byte not in _CONTINUES:
@@ -81,7 +81,7 @@ def _whole_end(content: bytearray) -> bytearray:
 
 
 def _whole_start(content: bytearray) -> bytearray:
-    """Return the bytes without the rest of a character that was cut at their start."""
+    """Drop the rest of a truncated UTF-8 character at the start."""
     lost = 0
     while lost < min(3, len(content)) and content[lost] in _CONTINUES:
         lost += 1
@@ -89,14 +89,14 @@ def _whole_start(content: bytearray) -> bytearray:
 
 
 _TAIL_READ_SIZE: Final = 1 << 16
-# Colours, titles and other orders to a terminal.
+# Terminal escape sequences: colours, titles and others.
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
 )
 
 
 class TailBuffer:
-    """Keeps so many bytes, and forgets the oldest ones first: whole characters."""
+    """Ring buffer of a fixed number of bytes; drops the oldest and never splits a character."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -105,20 +105,20 @@ class TailBuffer:
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether something was forgotten."""
+        """Return whether bytes were dropped."""
         return self._is_cut or len(self._kept) > self._most
 
     def add(self, chunk: bytes) -> None:
-        """Take what came next."""
+        """Append a chunk."""
         self._kept += chunk
-        # Cut now and then, because each cut moves what is left.
+        # Trimmed rarely, because each trim moves the remaining bytes.
         if len(self._kept) > 2 * self._most:
             self._trim()
 
     def text(self, *, is_over: bool = True) -> str:
-        """Return what is kept.
+        """Return the retained text.
 
-        A character of which only the beginning came is left out, unless nothing more will come.
+        An incomplete character at the end is omitted, unless the stream is over.
         """
         self._trim()
         kept = self._kept
@@ -133,24 +133,24 @@ class TailBuffer:
 
 
 async def fill_tail(ring: TailBuffer, stream: StreamReader) -> None:
-    """Read a stream to its end; what does not fit is read, too, and forgotten."""
+    """Read a stream to EOF; excess bytes are dropped, so that the writer never blocks."""
     with suppress(OSError):
         while chunk := await stream.read(_TAIL_READ_SIZE):
             ring.add(chunk)
 
 
 def last_bytes(text: str, most: int) -> str:
-    """Return so many bytes of the end of a text, and whole characters of it."""
+    """Return at most this many bytes from the end of a text, in whole characters."""
     return _last_characters(bytearray(text.encode()), most).decode()
 
 
 def strip_escapes(text: str) -> str:
-    """Return the text without orders to a terminal."""
+    """Return the text without terminal escape sequences."""
     return _ESCAPES.sub("", text)
 
 
 def _last_characters(content: bytearray, most: int) -> bytearray:
-    """Return the last bytes, without the rest of a character that was cut at their start."""
+    """Return the last bytes, without the rest of a truncated character at the start."""
     start = max(0, len(content) - most)
     if start == 0:
         return content
@@ -161,7 +161,7 @@ def _last_characters(content: bytearray, most: int) -> bytearray:
 
 
 def _partial_character(content: bytearray) -> int:
-    """Return how many bytes at the end begin a character and do not end it."""
+    """Return the number of bytes of an incomplete UTF-8 character at the end."""
     for back in range(1, min(3, len(content)) + 1):
         byte = content[-back]
         if byte not in _CONTINUES:
@@ -171,7 +171,7 @@ def _partial_character(content: bytearray) -> int:
 
 
 async def open_reader(descriptor: int) -> tuple[StreamReader, ReadTransport]:
-    """Return a stream that reads a pipe, and what closes it; the descriptor is taken over."""
+    """Return a stream that reads a pipe, and its transport; takes ownership of the descriptor."""
     reader = StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
@@ -180,12 +180,12 @@ async def open_reader(descriptor: int) -> tuple[StreamReader, ReadTransport]:
 
 
 async def open_writer(descriptor: int) -> StreamWriter:
-    """Return a stream that writes a pipe; the descriptor is taken over.
+    """Return a stream that writes to a pipe; takes ownership of the descriptor.
 
-    It is drained when the system has taken all, so that who reads nothing is noticed.
+    `drain` waits until the kernel has accepted all bytes, so that back-pressure is noticed.
     """
     loop = asyncio.get_running_loop()
-    # Nothing is read by it: it is there because it knows when the pipe is closed.
+    # The protocol reads nothing; it is needed because it reports when the pipe is closed.
     transport, protocol = await loop.connect_write_pipe(
         lambda: StreamReaderProtocol(StreamReader()), os.fdopen(descriptor, "wb", 0)
     )

@@ -15,10 +15,10 @@ from holdfast.search.query import Term
 from holdfast.search.tokenizer import text_of, tool_of, words_of
 from holdfast.store.database import Row
 
-# A number is a key and, in the last bits, what is counted within it.
+# A document number combines a key with a number within that key in the lower bits.
 WIDTH: Final = 24
 NUMBERS: Final = 1 << WIDTH
-# Claims stand below everything that was said.
+# Numbers of observations are below those of all messages.
 FIRST_CLAIM: Final = -(1 << 62)
 LOWEST: Final = FIRST_CLAIM
 HIGHEST: Final = (1 << 62) - 1
@@ -28,7 +28,7 @@ _LAST_DAY: Final = 10**_DIGITS - 1
 
 
 class DocumentOrigin(Struct, frozen=True):
-    """Whose document it is, and of which agent and repository."""
+    """Owner, agent and repository of a document."""
 
     owner: str
     agent_id: str | None = None
@@ -36,19 +36,19 @@ class DocumentOrigin(Struct, frozen=True):
 
 
 def place_of(key: int, number: int) -> int:
-    """Return the number of a document; below zero a key is that of an entity."""
+    """Return the number of a document; a negative key is that of an entity."""
     return key << WIDTH | number if key > 0 else FIRST_CLAIM + (-key << WIDTH | number)
 
 
 def source_of(place: int) -> tuple[int, int]:
-    """Return the key and the number within it that a document stands for."""
+    """Return the key and the number within it from a document number."""
     if place >= 0:
         return place >> WIDTH, place & (NUMBERS - 1)
     return -((place - FIRST_CLAIM) >> WIDTH), (place - FIRST_CLAIM) & (NUMBERS - 1)
 
 
 def message_words(origin: DocumentOrigin, row: Row) -> str:
-    """Return what the index holds of a message: role, microseconds, and encoded parts."""
+    """Return the indexed words of a message row: role, microseconds and encoded parts."""
     role, at, stored = row
     parts = decode_parts(stored)
     tool = tool_of(parts)
@@ -57,33 +57,33 @@ def message_words(origin: DocumentOrigin, row: Row) -> str:
 
 
 def text_words(origin: DocumentOrigin, at: int, text: str) -> str:
-    """Return what the index holds of a title or a claim."""
+    """Return the indexed words of a title or an observation."""
     return _joined(text, _marks(origin, at))
 
 
 @lru_cache(maxsize=1_024)
 def mark(kind: str, value: str) -> str:
-    """Return a word that no text holds, for something that documents are filtered by."""
-    # A dot is no part of any word, and is one to the index, because it is not of ASCII.
+    """Return a filter term that cannot occur as a word of a text."""
+    # The tokenizer never emits a dot, but the index accepts it, because it is not ASCII.
     return f"·{kind}{hashlib.blake2s(value.encode(), digest_size=6).hexdigest()}"
 
 
 def role_mark(role: Role | str) -> str:
-    """Return the mark of a role."""
+    """Return the filter term of a role."""
     return mark("u", str(role))
 
 
 def days(since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """Return the first and the last day that may hold something; outside of time it is its end."""
+    """Return the first and the last matching day, clamped to the valid range."""
     first = 0 if since is None else microseconds(since) // _DAY
     last = _LAST_DAY if until is None else microseconds(until) // _DAY
     return max(first, 0), min(last, _LAST_DAY)
 
 
 def day_beginnings(first: int, last: int) -> list[str]:
-    """Return marks, or beginnings of them, that together are those of the days from one to another.
+    """Return the fewest day terms or prefixes that cover the days from first to last.
 
-    As few as there can be: whole tens, hundreds and so on by what they have in common.
+    Whole tens, hundreds and so on are covered by their common prefix.
     """
     found = []
     at = first
@@ -107,7 +107,7 @@ def _marks(origin: DocumentOrigin, at: int) -> list[str]:
 
 
 def _joined(text: str, marks: Iterable[str]) -> str:
-    # Sorted, so that the same text always makes the same index.
+    # Sorted, so that the same text always produces the same index.
     return " ".join(sorted({*words_of(text), *marks}))
 
 
@@ -237,7 +237,7 @@ SELECT t.key, m.sequence, m.role, m.created_at, m.parts
                                          AND json_extract(t.value, '$[2]')
  ORDER BY t.key, m.sequence
 """
-# What is asked for in place of the messages themselves to know how large they are.
+# Replaces the message columns by their size.
 TO_SIZES = ("m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)")
 SIZES = ALL_ROWS.replace(*TO_SIZES)
 ROWS = """
@@ -340,15 +340,15 @@ SELECT key
 
 
 def expression(wish: SearchRequest) -> str:
-    """Return what the index is asked: words and marks, each of them quoted."""
+    """Return the FTS expression: words and filter terms, each quoted as a literal."""
     parts = [_words(term) for term in wish.terms.wanted]
     parts += [f'"{each}"' for each in _mark_conditions(wish)]
     if wish.since is not None or wish.until is not None:
         found = day_beginnings(*days(wish.since, wish.until))
         told = " OR ".join(f'"{each}" *' for each in found)
-        # A mark that no document has, where no day is left.
+        # A term that matches no document, because the range of days is empty.
         parts.append(f"({told})" if found else '"·"')
-    # Of a phrase the words may stand there, only not together.
+    # Excluded phrases are checked later: their single words are allowed.
     without = [_words(term) for term in wish.terms.unwanted if len(term.words) == 1]
     told = " AND ".join(parts)
     return f"({told}) NOT ({' OR '.join(without)})" if without else told

@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 _LAST: Final = NUMBERS - 1
 _MILLISECOND: Final = 1_000
 _PAGE: Final = 1_000
-# Of messages at a time: while the words of more are found a database may take us for gone.
+# Maximum bytes of messages per batch: tokenizing more could exceed a connection timeout.
 _BYTES_MOST: Final = 1 << 20
-# A document's number within its key, and its words; none where nothing can be read.
+# A document's number within its key and its words; `None` if the row is unreadable.
 Document = tuple[int, str | None]
 
 
 class SessionMeta(Struct, frozen=True):
-    """A session as the index needs to know it."""
+    """Metadata of a session for the index."""
 
     origin: DocumentOrigin
     title: str | None
@@ -65,7 +65,7 @@ class SessionMeta(Struct, frozen=True):
 
 
 class IndexRange(Struct, frozen=True):
-    """Messages of a session that are put into the index now, of those that have to be."""
+    """Range of a session's messages to index now, and the last one to index later."""
 
     key: int
     first: int
@@ -74,25 +74,25 @@ class IndexRange(Struct, frozen=True):
 
     @property
     def further(self) -> int | None:
-        """Return the number to go on with if that is not all of them."""
+        """Return the number to continue with; `None` if the range is complete."""
         return self.end + 1 if self.end < self.last else None
 
 
 class IndexBatch(Struct):
-    """Documents of a stretch, and the number to go on with if that is not all of it."""
+    """Documents of a range, and the number to continue with if it is incomplete."""
 
     documents: list[Document]
     further: int | None = None
 
     def first(self, count: int) -> tuple[list[Document], int | None]:
-        """Return so many of the documents at most, and the number to go on with."""
+        """Return at most `count` documents, and the number to continue with."""
         if len(self.documents) > count:
             return self.documents[:count], self.documents[count][0]
         return self.documents, self.further
 
 
 async def catch_up(database: Database, limit: int) -> int:
-    """Put up to `limit` documents of the tail into the index; return how many."""
+    """Index up to `limit` documents of the backlog; return their number."""
     done, is_all = 0, False
     while done < limit and not is_all:
         found, is_all = await _caught_up(database, limit - done)
@@ -101,7 +101,7 @@ async def catch_up(database: Database, limit: int) -> int:
 
 
 async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
-    """Put documents into the index; return how many, and whether those are all up to `limit`."""
+    """Index documents; return their number and whether everything up to `limit` was read."""
     added: list[tuple[int, str]] = []
     ended: list[Parameters] = []
     done = 0
@@ -118,7 +118,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
                 break
             part = said[key, first]
         else:
-            # One more, to know whether that is all.
+            # One more than the limit, to detect whether the range is complete.
             stretch = (first, _LAST if last is None else last)
             part = IndexBatch(await _documents(database, key, stretch, room + 1))
         found, further = part.first(room)
@@ -127,13 +127,13 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
             ended.append(here)
         else:
             await database.execute(MOVE, {**here, "next": further})
-        # What is left of a session that is gone counts as well: it takes a look.
+        # Ranges of removed sessions count as well, because each costs a lookup.
         done += max(len(found), 1)
         added += [(place_of(key, number), words) for number, words in found if words is not None]
-    # All of a kind after one another: a database that is asked over a wire takes them together.
+    # Grouped by statement, because a remote database can pipeline them.
     for each in ended:
         await database.execute(DONE, each)
-    # In their order, because the index writes itself down whenever a number is not the next one.
+    # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
     for document, words in sorted(added):
         await database.execute(ADD, {"document": document, "words": words})
     return done, is_all
@@ -142,9 +142,9 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
 async def _all_messages(
     database: Database, tail: list[Row], limit: int
 ) -> tuple[dict[tuple[int, int], IndexBatch], bool]:
-    """Return the documents of stretches of messages, by where each begins, and whether it is all.
+    """Return the documents of message ranges by key and start, and whether all were read.
 
-    So many together, and no more than some bytes of them: what is not there comes later.
+    Bounded by number and bytes; the remaining messages are read in a later batch.
     """
     stretches = [(key, first, last) for key, first, last in tail if key > 0 and first > 0]
     if not stretches:
@@ -153,7 +153,7 @@ async def _all_messages(
     sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
     wanted = []
     for key, first, last in stretches:
-        # Numbers are dense, so it is known beforehand how many there are.
+        # Sequences have no gaps, so the number of messages is known without reading.
         newest = sessions[key][0] if key in sessions else 0
         whole = newest if last is None else min(newest, last)
         end = min(whole, first + limit - 1)
@@ -170,11 +170,11 @@ async def _all_messages(
 
 
 async def _fitting(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
-    """Return as many stretches as have so many bytes together; the last of them may be cut."""
+    """Return the ranges that fit into the byte limit; the last one may be cut."""
     total = 0
     for place, number, size in await database.fetch(SIZES, _asked(wanted)):
         total += size
-        # However large the first one is, it has to come some time.
+        # The first message is always included, or indexing would never get past a large one.
         if _BYTES_MOST < total != size:
             each = wanted[place]
             cut = replace(each, end=number - 1)
@@ -187,7 +187,7 @@ def _asked(stretches: list[IndexRange]) -> Parameters:
 
 
 async def note_removal(database: Database, head: SessionState) -> None:
-    """Write down which words the index has to forget of a session that is about to be removed."""
+    """Record the words to remove from the index for a session about to be deleted."""
     key = head.key
     lacking = [
         range(first, (_LAST if last is None else last) + 1)
@@ -209,7 +209,7 @@ async def note_removal(database: Database, head: SessionState) -> None:
 
 
 async def remove_documents(database: Database, limit: int) -> int:
-    """Take the words of removed documents out of the index; return of how many documents."""
+    """Remove the words of deleted documents from the index; return the number of documents."""
     graves = await database.fetch(GRAVES, {"limit": limit})
     for document, words in sorted(graves):
         await _take_out(database, document, words)
@@ -217,21 +217,21 @@ async def remove_documents(database: Database, limit: int) -> int:
 
 
 async def _take_out(database: Database, document: int, words: str) -> None:
-    # Not when the index is made, because older libraries read the store and do not know this.
+    # Enabled on the first deletion, because older SQLite versions cannot read such an index.
     if not await database.fetch(IS_THOROUGH):
         await database.execute(BE_THOROUGH)
     await database.execute(TAKE_OUT, {"document": document, "words": words})
 
 
 async def session_meta(database: Database, key: int) -> SessionMeta | None:
-    """Return whose session it is, and what it is called."""
+    """Return the origin, title and creation time of a session."""
     for owner, agent_id, repo_id, title, created_at in await database.fetch(ORIGIN, {"key": key}):
         return SessionMeta(DocumentOrigin(owner, agent_id, repo_id), title, created_at)
     return None
 
 
 async def _title(database: Database, key: int) -> list[Document]:
-    """Return the title of a session as a document, and take out the one it had before."""
+    """Return a session's title as a document; removes the previous title from the index."""
     standing = await session_meta(database, key)
     if standing is None:
         return [(0, None)]
@@ -265,7 +265,7 @@ def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
         try:
             yield number, message_words(origin, (role, at, parts))
         except (msgspec.MsgspecError, RecursionError, TypeError) as error:
-            # A damaged row is not shown, so it need not be found; `holdfast doctor` names it.
+            # A damaged row is never shown, so it is not indexed; `holdfast doctor` reports it.
             log.error("a damaged row was left out of the index: %s", type(error).__name__)
             yield number, None
 
@@ -277,40 +277,40 @@ def _said(content: bytes) -> str:
         return ""
 
 
-# Commits between two looks; each look takes as long as a small read.
+# Number of commits between two checks; a check costs as much as a small read.
 EVERY: Final = 64
-# So much may wait: whoever searches reads it through, which takes some milliseconds.
+# Backlog that a search may scan itself, which takes a few milliseconds.
 WAITING_MOST: Final = Backlog(256, 1 << 20)
-# Removed ones are slower, because each of their words is looked for.
+# Smaller batches, because removal is slower: it searches for each word.
 BURIED_TOGETHER: Final = 32
 BURIAL_SECONDS: Final = 1.0
 Asked = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 
 class IndexUpkeep:
-    """Has the index catch up after some commits, while others go on writing."""
+    """Updates the index in the background after a number of commits."""
 
     def __init__(self, read: Asked, write: Asked) -> None:
         self._read = read
         self._write = write
-        # The first commit of a process counts as many: it may be one of few.
+        # Check after the first commit, because a short-lived process may make only a few.
         self._left = 1
         self._task: asyncio.Task[None] | None = None
 
     def count(self) -> None:
-        """Notice a commit."""
+        """Count a commit; starts a background update when it is due."""
         self._left -= 1
         if self._left > 0 or (self._task is not None and not self._task.done()):
             return
         self._left = EVERY
-        # Nobody asked for this, so nobody is told that it has to wait for memory.
+        # Background work: running out of memory only delays it and must not fail the commit.
         with suppress(MemoryError):
             self._task = asyncio.get_running_loop().create_task(self._keep_up())
 
     async def has_forgotten(self) -> bool:
-        """Take words of removed documents out of the index; `False` when some are left for later.
+        """Remove words of deleted documents from the index; `False` if some remain.
 
-        For a second at most, because somebody waits.
+        Limited to one second, because the caller is waiting.
         """
         deadline = time.monotonic() + BURIAL_SECONDS
         try:
@@ -323,7 +323,7 @@ class IndexUpkeep:
         return True
 
     async def close(self) -> None:
-        """Wait for what was begun on this loop."""
+        """Wait for the background task, if it runs on this event loop."""
         task = self._task
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait((task,))

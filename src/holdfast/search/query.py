@@ -16,32 +16,32 @@ from holdfast.domain.queries import require_limit
 from holdfast.domain.text import is_encodable
 from holdfast.search.tokenizer import words_of
 
-# Fewer letters begin so many words that looking them all up would take too long.
+# Shorter prefixes match so many words that the lookup would take too long.
 BEGINNING_SHORTEST: Final = 2
 _ITEM: Final = re.compile(r'(?P<without>-(?=[\w"]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
 
 
 class Term(Struct, frozen=True):
-    """Words that stand one after the other; the last may be only the beginning of one."""
+    """Consecutive words; the last one may be a prefix."""
 
     words: tuple[str, ...]
     is_beginning: bool = False
 
 
 class Terms(Struct, frozen=True):
-    """What a text must hold all of, and what it must not hold any of."""
+    """Terms that a text must all contain, and terms that it must not contain."""
 
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...] = ()
 
     @property
     def needs_text(self) -> bool:
-        """Tell whether more is asked for than which words there are."""
+        """Return whether matching needs word order, which the index does not store."""
         return any(len(term.words) > 1 for term in (*self.wanted, *self.unwanted))
 
 
 def parse_terms(query: str) -> Terms:
-    """Return what a query asks for; one without any word in it asks for nothing that there is."""
+    """Return the terms of a query; a query without words matches no document."""
     if query.count('"') % 2:
         return _plain(query)
     wanted: list[Term] = []
@@ -50,12 +50,12 @@ def parse_terms(query: str) -> Terms:
         term = _term(item["phrase"] or item["word"] or "", query[item.end() :])
         if term is not None:
             (unwanted if item["without"] else wanted).append(term)
-    # Everything but something is no search.
+    # A query with only exclusions is searched as plain words.
     return Terms(_distinct(wanted), _distinct(unwanted)) if wanted else _plain(query)
 
 
 def holds(terms: Terms, words: Sequence[str]) -> bool:
-    """Tell whether a text with these words is what is asked for."""
+    """Return whether a text with these words matches the terms."""
     known = frozenset(words)
     return (
         bool(terms.wanted)
@@ -65,7 +65,7 @@ def holds(terms: Terms, words: Sequence[str]) -> bool:
 
 
 def stands_at(term: Term, words: Sequence[str], place: int) -> bool:
-    """Tell whether a term stands at a place among words."""
+    """Return whether a term matches at an index in the words."""
     *exact, last = term.words
     end = place + len(exact)
     if end >= len(words) or list(words[place:end]) != exact:
@@ -84,7 +84,7 @@ def _term(text: str, following: str) -> Term | None:
     words = tuple(words_of(text))
     if not words:
         return None
-    # Behind a phrase the sign stands outside of it.
+    # For a phrase the asterisk follows the closing quote.
     is_beginning = text.endswith("*") or following.startswith("*")
     return Term(words, is_beginning and len(words[-1]) >= BEGINNING_SHORTEST)
 
@@ -103,9 +103,9 @@ LIMIT_MOST: Final = 100
 
 
 class SearchQuery(Struct, frozen=True, kw_only=True):
-    """Which words, and where they stand; filters combine with AND.
+    """Search text and filters; filters combine with AND.
 
-    An agent is named by its id or slug, a tool by its exact name. From `since` on, before `until`.
+    An agent is named by id or slug, a tool by its exact name. `since` is inclusive, `until` is not.
     """
 
     text: str
@@ -120,9 +120,9 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """Something that was found: a message, a title, or an observation; the rest says nothing.
+    """A matching message, title or observation; fields that do not apply are `None`.
 
-    The score is the share of the snippet's words that were searched for.
+    The score is the share of the snippet's words that match.
     """
 
     session_id: SessionId | None = None
@@ -138,14 +138,14 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class SearchRebuild(Struct, frozen=True, kw_only=True):
-    """What was indexed anew, and where the index had not been what the texts say."""
+    """Number of indexed documents, and the differences between the old index and the texts."""
 
     documents: int
     differences: tuple[str, ...] = ()
 
 
 def require_query(query: SearchQuery) -> SearchQuery:
-    """Return the query, or refuse what cannot be searched for."""
+    """Return the query unchanged; raises `Invalid` if it cannot be searched."""
     if not 1 <= len(query.text) <= TEXT_LONGEST:
         raise _invalid(f"A query has 1 to {TEXT_LONGEST} characters, not {len(query.text)}.")
     for field in ("text", "agent", "tool", "repo_id", "session_id"):

@@ -34,24 +34,24 @@ from holdfast.search.tokenizer import Placed, placed_words
 from holdfast.services.agents import find_agent
 
 SNIPPET_LONGEST: Final = 300
-# Of the text itself, so that brackets and dots have room.
+# Limit of the text itself, which leaves room for brackets and ellipses.
 _TEXT_LONGEST: Final = 240
 _BEFORE: Final = 80
 _SPACE: Final = re.compile(r"\s+")
 _CHUNK: Final = 4_096
-# From one number to another.
+# First and last index.
 Stretch = tuple[int, int]
 
 
 class Snippet(Struct, frozen=True):
-    """A piece of a text, and which part of its words was searched for."""
+    """Excerpt of a text, and the share of its words that match."""
 
     text: str
     score: float
 
 
 def snippet(text: str, terms: Terms) -> Snippet:
-    """Return the piece of a text around the first match; without one, its beginning."""
+    """Return the excerpt around the first match; without a match, the beginning."""
     words = _around(text, terms)
     found = _found(words, terms.wanted)
     first = words[found[0][0]][1] if found else 0
@@ -68,7 +68,7 @@ def snippet(text: str, terms: Terms) -> Snippet:
 
 
 def _around(text: str, terms: Terms) -> list[Placed]:
-    """Return the words around the first match: a long text is not read to its end for it."""
+    """Return the words around the first match; stops reading a long text there."""
     longest = max((len(term.words) for term in terms.wanted), default=1)
     placed = placed_words(text)
     kept: list[Placed] = []
@@ -76,16 +76,16 @@ def _around(text: str, terms: Terms) -> list[Placed]:
         kept += chunk
         if _found(kept, terms.wanted):
             return [*kept, *islice(placed, _TEXT_LONGEST)]
-        # What precedes the match is shown too, and a phrase may begin in one chunk of words and
+        # The words before the match are shown too, and a phrase may begin in one chunk of words and
         # end in the next.
         kept = kept[-(longest + _BEFORE) :]
     return list(islice(placed_words(text), _TEXT_LONGEST))
 
 
 def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
-    """Return where terms stand, from which word to which, in their order and apart."""
+    """Return the word ranges that match terms, in order and without overlap."""
     plain = [word for word, _, _ in words]
-    # By their first words, because a query may have a hundred terms and a text a million words.
+    # Indexed by first word, because a query may have 100 terms and a text a million words.
     by_word: dict[str, list[Term]] = {}
     beginnings = [term for term in terms if term.is_beginning and len(term.words) == 1]
     for term in terms:
@@ -100,7 +100,7 @@ def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
     )
     apart: list[Stretch] = []
     for first, last in everywhere:
-        # Terms may share words, and two words may be made of one character.
+        # Matches may overlap, and one character may expand to two words.
         if apart and (first <= apart[-1][1] or words[first][1] < words[apart[-1][1]][2]):
             apart[-1] = (apart[-1][0], max(apart[-1][1], last))
         else:
@@ -109,7 +109,7 @@ def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
 
 
 def _start(words: Sequence[Placed], wanted: int) -> int:
-    """Return where the first whole word begins from a place on."""
+    """Return the start of the first whole word at or after an offset."""
     if wanted == 0:
         return 0
     return next((start for _, start, _ in words if start >= wanted), wanted)
@@ -126,15 +126,15 @@ def _told(text: str, found: Sequence[Stretch], window: Stretch) -> str:
     return _SPACE.sub(" ", "".join(pieces)).strip()
 
 
-# More than this is not read through by who searches: the index catches up first.
+# Above this backlog a search waits for the index instead of scanning the rows itself.
 BACKLOG_MOST: Final = Backlog(4_096, 8 << 20)
 NOTHING: Final = Backlog(0, 0)
-# Snippets of longer texts are cut beside the loop, so that nobody else waits for them.
+# Snippets of longer texts are built in a thread, so that the event loop is not blocked.
 LIGHT_MOST: Final = 1 << 16
 
 
 class Search:
-    """Everything that was said and claimed, by its words."""
+    """Full-text search over messages, titles and observations."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -142,10 +142,10 @@ class Search:
     async def find(
         self, owner: Owner, query: SearchQuery, *, cursor: str | None = None
     ) -> Page[Hit]:
-        """Return what holds the words: the newest session first, and in it the newest message.
+        """Return the matches: the newest session first, and in it the newest message.
 
-        What was acknowledged is found. A page may be short and still have a cursor behind it,
-        where much had to be looked at for a phrase.
+        Includes every committed write. A page may be shorter than the limit and still have a
+        cursor, because the number of documents checked per page is bounded.
         """
         require_query(query)
         terms = parse_terms(query.text)
@@ -163,7 +163,7 @@ class Search:
         return Page(items=hits, next_cursor=encode_count(behind, filters))
 
     async def rebuild(self) -> SearchRebuild:
-        """Compute the index anew, for everybody; tell whether it had been what the texts say."""
+        """Rebuild the index of all owners; report whether the old one matched the texts."""
         before = await self._sum()
         await self._store.write(lambda tx: tx.search.empty())
         documents = await self._catch_up(NOTHING)
@@ -172,7 +172,7 @@ class Search:
         return SearchRebuild(documents=documents, differences=told)
 
     async def _sum(self) -> tuple[int, int] | None:
-        """Return what the index holds, once it holds everything; nothing where it is damaged."""
+        """Return the checksum of the complete index; `None` if the index is damaged."""
         try:
             while await self._store.write(lambda tx: tx.search.bury(TOGETHER)):
                 pass
@@ -182,7 +182,7 @@ class Search:
             return None
 
     async def _catch_up(self, most: Backlog) -> int:
-        """Have the index catch up, where more than so much waits; return how many documents did."""
+        """Update the index if the backlog exceeds `most`; return the number of documents."""
         waiting = await self._store.read(lambda tx: tx.search.backlog())
         if waiting.documents <= most.documents and waiting.size <= most.size:
             return 0

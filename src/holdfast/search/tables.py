@@ -47,7 +47,7 @@ _TITLE: Final = 0
 
 
 class Finder:
-    """Reads documents for one search."""
+    """Loads and verifies documents for one search."""
 
     def __init__(self, database: Database, wish: SearchRequest) -> None:
         self._db = database
@@ -57,13 +57,13 @@ class Finder:
         self._until = None if wish.until is None else microseconds(wish.until)
 
     async def found(self, place: int) -> FoundDocument | None:
-        """Return the document of a place, if it is what is asked for."""
+        """Return the document with this number, if it matches the request."""
         key, number = source_of(place)
         if key < 0:
             found = await self._claim(place, -key, number)
         else:
             head = await self._head(key)
-            # Of somebody else, or gone: the index is asked in words, and answers in numbers.
+            # Access check: the index only returns numbers; the session may be foreign or deleted.
             if head is None or not await self._is_asked_for(head):
                 return None
             if number == _TITLE:
@@ -78,7 +78,7 @@ class Finder:
         return self._heads[key]
 
     async def _is_asked_for(self, head: SessionState) -> bool:
-        """Tell whether a session is of the owner, the agent and the repository that are meant."""
+        """Return whether a session has the requested owner, agent and repository."""
         wish = self._wish
         if head.owner != wish.owner or wish.agent_id not in {None, head.agent_id}:
             return False
@@ -101,7 +101,7 @@ class Finder:
             place=place,
             text=text_of(message.parts),
             created_at=message.created_at,
-            # For who asks for a fork, what it inherits is its own.
+            # A search within a fork reports inherited messages as those of the fork.
             session_id=wish.session_id or head.session_id,
             agent_id=head.agent_id,
             message=message,
@@ -111,7 +111,7 @@ class Finder:
         standing = await session_meta(self._db, head.key)
         if standing is None or head.title is None or not self._has_only_words():
             return None
-        # Most titles are what was said first, which is found itself.
+        # Most titles are derived from the first message, which is found itself.
         if head.title == await self._said_first(head):
             return None
         return FoundDocument(
@@ -123,7 +123,7 @@ class Finder:
         )
 
     async def _said_first(self, head: SessionState) -> str | None:
-        """Return the title that a session, or the one it was forked from, got from a message."""
+        """Return the title derived from the first user message of a session or its fork parent."""
         for part in await SessionRows(self._db).lineage(head.key):
             asked = {"key": part.key, "first": part.first, "last": part.last}
             for (number,) in await self._db.fetch(SAID_FIRST, asked):
@@ -151,7 +151,7 @@ class Finder:
         )
 
     def _has_only_words(self) -> bool:
-        """Tell whether nothing is asked for that only messages have."""
+        """Return whether the request has no filter that applies only to messages."""
         return self._wish.role is None and self._wish.tool is None
 
     def _is_wanted(self, found: FoundDocument) -> bool:
@@ -170,15 +170,15 @@ def _is_sound(row: Row) -> bool:
 
 
 _LAST: Final = NUMBERS - 1
-# Documents that are looked at for one page; then the page ends, and the next one goes on.
+# Maximum number of documents checked for one page; the next page continues.
 LOOKS_MOST: Final = 1_000
 _CHUNK: Final = 64
-# From one place to another, both included.
+# First and last document number, inclusive.
 Span = tuple[int, int]
 
 
 class SearchTables:
-    """Documents by their words."""
+    """Implements the search port over the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -223,7 +223,7 @@ class SearchTables:
         return await self.backlog()
 
     async def _spans(self, wish: SearchRequest) -> list[Span]:
-        """Return where documents may stand, the highest first."""
+        """Return the ranges of document numbers to search, highest first."""
         top = HIGHEST if wish.before is None else wish.before - 1
         if wish.session_id is None:
             return [(LOWEST, top)] if top >= LOWEST else []
@@ -231,7 +231,7 @@ class SearchTables:
         sessions = SessionRows(self._db)
         head = await sessions.head(wish.owner, wish.session_id)
         if head is not None:
-            # What a fork inherits is its own for who asks for it; its title is.
+            # A fork includes the messages it inherits, but only its own title.
             spans = [
                 (place_of(part.key, part.first), place_of(part.key, part.last))
                 for part in await sessions.lineage(head.key)
@@ -245,7 +245,7 @@ class SearchTables:
     async def _places(
         self, wish: SearchRequest, spans: Sequence[Span], tail: "UnindexedMessages"
     ) -> AsyncGenerator[int, None]:
-        """Yield the places that may be meant, the highest first, each once."""
+        """Yield candidate document numbers, highest first, without duplicates."""
         waiting = sorted(tail.matching)
         asked = {"expression": expression(wish), "limit": _CHUNK}
         for low, high in spans:
@@ -263,7 +263,7 @@ class SearchTables:
             yield waiting.pop()
 
     async def _tail(self, wish: SearchRequest, spans: Sequence[Span]) -> "UnindexedMessages":
-        """Read what is not in the index yet."""
+        """Read the documents that are not indexed yet."""
         tail = UnindexedMessages()
         for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": wish.owner}):
             end = _LAST if last is None else last
@@ -277,7 +277,7 @@ class SearchTables:
         return tail
 
     async def _matching(self, wish: SearchRequest, key: int, numbers: Span) -> list[int]:
-        """Return the places in a stretch of the tail whose text holds what is asked for."""
+        """Return the documents in an unindexed range that match the terms."""
         first, last = numbers
         asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
         if key < 0:
@@ -297,14 +297,14 @@ class SearchTables:
 
 
 class UnindexedMessages:
-    """What is not in the index yet: where it stands, and what of it matches."""
+    """Ranges that are not indexed yet, and their matching documents."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.matching: list[int] = []
 
     def has(self, place: int) -> bool:
-        """Tell whether a document is in the tail; what the index says of it is outdated."""
+        """Return whether a document is in the backlog; its index entry is outdated."""
         return any(low <= place <= high for low, high in self.spans)
 
 
@@ -312,14 +312,14 @@ async def _proven(finder: Finder, place: int) -> FoundDocument | None:
     try:
         return await finder.found(place)
     except Internal as error:
-        # One bad record never hides its neighbours; `holdfast doctor` names it.
+        # One damaged record must not hide the others; `holdfast doctor` reports it.
         log.error("%s", error.message)
         return None
 
 
 def _said(parts: bytes, wish: SearchRequest) -> str | None:
-    """Return the text of a stored row; nothing where it cannot hold what is asked for."""
-    # Letters of ASCII stand in the bytes as they are: most rows need not be decoded.
+    """Return the text of a stored row; `None` if it cannot match."""
+    # Fast path: ASCII words occur verbatim in the bytes, so most rows need no decoding.
     if parts.isascii():
         small = parts.lower()
         if not all(term.words[0].encode() in small for term in wish.terms.wanted):

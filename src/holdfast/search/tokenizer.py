@@ -17,35 +17,35 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 
-# A longer one is no word, and is found by its beginning.
+# Longer words are truncated and found by their prefix.
 WORD_LONGEST: Final = 64
-# Thai, Lao, Burmese, Khmer, kana, Han and Hangul.
+# Scripts where each character is a word: Thai, Lao, Burmese, Khmer, kana, Han and Hangul.
 _SINGLE: Final = (
     "\u0e01-\u0e4e\u0e81-\u0ecd\u1000-\u103f\u1780-\u17d3\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf"
     "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# What joins the letter before it: accents, and the vowels and joints of Indian scripts.
+# Combining characters: accents, and the vowel signs and joiners of Indian scripts.
 _JOINED: Final = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
 _INDIAN: Final = "\u0900-\u0963\u0966-\u0dff"
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
-# The letters in a time of ISO 8601, which would join the day to the hour and stick to its end.
+# The `T` and `Z` of an ISO 8601 time, which would join the date and the hour into one word.
 _TIME: Final = re.compile(
     r"([0-9])(?:(?<=-[0-9]{2})[Tt](?=[0-9]{2}:)"
     r"|(?:(?<=:[0-9]{2})|(?<=\.[0-9]{3})|(?<=\.[0-9]{6}))[Zz](?![0-9A-Za-z]))"
 )
 _ACCENTS: Final = re.compile(f"[{_JOINED}]")
-# A word, and where it stands in the text.
+# A word with its start and end in the text.
 Placed = tuple[str, int, int]
 
 
 @cache
 def _word() -> re.Pattern[str]:
-    # Made by whoever meets more than ASCII: with it, to import us would take 3 ms longer.
+    # Compiled on first use, because compiling it on import would cost 3 ms.
     return re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])(?:[^\\W_]|[{_JOINED}{_INDIAN}]))+")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in their order."""
+    """Return the words of a text in order."""
     text = _apart(text)
     if text.isascii():
         return [word[:WORD_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
@@ -53,20 +53,20 @@ def words_of(text: str) -> list[str]:
 
 
 def placed_words(text: str) -> Iterator[Placed]:
-    """Yield the words of a text in their order, each with where it begins and ends."""
+    """Yield the words of a text in order, each with its start and end."""
     for found in _word().finditer(_apart(text)):
         for word in _folded(found[0]):
             yield word, found.start(), found.end()
 
 
 def _apart(text: str) -> str:
-    """Return a text in which days, hours and zones stand apart; nothing changes its place."""
+    """Return a text with the parts of ISO 8601 times separated; offsets are unchanged."""
     return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
 @lru_cache(maxsize=8_192)
 def _folded(found: str) -> tuple[str, ...]:
-    """Return what is searched of a piece of text; a ligature or a sign may hold several words."""
+    """Return the normalised words of a match; a ligature or symbol may expand to several."""
     if found.isascii():
         return (found.lower()[:WORD_LONGEST],)
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", found.casefold()))
@@ -75,18 +75,18 @@ def _folded(found: str) -> tuple[str, ...]:
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """Return the text of a row of the record."""
+    """Return the searchable text of a message."""
     return "\n".join(piece for part in parts for piece in _pieces(part))
 
 
 def tool_of(parts: tuple[Part, ...]) -> str | None:
-    """Return the tool that a row calls, or has the result of."""
+    """Return the tool of a call or a result."""
     first = parts[0] if parts else None
     return first.name if isinstance(first, ToolCall | ToolResult) else None
 
 
 def text_of_value(value: Any) -> str:
-    """Return the text of a value made of JSON."""
+    """Return the searchable text of a JSON value."""
     return "\n".join(_values(value))
 
 
@@ -114,7 +114,7 @@ def _pieces(part: Part) -> Iterator[str]:
 
 
 def _values(value: Any) -> Iterator[str]:
-    """Yield the texts and numbers of a value, however deep, without recursion."""
+    """Yield the texts and numbers of a value at any depth, without recursion."""
     waiting = [value]
     while waiting:
         match waiting.pop():
@@ -127,5 +127,5 @@ def _values(value: Any) -> Iterator[str]:
             case dict() as inner:
                 waiting.extend(reversed(inner.values()))
             case inner:
-                # Nothing else is made of JSON.
+                # The only other JSON type is a list.
                 waiting.extend(reversed(inner))

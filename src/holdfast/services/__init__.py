@@ -1,1 +1,1 @@
-"""What Holdfast does: the verbs of each noun, written down by one pen."""
+"""Services: the operations on each resource; all session writes go through `journal`."""

@@ -1,6 +1,4 @@
-"""Agent processes: the registry of programs that run sessions, their limit, and the client's MCP
-servers.
-"""
+"""Agent processes: their records, their limit, and the MCP servers that clients pass."""
 
 import asyncio
 import logging
@@ -32,7 +30,7 @@ RETRY_AFTER: Final = 60
 
 
 class ProcessLimit:
-    """So many programs at a time, and a line in the log whenever their number changes."""
+    """Limit of concurrent agent programs; logs every change of their number."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -40,7 +38,8 @@ class ProcessLimit:
     async def require(self, tx: Tx, agent: Agent) -> None:
         """Refuse another session with the agent when all slots are taken.
 
-        In the transaction that opens it: two who see the last free slot cannot both have it.
+        Runs in the transaction that opens the session, so that two requests cannot take the last
+        slot.
         """
         if not isinstance(agent.runtime, AcpRuntime):
             return
@@ -54,12 +53,12 @@ class ProcessLimit:
             )
 
     async def tell_of(self, store: Store, session: Session, *, delta: int, cause: str) -> None:
-        """Tell the same of any session: one whose agent is no program has no slot."""
+        """Log a slot change of a session; a no-op if its agent is not a program."""
         if isinstance(session.agent.runtime, AcpRuntime):
             await self.tell(store, session.id, delta=delta, cause=cause)
 
     async def tell(self, store: Store, session_id: SessionId, *, delta: int, cause: str) -> None:
-        """Tell that a session took its slot or gave it up; to be said when that is on disk."""
+        """Log that a session took or released its slot; call after the commit."""
         fields = {
             "active": await store.read(lambda tx: tx.sessions.slots()),
             "limit": self._limit,
@@ -71,17 +70,17 @@ class ProcessLimit:
 
 
 class SessionMcpServers:
-    """Brings servers along, for the owner of a session."""
+    """MCP servers that a client passes to its session."""
 
     def __init__(self, visitors: Visitors, toolbox: Toolbox) -> None:
-        """`visitors` is where those who build workplaces look."""
+        """`visitors` is shared with the code that builds tool workspaces."""
         self._visitors = visitors
         self._toolbox = toolbox
 
     async def bring(
         self, owner: Owner, session_id: SessionId, servers: tuple[Mapping[str, Any], ...]
     ) -> None:
-        """Give a session these servers instead of those that were brought before."""
+        """Replace the client's MCP servers of a session."""
         name = workspace_name(owner, session_id)
         if self._visitors.get(name, ()) == servers:
             return
@@ -89,17 +88,17 @@ class SessionMcpServers:
             self._visitors[name] = servers
         else:
             del self._visitors[name]
-        # Connected anew with the next turn: a line to a server is kept as it was declared.
+        # Disconnected, so that the next turn connects with the new declaration.
         await self._toolbox.leave(name)
 
 
-# A turn rings for every piece of its text; more often than this nobody has to look.
+# Debounce: a turn notifies for every delta, and checking the session less often is enough.
 LOOK_SECONDS: Final = 0.5
 TEND_SECONDS: Final = 30.0
 
 
 class AgentProcesses(Background):
-    """What programs need of the store; a context manager, because it looks after them."""
+    """Records of agent processes in the store; a context manager, because it watches them."""
 
     def __init__(
         self,
@@ -120,19 +119,19 @@ class AgentProcesses(Background):
     def of(
         self, ground: "WorkspaceResolver", session: Session, key: SessionKey
     ) -> "SessionProcessSlot | None":
-        """Return the place of a session's program; nothing where its agent is none."""
+        """Return the process slot of a session; `None` if its agent is not a program."""
         if not isinstance(session.agent.runtime, AcpRuntime):
             return None
         return SessionProcessSlot(self, session, key, ground)
 
     async def known(self, key: SessionKey) -> ProcessRecord:
-        """Return what is kept about a session's program."""
+        """Return the stored record of a session's process."""
         return await self.store.read(Brief(lambda tx: tx.programs.get(key))) or ProcessRecord()
 
     async def keep(
         self, key: SessionKey, process_record: ProcessRecord, *, is_activity: bool
     ) -> None:
-        """Keep what is known about a session's program, and look after it while it lives."""
+        """Store the record of a session's process, and watch the session while it lives."""
         is_alive = process_record.state in ALIVE
         holder = str(self._machine.holder()) if is_alive else None
 
@@ -141,7 +140,7 @@ class AgentProcesses(Background):
             if not is_alive and _is_another(found, process_record):
                 return found
             kept = pen.cleaned(replace(process_record, holder=holder))
-            # That it does something is told often, and mostly that is all the news.
+            # Activity is reported often, and usually nothing else has changed.
             if msgspec.json.encode(kept) != msgspec.json.encode(found):
                 await pen.tx.programs.save(key, kept)
             if is_activity:
@@ -158,17 +157,17 @@ class AgentProcesses(Background):
             old.cancel()
 
     async def tend(self) -> None:
-        """Look after what others leave behind, again and again; never returns."""
+        """Recover abandoned processes periodically; never returns."""
         while True:
             await rest(TEND_SECONDS)
             await self.recover()
 
     async def recover(self) -> tuple[SessionKey, ...]:
-        """End what processes left behind that are no more; return whose programs those were."""
+        """End processes whose owning process has died; return their sessions."""
         try:
             alive = await self.store.read(lambda tx: tx.programs.alive())
         except HoldfastError as error:
-            # A store that doubts this table can still be worked with.
+            # A store with a damaged process table can still be used.
             log.warning("programs were not looked after: %s", error.message)
             return ()
         left = [(key, each) for key, each in alive if not self._is_looked_after(key, each)]
@@ -177,7 +176,7 @@ class AgentProcesses(Background):
         )
 
     async def _clear(self, key: SessionKey, process_record: ProcessRecord) -> bool:
-        """End what is left of a program; `False` if its session has news of it meanwhile."""
+        """End what is left of a process; `False` if its record has changed meanwhile."""
         head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
         if head is None:
             return False
@@ -201,9 +200,9 @@ class AgentProcesses(Background):
         return not self._machine.is_gone(holder_of(process_record.holder))
 
     async def _watch(self, key: SessionKey) -> None:
-        """Wait until the session has ended, or goes on in another process."""
+        """End the program when its session has ended or continues in another process."""
         while key in self._harbour.held():
-            # Taken before reading, so that a change in between is not overlooked.
+            # Subscribed before reading, so that a change in between is not lost.
             bell = self._doorbell.listen(key)
             if await self._has_ended(key):
                 with suppress(HoldfastError):
@@ -225,14 +224,14 @@ class AgentProcesses(Background):
 
 
 class WorkspaceResolver(Struct, frozen=True):
-    """Where programs may work, and where sessions have private folders."""
+    """Repositories that programs may work in, and the private folders of sessions."""
 
     repos: Repos
     folders: FolderProvider
 
 
 class SessionProcessSlot:
-    """Implements the `Berth` port for one session."""
+    """Implements the `ProcessSlot` port for one session."""
 
     def __init__(
         self,
@@ -253,26 +252,26 @@ class SessionProcessSlot:
 
     @property
     def owner(self) -> Owner:
-        """Return whose session it is."""
+        """Return the session's owner."""
         return self._session.owner
 
     @property
     def key(self) -> SessionKey:
-        """Return what tells this session from every other of the store."""
+        """Return the key that identifies the session in the store."""
         return self._key
 
     async def folder(self) -> str:
-        """Return the repository, resolved and judged at this moment."""
+        """Return the repository's path, resolved and checked now."""
 
         async def read(tx: Tx) -> Any:
             return await find_repo(tx, self._session.owner, self._session.repo_id or "")
 
         repo = await self._berths.store.read(read)
-        # In a thread: a repository may lie on a disk that takes its time.
+        # In a thread, because a repository may be on a slow disk.
         return str(await asyncio.to_thread(self._ground.repos.require_inside, repo, "start"))
 
     async def put(self, media: Media, content: bytes) -> str:
-        """Write a content into a file of the session's private folder, named by its hash."""
+        """Write content into a file of the session's private folder, named by its hash."""
         return await asyncio.to_thread(self._put, media, content)
 
     def _put(self, media: Media, content: bytes) -> str:
@@ -282,27 +281,27 @@ class SessionProcessSlot:
         name = PurePosixPath(media.name or "").name
         file = folder / f"{media.ref.removeprefix('media://sha256-')[:16]}-{name or 'content'}"
         if not file.exists():
-            # Named by its hash: whoever finds it finds this very content.
+            # Named by its hash, so an existing file has the same content.
             file.write_bytes(content)
         return str(file)
 
     async def known(self) -> ProcessRecord:
-        """Return what is kept about the session's program."""
+        """Return the stored record of the session's process."""
         return await self._berths.known(self._key)
 
     async def keep(self, process_record: ProcessRecord, *, is_activity: bool = False) -> None:
-        """Keep what is known from now on."""
+        """Store a new record of the session's process."""
         try:
             await self._berths.keep(self._key, process_record, is_activity=is_activity)
         except NotFound:
-            # Deleted meanwhile, and all that was known of its program with it.
+            # The session was deleted meanwhile, together with its process record.
             if process_record.state in ALIVE:
                 raise session_not_found() from None
 
 
 def _is_another(found: ProcessRecord, ended: ProcessRecord) -> bool:
-    """Tell whether the end of a program is old news, because another was started since."""
-    # One that was cleared away has no birth any more, and may still say how it ended.
+    """Return whether the end of a process is outdated, because another was started since."""
+    # A cleared record has no birth, and the process may still report how it ended.
     was_cleared = found.state is ProcessState.NOT_STARTED and found.birth is None
     return found.birth != ended.birth and not was_cleared
 

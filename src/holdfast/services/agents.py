@@ -1,4 +1,4 @@
-"""Agents: made, changed and archived by their owner; sessions keep the one they opened with."""
+"""Agents: create, change and archive them. Sessions keep the version they opened with."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -46,19 +46,19 @@ CHANGEABLE: Final = frozenset(
 
 
 class AgentRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all agents: which secrets stay out, and who is there without being made.
+    """Rules for all agents: secret redaction, and agents that exist without being created.
 
-    `seeds` are agents by their slugs, as they are made; Holdfast's own is always one.
+    `seeds` maps slugs to the fields of such agents; the built-in one is always included.
     """
 
     scrubber: Callable[[], Scrubber] = Scrubber
     seeds: Mapping[str, Mapping[str, Any]] = {}
-    # Who answers in a repository when nobody is named.
+    # The default agent in a repository.
     in_repositories: str = BUILT_IN
 
 
 class Agents:
-    """Who answers, for its owner."""
+    """Agents of an owner."""
 
     def __init__(
         self,
@@ -80,17 +80,17 @@ class Agents:
     async def create(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
     ) -> Agent:
-        """Create an agent from its fields; only `name` is needed.
+        """Create an agent from its fields; only `name` is required.
 
-        Without a `slug` one is made from the name. `models` are ids or `provider:name`, the
-        first one is asked first.
+        Without a `slug` one is derived from the name. `models` are ids or `provider:name`, in order
+        of preference.
         """
         return (await self.make(owner, fields, id=id)).thing
 
     async def make(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
     ) -> Created[Agent]:
-        """Create an agent, and tell whether an equal request with this id did so before."""
+        """Create an agent; `is_new` is false if an equal request with this id did so before."""
         agent_id = AgentId(self._mint.new() if id is None else require_uuid(id, what="agent id"))
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
         digest = digest_of(owner, "agent", fields)
@@ -115,7 +115,7 @@ class Agents:
         return await self._store.write(work)
 
     async def get(self, owner: Owner, ref: str) -> Agent:
-        """Return the owner's agent of that id or slug."""
+        """Return the owner's agent by id or slug."""
         await self.seed(owner, ref)
         return await self._stored(owner, ref)
 
@@ -146,9 +146,9 @@ class Agents:
         *,
         expected: Callable[[Agent], bool] | None = None,
     ) -> Agent:
-        """Change an agent; sessions that are open keep the one they know.
+        """Change an agent; open sessions keep their version.
 
-        `expected` judges the agent inside the transaction; what it refuses is not changed.
+        `expected` checks the agent inside the transaction; if it returns false, nothing changes.
         """
         wanted = dict(changes)
         models = _models_in(wanted)
@@ -173,11 +173,11 @@ class Agents:
         return await self._store.write(work)
 
     async def archive(self, owner: Owner, ref: str) -> Agent:
-        """Archive an agent: nothing is lost, and no new session opens with it."""
+        """Archive an agent: it stays stored, but no new session opens with it."""
         return await self.update(owner, ref, {"status": AgentStatus.ARCHIVED})
 
     async def purge(self, owner: Owner, ref: str) -> None:
-        """Remove an archived agent that no session was opened with; nothing stays of it."""
+        """Delete an archived agent that no session was opened with."""
 
         async def work(tx: Tx) -> None:
             agent = await find_agent(tx, owner, ref)
@@ -192,28 +192,29 @@ class Agents:
             await tx.agents.remove(owner, agent.id)
 
         await self._store.write(work, urgent=True)
-        # Out of the log file too: what was removed must not be found by reading the disk.
+        # Also out of the write-ahead log: deleted data must not be recoverable from the disk.
         await self._store.scrub()
 
     async def built_in(self, owner: Owner) -> Agent:
-        """Return the agent that answers when none is named, made at its first use."""
+        """Return the default agent, created on first use."""
         return await self.get(owner, BUILT_IN)
 
     async def in_repositories(self, owner: Owner) -> Agent:
-        """Return the agent that answers in a repository when none is named."""
+        """Return the default agent in a repository."""
         return await self.get(owner, self._in_repositories)
 
     async def seed(self, owner: Owner, ref: str) -> None:
-        """Make an agent that is there without being made, at its first use; others are left.
+        """Create a seed agent on first use; a no-op for any other reference.
 
-        Whoever asks for it by its slug should not have to make it.
+        Requests by slug then work without creating it first.
         """
         if ref not in self._seeds:
             return
         try:
             await self._stored(owner, ref)
         except NotFound:
-            # Where another process makes it between the two lines, it is there, too.
+            # If another process created it in between (race), the agent exists and this is a
+            # success.
             with suppress(Conflict):
                 await self.create(owner, self._seeds[ref])
 
@@ -229,7 +230,7 @@ class Agents:
                 "An agent with a program of its own chooses its own models.",
                 {"fields": ["models"]},
             )
-        # A file says how often each is asked; the ids of models are the same everywhere.
+        # A file may set attempts per model; model ids are the same on every installation.
         attempts = {each.model_id: each.max_attempts for each in agent.runtime.models}
         ids = [await self._models.resolve(tx, ref) for ref in refs]
         chosen = [ModelChoice(model_id=id_, max_attempts=attempts.get(id_)) for id_ in ids]
@@ -249,7 +250,7 @@ BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
         "write_file",
         "edit_file",
         "git_commit",
-        # Offered only where the configuration lists commands and domains.
+        # Offered only if the configuration lists commands and domains.
         "run_command",
         "http_request",
     ),
@@ -258,7 +259,7 @@ BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
 
 
 async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
-    """Return the owner's agent of that id or slug, or say that there is none."""
+    """Return the owner's agent by id or slug, or raise `NotFound`."""
     agent = None
     if is_uuid(ref):
         agent = await tx.agents.by_id(owner, AgentId(ref))
@@ -272,7 +273,7 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
 
 
 async def _created_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
-    """Return the agent of a repeated request; an id with another request is refused."""
+    """Return the agent of a repeated request; the same id with another request is refused."""
     stored = await tx.agents.digest(owner, agent_id)
     if stored is None:
         return None
@@ -282,7 +283,7 @@ async def _created_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes
 
 
 async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
-    """Return the wanted slug if it is free; a made one is numbered until it is."""
+    """Return the requested slug if it is free; a derived one is numbered until it is."""
     given = fields.get("slug")
     wanted = str(given) if given is not None else slug_of(str(fields.get("name", ""))) or "agent"
     number = 1
@@ -293,13 +294,13 @@ async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
                 Code.SLUG_TAKEN, "Another agent has this slug; choose another.", {"slug": wanted}
             )
         number += 1
-        # Cut, because the number must not make a slug too long.
+        # Truncated, so that the number does not exceed the length limit of a slug.
         candidate = f"{wanted[:245]}-{number}"
     return candidate
 
 
 def _models_in(fields: dict[str, Any]) -> tuple[str, ...] | None:
-    """Take the models out of the fields, which must all be an agent's."""
+    """Remove the models from the fields and return them; refuses unknown fields."""
     unknown = sorted(set(fields) - CHANGEABLE)
     if unknown:
         raise Invalid(
@@ -314,10 +315,10 @@ def _models_in(fields: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
-    """Return the agent that the fields make, each judged by its type."""
+    """Return the agent made of the fields, validated by type."""
     tools = fields.get("tools", ())
     if isinstance(tools, list | tuple):
-        # A bare name is enough: most tools are described by those who bring them.
+        # A bare name is enough, because most tools are described by their implementation.
         fields = {**fields, "tools": [_tool(each) for each in tools]}
     try:
         agent = msgspec.convert({**fields, **stamps}, Agent)
@@ -331,15 +332,16 @@ def _tool(given: Any) -> Any:
     if not isinstance(given, str | dict):
         return given
     fields = tool_fields(given)
-    # In a program an object that holds a name only is that name.
+    # A tool object with only a name is equal to that name.
     return fields if fields.get("extra") else {**fields, "extra": None}
 
 
 def _require_light(agent: Agent) -> None:
     if isinstance(agent.runtime, AcpRuntime):
-        # Here and not in the value: one that was stored when less was known can still be read.
+        # Validated here and not in the type, so that options stored by older versions stay
+        # readable.
         parse_program_options(agent.runtime)
-    # Here and not in the value: whoever reads an agent has no use for its weight.
+    # Limited here and not in the type, because readers do not need the check.
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
         raise Invalid(
             Code.AGENT_INVALID,

@@ -1,6 +1,6 @@
-"""Who has to be asked before a call runs: one table over modes and classes, then what was said.
+"""Decides whether a call needs approval: a table of modes and tool classes, then earlier answers.
 
-It asks nobody itself, and it never widens a grant.
+It sends no questions itself, and it never widens a grant.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from holdfast.ports import ApprovalContext
 
 
 class ApprovalRule(Enum):
-    """What a mode says to a class of calls."""
+    """What a mode prescribes for a class of calls."""
 
     YES = auto()
     ASK = auto()
@@ -21,7 +21,7 @@ class ApprovalRule(Enum):
 
 
 class Ruling(Enum):
-    """What becomes of a call now."""
+    """The decision about a call."""
 
     RUN = auto()
     ASK = auto()
@@ -56,7 +56,7 @@ RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], ApprovalRule]] = {
     (ApprovalMode.AUTO, ToolClass.EGRESS): ApprovalRule.YES,
 }
 
-# Never for a whole session: what runs unseen later, what cannot be taken back, what costs.
+# Never approved for a whole session: delayed execution, irreversible changes, and costs.
 ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
 
 EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
@@ -68,16 +68,16 @@ EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
 
 
 def ruling(question: Question, standing: ApprovalContext, tightened: str | None) -> Ruling:
-    """Decide about a call; `tightened` is what its agent adds: `ask`, `deny` or nothing."""
+    """Decide about a call; `tightened` is the agent's own rule: `ask`, `deny` or `None`."""
     rule = RULES[standing.mode, question.tool_class]
     if rule is ApprovalRule.NO or tightened == "deny":
         return Ruling.REFUSE
-    # An answer is for the very same thing; the standing holds no other.
+    # An earlier answer applies to the identical call only; the context contains no other.
     earlier = EARLIER[standing.earlier.state] if standing.earlier is not None else None
-    # What somebody has refused is not done because the mode was loosened since.
+    # A rejected call stays rejected even if the mode was loosened since.
     if rule is ApprovalRule.YES and tightened is None and earlier is not Ruling.REJECTED:
         return Ruling.RUN
-    # Asked while somebody was there who is there no more: nobody would ever answer.
+    # Asked in an attended session that is now unattended, so no answer would ever arrive.
     is_forsaken = earlier is Ruling.WAIT and not standing.is_attended
     if earlier is not None and not is_forsaken:
         return earlier
@@ -85,6 +85,6 @@ def ruling(question: Question, standing: ApprovalContext, tightened: str | None)
         return Ruling.RUN
     if not standing.is_attended:
         return Ruling.UNATTENDED
-    # Whole or not at all: nobody agrees to what they cannot have seen.
+    # Never truncated, because a user must see the whole call to approve it.
     is_showable = len(question.question.encode(errors="replace")) <= QUESTION_LARGEST
     return Ruling.ASK if is_showable else Ruling.TOO_LARGE

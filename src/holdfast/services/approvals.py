@@ -44,12 +44,12 @@ from holdfast.services.journal import (
 )
 
 DAY: Final = timedelta(hours=24)
-# Who has answered when nobody did.
+# Recorded as the answering party when a question times out.
 BY_TIME: Final = "time"
-# What a flag on a command line cannot answer: it was not seen by whoever typed the flag.
+# Classes that a command-line flag cannot approve, because the user has not seen the call.
 _EYES_ONLY: Final = frozenset({ToolClass.COMMIT, ToolClass.SENSITIVE_WRITE, ToolClass.MONEY})
 _FINAL: Final = frozenset({ApprovalState.ALLOWED, ApprovalState.DENIED})
-# Under which states a question may be found on disk that is in this state now.
+# Stored states that may correspond to an effective state, because expiry is written lazily.
 _STORED: Final[Mapping[ApprovalState, tuple[ApprovalState, ...]]] = {
     ApprovalState.WAITING: (ApprovalState.WAITING,),
     ApprovalState.ALLOWED: (ApprovalState.ALLOWED,),
@@ -59,9 +59,9 @@ _STORED: Final[Mapping[ApprovalState, tuple[ApprovalState, ...]]] = {
 
 
 class ApprovalRules(Struct, frozen=True, kw_only=True):
-    """What the configuration and the surface say about questions.
+    """Approval settings from the configuration and the surface.
 
-    `loosest` is the widest mode a session gets, `yes_to` the tools that a flag has answered for.
+    `loosest` is the widest mode a session gets, `yes_to` the tools approved by a flag.
     """
 
     loosest: ApprovalMode = ApprovalMode.AUTO
@@ -71,7 +71,7 @@ class ApprovalRules(Struct, frozen=True, kw_only=True):
 
 
 class Approvals:
-    """Questions of an owner's sessions, and who answers them."""
+    """Approval questions of an owner's sessions."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Approvals:
         self._rules = rules
 
     def of(self, key: SessionKey) -> "SessionApprover":
-        """Return who is asked on behalf of one session."""
+        """Return the approver of one session."""
         return SessionApprover(self, key)
 
     async def list(
@@ -141,14 +141,15 @@ class Approvals:
         *,
         digest: str | None = None,
     ) -> Approval:
-        """Answer a question; with a digest, only if it is the question that was seen."""
+        """Answer a question; with `digest`, only if the question is still the same (TOCTOU)."""
         if answer.state not in _FINAL:
             raise Invalid(Code.INVALID_INPUT, "A question is allowed or denied.")
         if answer.note is not None:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
         async def write(pen: SessionWriter) -> Approval:
-            # As it is by now: an answer that comes too late is none, whoever waits for it or not.
+            # Expiry is applied first, because a late answer is refused even if nothing waits for
+            # it.
             found = self._as_of_now(await _find(pen.tx, pen.head, approval_id))
             if digest is not None and digest != found.question.digest:
                 raise Conflict(
@@ -159,7 +160,7 @@ class Approvals:
         return self._dated(await self._journal.write(owner, session_id, write))
 
     async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
-        """Take back an answer that holds for the whole session; what has run has run."""
+        """Limit a session-wide answer to its own call; calls that already ran are unaffected."""
 
         async def write(pen: SessionWriter) -> Approval:
             found = await _find(pen.tx, pen.head, approval_id)
@@ -170,7 +171,7 @@ class Approvals:
         return self._dated(await self._journal.write(owner, session_id, write))
 
     async def standing(self, key: SessionKey, question: Question) -> ApprovalContext:
-        """Return how a session stands to a question that was not written down yet."""
+        """Return the approval context of a session for a question that is not stored yet."""
 
         async def read(tx: Tx) -> ApprovalContext:
             found = await tx.sessions.get_by_key(key)
@@ -188,14 +189,14 @@ class Approvals:
         return await self._store.read(Brief(read))
 
     async def decision(self, key: SessionKey, question: Question) -> Approval:
-        """Wait for the answer to a question that is on disk; no answer in time is one, too."""
+        """Wait for the answer to a stored question; returns it as expired after the timeout."""
         await self._replace_older(key, question)
         if self._is_flagged(question):
             await self._answered_by_key(
                 key, question.id, ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
             )
         while True:
-            # Taken before reading, so that an answer in between is not overlooked.
+            # Subscribed before reading, so that an answer in between is not lost.
             bell = self._doorbell.listen(key)
             found = await self._store.read(lambda tx: _by_key(tx, key, question.id))
             if found.state is not ApprovalState.WAITING:
@@ -213,7 +214,7 @@ class Approvals:
     async def withdraw(
         self, key: SessionKey, question: Question, *, by: str = "unattended"
     ) -> Approval:
-        """Close a question that nobody can answer or wants answered; a first answer stays."""
+        """Expire a question that no longer needs an answer; an earlier answer stays."""
         nobody = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
         return await self._answered_by_key(key, question.id, nobody)
 
@@ -221,7 +222,7 @@ class Approvals:
         return replace(self._as_of_now(approval), expires_at=self._end(approval))
 
     def _as_of_now(self, approval: Approval) -> Approval:
-        """Return the approval as expired if its time is over and nobody has written that down."""
+        """Return the approval as expired if its time is over, even if that is not stored yet."""
         if approval.state is ApprovalState.WAITING and self._end(approval) <= self._clock.now():
             return replace(approval, state=ApprovalState.EXPIRED)
         return approval
@@ -233,7 +234,7 @@ class Approvals:
         return flag_of(question) in self._rules.yes_to and question.tool_class not in _EYES_ONLY
 
     async def _replace_older(self, key: SessionKey, question: Question) -> None:
-        """Close what a crash left asked about the same call: what it aims at has changed since."""
+        """Expire questions that a crash left open for the same call; its target has changed."""
 
         def is_older(other: Approval) -> bool:
             return other.question.call_id == question.call_id and other.id != question.id
@@ -250,7 +251,7 @@ class Approvals:
     ) -> Approval:
         async def write(pen: SessionWriter) -> Approval:
             found = await _find(pen.tx, pen.head, approval_id)
-            # Somebody may have answered at the last moment; the first answer wins.
+            # Another process may have answered at the last moment; the first answer wins.
             if found.state is not ApprovalState.WAITING:
                 return found
             return await self._settled(pen, found, answer)
@@ -275,20 +276,20 @@ class SessionApprover:
         self._key = key
 
     async def standing(self, question: Question) -> ApprovalContext:
-        """Return how the session stands to a question."""
+        """Return the approval context of the session for a question."""
         return await self._approvals.standing(self._key, question)
 
     async def decision(self, question: Question) -> Approval:
-        """Wait for the answer to a question that is on disk."""
+        """Wait for the answer to a stored question."""
         return await self._approvals.decision(self._key, question)
 
     async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
-        """Close a question that needs no answer any more."""
+        """Expire a question that no longer needs an answer."""
         return await self._approvals.withdraw(self._key, question, by=by)
 
 
 async def close(pen: SessionWriter, approval: Approval) -> None:
-    """Write an answer down, and tell of it."""
+    """Write an answer and its event."""
     await pen.tx.approvals.save(pen.head.key, approval)
     await pen.tell(events.answer_event(approval))
 
@@ -296,7 +297,7 @@ async def close(pen: SessionWriter, approval: Approval) -> None:
 async def expire(
     pen: SessionWriter, *, by: str, which: Callable[[Approval], bool] = lambda _: True
 ) -> None:
-    """Close the questions that nobody will need an answer to: their turn has ended."""
+    """Expire the waiting questions of a turn that has ended."""
     answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
     for approval in filter(which, await pen.tx.approvals.waiting(pen.head)):
         await close(pen, apply_answer(approval, answer, at=pen.now()))
@@ -308,7 +309,7 @@ async def _page(
     state: ApprovalState | None,
     dated: Callable[[Approval], Approval],
 ) -> list[Approval]:
-    """Return a page by the states of this moment: time may have ended what waits on disk."""
+    """Return a page by effective state: a question stored as waiting may have expired."""
     found: list[Approval] = []
     while True:
         rows = await tx.approvals.page(query)
@@ -319,7 +320,7 @@ async def _page(
 
 
 async def _pay(pen: SessionWriter, approval: Approval) -> None:
-    """Raise the session's budget by what was asked for, in the transaction of the yes."""
+    """Raise the session's budget by the approved amount, in the transaction of the answer."""
     amount = approval.question.amount
     if approval.state is not ApprovalState.ALLOWED or amount is None:
         return

@@ -1,4 +1,4 @@
-"""Tasks that live as long as a block: what every part with work of its own is built on."""
+"""Background tasks whose lifetime is a context manager block."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from holdfast.domain.errors import Code, Unavailable
 
 
 class Background:
-    """A context manager; leaving it stops whatever was started in it and waits for its end."""
+    """A context manager; leaving it cancels the tasks started in it and waits for their end."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -30,33 +30,33 @@ class Background:
         self._is_over = True
         for task in self._tasks:
             task.cancel()
-        # Told of no error: one that the block raised is its caller's, and must not become a group.
+        # Passes no error, because the block's own exception must not become an exception group.
         await self._group.__aexit__(None, None, None)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task that is stopped, at the latest, when the block is left."""
+        """Start a task that is cancelled, at the latest, when the block exits."""
         if self._is_over:
             work.close()
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         task = self._group.create_task(_alone(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # One that was stopped before it began has not been awaited by anybody.
+        # Closed here, because a task cancelled before it started never awaited its coroutine.
         task.add_done_callback(lambda _: work.close())
         return task
 
 
 async def rest(seconds: float) -> None:
-    """Wait before the next round, however little memory there is."""
+    """Sleep before the next round, even when memory is exhausted."""
     try:
         await asyncio.sleep(seconds)
     except MemoryError:
-        # Waiting takes more of it than to let others go first.
+        # A timer needs memory; yielding to the event loop needs less.
         await asyncio.sleep(0)
 
 
 async def _alone(work: Coroutine[Any, Any, None]) -> None:
-    """Do work; a lack of memory ends it alone, and not with it everything that goes on beside."""
-    # Met by its own words about a failure: there was no memory to log it, so there is none here.
+    """Run work; a MemoryError ends this task only and not the whole task group."""
+    # Not logged, because there was no memory to log the failure with.
     with suppress(MemoryError):
         await work

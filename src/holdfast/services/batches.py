@@ -1,7 +1,7 @@
-"""A session's rows in batches of bounded size, so that a long record is never in memory at once.
+"""Reads a session's rows in batches of bounded size, so that memory use stays bounded.
 
-Each batch is read on a snapshot of its own. Rows never change, so batches up to a number that was
-read first are the same as one snapshot. What a batch is turned into is decided elsewhere.
+Each batch is read in its own snapshot. Rows never change, so batches up to a fixed number are
+equivalent to one snapshot. Formatting of the rows happens elsewhere.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -22,18 +22,18 @@ from holdfast.services.journal import session_not_found
 
 T = TypeVar("T")
 
-# A page of what may be large ends here; its cursor leads on.
+# Size limit of a page of large items; its cursor continues after it.
 LIST_BYTES: Final = 4 << 20
 READ_AT_ONCE: Final = 50
 encode: Final = msgspec.json.Encoder().encode
 
-# SQLite reads some rows whole to find one: with smaller batches that would take most of the time.
+# SQLite reads some rows whole to find one, so smaller batches would spend most time on that.
 BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 500
 
 
 class MessageBatch(Struct, frozen=True):
-    """Rows in the order of their numbers, and which of them are texts that were cut off."""
+    """Rows in order of their numbers, and the ids of those texts that were cut off."""
 
     rows: tuple[Message, ...]
     interrupted: frozenset[MessageId] = frozenset()
@@ -47,7 +47,7 @@ async def read_batches(
     *,
     most: int = BATCH_ROWS,
 ) -> AsyncGenerator[MessageBatch, None]:
-    """Yield the rows of a session from one number to another, at most so many at a time."""
+    """Yield the rows of a session in a range of numbers, at most `most` at a time."""
     end = head.messages if last is None else min(last, head.messages)
     endings, ahead = Endings(), first - 1
     previous: str | None = None
@@ -58,7 +58,7 @@ async def read_batches(
         endings.add(row for row in rows if row.sequence > ahead)
         first = rows[-1].sequence + 1
         ahead = max(ahead, first - 1)
-        # How a turn ended is written behind its texts: read on, and keep only what that says.
+        # The end of a turn is written after its texts, so read ahead and retain only the endings.
         while ahead < head.messages and endings.is_undecided(rows):
             rest = MessageRange(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
             more = await _read(store, head.key, rest)
@@ -74,14 +74,14 @@ class Scan:
         self._store = store
         self._head = head
         self._query = query
-        # The number to go on after; known behind the last batch.
+        # The number to continue after; set after the last batch.
         self.next_cursor: str | None = None
 
     async def batches(self) -> AsyncGenerator[MessageBatch, None]:
-        """Yield what matches, ascending; with `before`, the last ones before it."""
+        """Yield the matching rows, ascending; with `before`, the last ones before it."""
         query, head = self._query, self._head
         last = head.messages if query.before is None else min(query.before - 1, head.messages)
-        # A number past the end is past the end, however large it is.
+        # Clamped, because the number may be arbitrarily large.
         first = min(query.after, head.messages) + 1
         if query.before is not None:
             first = await self._first_of_last(first, last)
@@ -99,7 +99,7 @@ class Scan:
                     return
 
     async def _first_of_last(self, first: int, last: int) -> int:
-        """Return the number of the first of the last rows that match, so many as are wanted."""
+        """Return the number of the first of the last `limit` rows that match."""
         query = self._query
         if not query.is_choosy:
             return max(first, last - query.limit + 1)
@@ -115,7 +115,7 @@ class Scan:
 
 async def _read(store: Store, key: SessionKey, stretch: MessageRange) -> list[Message]:
     async def read(tx: Tx) -> list[Message]:
-        # As it is now: it may have been deleted, or a fork may have been detached.
+        # The current state, because the session may be deleted or a fork detached meanwhile.
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
@@ -129,8 +129,8 @@ async def fill_page(
 ) -> tuple[tuple[T, ...], bool]:
     """Return items up to a limit or a size, and whether there are more.
 
-    `read` returns so many items behind another one, or the first. Few are read at a time, because
-    how large they are is known only then.
+    `read` returns the items after a given one, or the first ones. It is called with small limits,
+    because the size of an item is known only after reading it.
     """
     found: list[T] = []
     size = 0

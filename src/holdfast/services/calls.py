@@ -1,4 +1,4 @@
-"""Calls: what an agent has done or tried, and putting right what nobody knows the outcome of."""
+"""Calls: list tool calls, and settle those with an unknown outcome."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,7 +35,7 @@ RESULT_LARGEST: Final = 16 << 10
 
 
 class SettlementAction(StrEnum):
-    """What somebody wants to be done about an unknown outcome."""
+    """How a user settles an unknown outcome."""
 
     RETRY = "retry"
     SKIP = "skip"
@@ -50,7 +50,7 @@ SETTLEMENTS: Final[Mapping[SettlementAction, Settlement]] = {
 
 
 class SettlementRequest(Struct, frozen=True, kw_only=True):
-    """How an unknown outcome is to be put right, by whom, and what they have to say about it."""
+    """How to settle an unknown outcome, with its author and an optional result and note."""
 
     how: SettlementAction
     by: str
@@ -76,7 +76,7 @@ def _size(result: Any) -> int:
 
 
 class Calls:
-    """Tool calls, for their owner."""
+    """Tool calls of an owner's sessions."""
 
     def __init__(
         self, store: Store, journal: Journal, coordinator: Coordinator, id_factory: IdFactory
@@ -95,7 +95,7 @@ class Calls:
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
-        """Return the calls of one session, or of all, each session's in the order of its calls."""
+        """Return the calls of one session or of all, in the order of calls within a session."""
         require_limit(limit)
         filters = ("calls", owner, session_id, state)
         after = decode_count(cursor, filters)
@@ -129,22 +129,22 @@ class Calls:
         return _found(await self._store.read(read))
 
     async def named(self, owner: Owner, call_id: str) -> tuple[Call, ...]:
-        """Return every call of an id; models give the same ones in many sessions."""
+        """Return every call of an id; models reuse ids across sessions."""
         query = WorkQuery(owner=owner, id=call_id)
         return tuple(await self._store.read(lambda tx: tx.calls.page(query)))
 
     async def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
     ) -> Call:
-        """Put an unknown outcome right; a retry runs as a turn of its own and asks no model.
+        """Settle an unknown outcome; a retry runs as a turn of its own without a model request.
 
-        Where the retry is not run, because it is denied or stopped before, the outcome is as
-        unknown as before and can be settled again.
+        If the retry is denied or stopped before it runs, the outcome is unknown again and can be
+        settled again.
         """
 
         async def write(pen: SessionWriter) -> Call:
             call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
-            # Heard again, because a retry after a lost reply is not a second opinion.
+            # Idempotent: repeating the same settlement after a lost response returns the call.
             if call.settlement is SETTLEMENTS[wish.how]:
                 return call
             if call.state is not CallState.UNKNOWN:
@@ -165,7 +165,7 @@ class Calls:
         return settled
 
     async def _retried(self, pen: SessionWriter, call: Call) -> CallId:
-        """Intend the same call again, with the same key, in a turn of its own."""
+        """Add the same call again, with the same idempotency key, in a turn of its own."""
         if has_waiting_turn(pen.head):
             raise Conflict(
                 Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
@@ -205,7 +205,7 @@ _TOLD: Final[Mapping[SettlementAction, str]] = {
 
 
 def _notice(call: Call, wish: SettlementRequest, again: CallId | None) -> MessageDraft:
-    """Return the row that tells people and models what became of the call."""
+    """Return the row that records for users and models how the call was settled."""
     said = [f"The unknown outcome of {call.name} ({call.id}) was settled: {_TOLD[wish.how]}"]
     if again is not None:
         said.append(f" as {again}")

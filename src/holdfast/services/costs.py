@@ -1,4 +1,4 @@
-"""Costs: what was spent, as the ledger says. Whole numbers, so that sums are exact."""
+"""Costs: reports from the ledger. Integers, so that sums are exact."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -15,13 +15,13 @@ from holdfast.ports import Store, Tx
 
 
 class Costs:
-    """The ledger, for its owner."""
+    """The cost ledger of an owner."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def report(self, query: CostQuery) -> CostReport:
-        """Return what was spent, group by group; whom a filter does not know has spent nothing."""
+        """Return costs by group; a filter that matches nothing yields empty sums."""
         for name in ("since", "until"):
             at = getattr(query, name)
             if at is not None and at.tzinfo is None:
@@ -37,7 +37,7 @@ class Costs:
     async def of_sessions(
         self, owner: Owner, sessions: Iterable[SessionId]
     ) -> dict[SessionId, CostSum]:
-        """Return what each of the sessions cost; one that is not there is left out."""
+        """Return the cost of each session; missing sessions are left out."""
 
         async def read(tx: Tx) -> dict[SessionId, CostSum]:
             found = [await tx.sessions.head(owner, session_id) for session_id in sessions]
@@ -52,7 +52,7 @@ class Costs:
 
 
 async def _name(tx: Tx, query: CostQuery, key: str) -> str | None:
-    """Return how people know a group; nothing where it has no name, or is gone."""
+    """Return the display name of a group; `None` if it has none or was deleted."""
     match query.group_by:
         case CostGroup.MODEL:
             model = await tx.models.by_id(ModelId(key))
@@ -80,7 +80,7 @@ def _together(one: CostSum, other: CostSum) -> CostSum:
 async def budget_of(
     tx: Tx, session: Session, key: SessionKey, configured: Budget | None
 ) -> Budget | None:
-    """Return the session's budget, made stricter by a configuration that became so."""
+    """Return the session's budget, tightened if the configuration has become stricter."""
     if session.budget is None or configured is None or session.budget == configured:
         return session.budget or configured
     said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
@@ -91,7 +91,7 @@ async def budget_of(
 async def turns_left(
     tx: Tx, session: Session, head: SessionState, configured: Budget | None
 ) -> int:
-    """Return how many more turns may ask a model; none where the budget is spent already."""
+    """Return how many turns may still use a model; 0 if the budget is spent."""
     budget = await budget_of(tx, session, head.key, configured)
     if budget is not None and _is_spent(budget, head.microcents):
         return 0
@@ -99,5 +99,5 @@ async def turns_left(
 
 
 def _is_spent(budget: Budget, microcents: int) -> bool:
-    # One that only warns stops nobody, and nought is no budget.
+    # A budget that only warns stops no turn, and 0 means no budget.
     return budget.on_exceed is not OnExceed.WARN and 0 < budget.microcents <= microcents

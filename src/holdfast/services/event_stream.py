@@ -1,5 +1,6 @@
-"""Event streams: one buffer per session for all readers of this process; replay and live following
-are one path.
+"""Event streams: one buffer per session, shared by all readers of this process.
+
+Replaying stored events and following live ones use the same code path.
 """
 
 import asyncio
@@ -33,20 +34,20 @@ from holdfast.services.journal import find_session_state, session_not_found
 
 log = logging.getLogger(__name__)
 TAIL_BYTES: Final = 1 << 20
-# What one reader takes at a time, because a slow one keeps it for as long as it likes.
+# Limit of one read, because a slow reader holds the returned list for as long as it needs.
 GULP_BYTES: Final = 128 << 10
 PAGE_MOST: Final = 1_000
 PAGE_FIRST: Final = 50
-# What is read in well under a millisecond and does not hold up the others.
+# A page of this size is read in well under a millisecond and does not delay other readers.
 BRIEF_MOST: Final = 100
 _decoder = msgspec.json.Decoder(Event)
 _encode = msgspec.json.Encoder().encode
 
 
 class BufferedEvent:
-    """One event as readers share it: decoded at most once, by the first who wants it decoded.
+    """One event shared by all readers of a buffer; decoded lazily and at most once.
 
-    Once it has grown cold nothing is kept but the event itself: its readers are further by then.
+    After `cool` only the envelope remains, because most readers are past the event by then.
     """
 
     __slots__ = ("_event", "_forms", "envelope", "sequence")
@@ -55,7 +56,7 @@ class BufferedEvent:
         self.sequence = frame.sequence
         self.envelope = frame.envelope
         self._event = event
-        # What surfaces have made of it, so that a hundred readers cost one encoding.
+        # Encodings per surface, cached so that a hundred readers cost one encoding.
         self._forms: dict[str, bytes] | None = {}
 
     @property
@@ -69,7 +70,7 @@ class BufferedEvent:
         return event
 
     def form(self, name: str, make: "Callable[[BufferedEvent], bytes]") -> bytes:
-        """Return what a surface makes of it; made once, while many want it."""
+        """Return a surface's encoding of the event; cached until the event is cooled."""
         if self._forms is None:
             return make(self)
         made = self._forms.get(name)
@@ -78,17 +79,17 @@ class BufferedEvent:
         return made
 
     def cool(self) -> None:
-        """Forget everything that can be made again."""
+        """Drop the decoded event and all cached encodings."""
         self._event = self._forms = None
 
 
 Item = BufferedEvent | Gap
-# Reads a page of the log after a cursor, and where the session stands.
+# Reads a page of the log after a cursor; returns it with the session state.
 PageOf = Callable[[int, int], Awaitable[tuple[list[Item], SessionState]]]
 
 
 class EventBatch(Struct, frozen=True):
-    """So many items up to one, as readers share them: a hundred of them cost one joining."""
+    """Consecutive items up to `last`, joined into bytes once for all readers of the buffer."""
 
     last: Item
     count: int
@@ -96,7 +97,7 @@ class EventBatch(Struct, frozen=True):
 
 
 class EventBuffer:
-    """The newest news of one session."""
+    """The newest events of one session."""
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class EventBuffer:
         *,
         catch_ups: asyncio.Semaphore,
     ) -> None:
-        """The tail begins where its first reader is, or where the log ends if that is far away.
+        """Start at the first reader's cursor, or at the end of the log if that is far away.
 
-        `catch_ups` bounds how many readers of all tails read at once what was written before.
+        `catch_ups` limits how many readers of all buffers read older events at the same time.
         """
         self._store = store
         self._catch_ups = catch_ups
@@ -118,7 +119,7 @@ class EventBuffer:
         self._session_id = head.session_id
         self._items: list[Item] = []
         self._ends: list[int] = []
-        # What all up to an item weigh, so that a gulp is found without weighing.
+        # Cumulative size up to each item, so that a slice of GULP_BYTES is found by bisection.
         self._totals: list[int] = []
         self._size = 0
         self._cold = 0
@@ -126,17 +127,17 @@ class EventBuffer:
         self._failure: HoldfastError | None = None
         is_near = head.events - after <= BRIEF_MOST
         self.base = self.last = after if is_near else head.events
-        # Where the session stood when the newest of these was written, or later.
+        # The session state when the newest buffered event was written, or later.
         self.head = head
         self.readers = 0
         self.batches: dict[Any, EventBatch] = {}
 
     async def pump(self) -> None:
-        """Keep the tail at the end of the log, until cancelled or the session is gone."""
+        """Append new events from the log until cancelled or the session is deleted."""
         try:
             told: Notification | None = None
             while True:
-                # Taken before reading, so that a ring in between is not lost.
+                # Subscribed before reading, so that a notification in between is not lost.
                 bell = self._doorbell.listen(self._key)
                 if told is None:
                     await self._catch_up(self._past)
@@ -146,12 +147,12 @@ class EventBuffer:
         except HoldfastError as error:
             self.fail(error)
         except Exception:
-            # Told to this session's readers only: the other sessions' tails go on.
+            # Fails the readers of this session only; the buffers of other sessions continue.
             self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
 
     def _has_heard(self, told: Notification) -> bool:
-        """Take what was written just now; `False` where others have written before it."""
+        """Append the events of a notification; return `False` if earlier events are missing."""
         news = told.news
         if news and news[0].sequence == self.last + 1:
             self.head = told.head
@@ -172,22 +173,22 @@ class EventBuffer:
         return await read_page(self._store, self._key, cursor, limit)
 
     async def _past(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
-        """Read a page when it is one's turn; first come, first served, and page by page.
+        """Read a page under the `catch_ups` semaphore: first come, first served, page by page.
 
-        After a restart all readers want their past at once, and others want to read as well.
+        After a restart all readers replay at once, and other reads of the store must not starve.
         """
         async with self._catch_ups:
             return await self._page(cursor, limit)
 
     def fail(self, error: HoldfastError) -> None:
-        """Let every reader that has read all there is fail with this error."""
+        """Make every reader that has reached the end of the buffer raise this error."""
         self._failure = error
         self._announce()
 
     async def after(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
-        """Return what follows a cursor, waiting for it, and where the session stood thereafter.
+        """Return the items after a cursor and the session state; waits until there is one.
 
-        A reader behind the tail reads the log.
+        A reader behind the start of the buffer reads the log.
         """
         while cursor >= self.last:
             if self._failure is not None:
@@ -216,7 +217,7 @@ class EventBuffer:
         self._announce()
 
     def _trim(self) -> None:
-        """Forget the oldest news beyond the bound; those who still need it have the log."""
+        """Drop the oldest events beyond TAIL_BYTES; slower readers read them from the log."""
         dropped = 0
         while self._size > TAIL_BYTES and dropped < len(self._items) - 1:
             self._size -= _weight(self._items[dropped])
@@ -229,7 +230,7 @@ class EventBuffer:
             self._cold = max(0, self._cold - dropped)
 
     def _cool(self) -> None:
-        """Keep only the news themselves, but for the newest: most readers are at the end."""
+        """Drop the caches of all but the newest events, because most readers are at the end."""
         edge = self._totals[-1] - GULP_BYTES
         while self._totals[self._cold] < edge:
             item = self._items[self._cold]
@@ -243,45 +244,45 @@ class EventBuffer:
 
 
 class StreamReader:
-    """One reader's place in a tail, and where the session stood when it last read."""
+    """One reader's cursor in a buffer, and the session state at its last read."""
 
     def __init__(self, tail: EventBuffer, cursor: int, head: SessionState) -> None:
         self._tail = tail
-        # Small at first, because a reader waits for the first page and not for the last.
+        # Small at first, because the latency of the first page matters most.
         self._limit = PAGE_FIRST
         self._was_live = False
         self.cursor = cursor
         self.head = head
 
     def batch(self, words: Any, items: list[Item]) -> bytes | None:
-        """Return what another reader of this tail has made of just these items, in some words."""
+        """Return the bytes that another reader made of exactly these items, if cached."""
         batch = self._tail.batches.get(words)
         is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
         return batch.made if batch is not None and is_same else None
 
     def share(self, words: Any, batch: EventBatch) -> None:
-        """Let other readers have what was made of the items that came last."""
+        """Cache the bytes made of the newest items for other readers of this buffer."""
         self._tail.batches[words] = batch
 
     @property
     def is_too_slow(self) -> bool:
-        """Tell whether a reader that was at the end has fallen behind all that is kept."""
+        """Return whether a reader that was live has fallen behind the start of the buffer."""
         return self._was_live and self.cursor < self._tail.base
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the reader has read all there is."""
+        """Return whether the reader has read all buffered events."""
         return self.cursor >= self._tail.last
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all was read up to a moment in which no turn ran or waited."""
+        """Return whether the reader has read everything up to a state without open turns."""
         return self.cursor >= self.head.events and self.head.turn <= self.head.settled
 
     async def read(self) -> list[Item]:
-        """Return what comes next, waiting for it; within 1 MiB, and the list is the reader's."""
+        """Return the next items, at most 1 MiB, waiting for them; the caller owns the list."""
         items, head = await self._tail.after(self.cursor, self._limit)
-        # A tail may not have noticed yet what another process wrote before this reader came.
+        # The buffer may not have seen events that another process wrote before this reader joined.
         if head.events >= self.head.events:
             self.head = head
         self.cursor = end_of(items[-1])
@@ -293,7 +294,7 @@ class StreamReader:
 async def read_page(
     store: Store, key: SessionKey, after: int, limit: int
 ) -> tuple[list[Item], SessionState]:
-    """Return the log's next page after a cursor, every number covered, and where it stands."""
+    """Return the next page of the log after a cursor without missing numbers, and the state."""
 
     async def read(tx: Tx) -> tuple[list[Item], SessionState]:
         head = await tx.sessions.head_by_key(key)
@@ -305,13 +306,13 @@ async def read_page(
 
 
 async def read_items(tx: Tx, head: SessionState, after: int, limit: int) -> list[Item]:
-    """Return the events after a cursor; a gap stands for what is missing, and says why."""
+    """Return the events after a cursor; a gap with its reason replaces missing numbers."""
     if head.events <= after:
         return []
     frames = await tx.events.after(head, after, limit=limit)
     items = covered(frames, after, head.events)
     last = end_of(items[-1])
-    # A page ends early where it is large, or where nothing is left behind it.
+    # A page ends early at its size limit, or where all later events were pruned.
     is_early = last < head.events and len(frames) < limit
     if is_early and not await tx.events.after(head, last, limit=1):
         items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
@@ -323,7 +324,7 @@ async def read_items(tx: Tx, head: SessionState, after: int, limit: int) -> list
 
 
 def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
-    """Return the news with a gap wherever numbers are missing: each one is accounted for."""
+    """Return the events with a gap in place of all missing numbers."""
     items: list[Item] = []
     for frame in frames:
         if frame.sequence > after + 1:
@@ -336,9 +337,9 @@ def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
 
 
 def clipped(items: list[Item], cursor: int) -> list[Item]:
-    """Return the items with a gap that begins before the cursor cut off there.
+    """Return the items with a gap that begins before the cursor cut off at the cursor.
 
-    A reader may have read, from another tail, some of what was pruned before this one read it.
+    The reader may have read some of the events from another buffer before they were pruned.
     """
     match items:
         case [Gap() as gap, *rest] if gap.from_sequence <= cursor:
@@ -348,7 +349,7 @@ def clipped(items: list[Item], cursor: int) -> list[Item]:
 
 
 def end_of(item: Item) -> int:
-    """Return the last number an item accounts for."""
+    """Return the last sequence number that an item covers."""
     return item.to_sequence if isinstance(item, Gap) else item.sequence
 
 
@@ -358,15 +359,15 @@ def _weight(item: Item) -> int:
 
 LIST_MOST: Final = 10_000
 LOOK: Final = 1_000
-# So many readers read the past of sessions at a time: fewer than the store can serve.
+# How many readers replay stored events at the same time: fewer than the store can serve.
 CATCH_UPS: Final = 2
-# A page ends here, and its cursor leads on.
+# Size limit of a page; its cursor continues after it.
 PAGE_BYTES: Final = 4 << 20
 _DELTA: Final = name_of(StepDelta)
 
 
 class Events(Background):
-    """The news of sessions, for their owner. Use as a context manager: it runs the tails."""
+    """Event streams of an owner's sessions. A context manager, because it runs the buffers."""
 
     def __init__(self, store: Store, doorbell: Doorbell) -> None:
         super().__init__()
@@ -390,10 +391,10 @@ class Events(Background):
         limit: int = 1_000,
         types: Collection[str] | None = None,
     ) -> Page[Event | Gap]:
-        """Return the news after a cursor, with gaps where numbers were pruned.
+        """Return the events after a cursor, with gaps where numbers were pruned.
 
-        With `types`, which are names of the house, only news of these, and only gaps in which
-        there may have been some.
+        `types` are event type names. With them, only events of these types are returned, and only
+        gaps that may have contained such events.
         """
         require_limit(limit, most=LIST_MOST)
         _require_names(types or ())
@@ -413,7 +414,8 @@ class Events(Background):
             if not 1 <= sequence <= head.events:
                 return None
             frame = await tx.events.at(head, sequence)
-            # Pruned, its number is still good to go on from; there is nothing to compare it with.
+            # A pruned event has no stored id to compare with, but its number is still a valid
+            # cursor.
             is_meant = frame is None or BufferedEvent(frame).event.id == event_id
             return sequence if is_meant else None
 
@@ -425,7 +427,7 @@ class Events(Background):
     async def follow(
         self, owner: Owner, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[Event | Gap, None]:
-        """Yield all news after the cursor, then wait for more; never skips, never ends."""
+        """Yield every event after the cursor, then wait for more; never skips, never ends."""
         async with aclosing(self.batches(owner, session_id, after=after)) as batches:
             async for items in batches:
                 for item in items:
@@ -434,10 +436,10 @@ class Events(Background):
     async def batches(
         self, owner: Owner, session_id: SessionId, *, after: int = 0, catch_up: bool = True
     ) -> AsyncGenerator[Sequence[Item], None]:
-        """Yield news as it comes, several at a time, each batch within 1 MiB.
+        """Yield events as they arrive, in batches of at most 1 MiB.
 
-        With `catch_up=False` a reader that was at the end of the log and fell more than 1 MiB
-        behind is not served from the log again: it is told where to resume.
+        With `catch_up=False`, a reader that was live and fell more than 1 MiB behind gets
+        `LimitReached` with the cursor to resume from, instead of being served from the log.
         """
         async with self.reader(owner, session_id, after=after) as reader:
             while True:
@@ -446,7 +448,7 @@ class Events(Background):
                 yield await reader.read()
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
-        """Return where the session stands, or refuse a reader that cannot begin there."""
+        """Return the session state, or refuse a cursor at which no reader can begin."""
         return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
 
     @asynccontextmanager
@@ -458,9 +460,9 @@ class Events(Background):
         after: int = 0,
         head: SessionState | None = None,
     ) -> AsyncGenerator[StreamReader, None]:
-        """Stand at a cursor in the news; whoever reads decides when.
+        """Open a reader at a cursor; the caller decides when to read.
 
-        `head` is what `require` has returned for this cursor, if it was asked just now.
+        `head` is the result of a recent `require` for this cursor.
         """
         head = head or await self.require(owner, session_id, after=after)
         tail = self._join(head, after)
@@ -471,7 +473,7 @@ class Events(Background):
 
     def _join(self, head: SessionState, after: int) -> EventBuffer:
         tail = self._tails.get(head.key)
-        # The first reader starts the reading, the last one stops it.
+        # The first reader starts the pump.
         if tail is None:
             tail = self._tails[head.key] = EventBuffer(
                 self._store, self._doorbell, head, after, catch_ups=self._catch_ups
@@ -482,14 +484,14 @@ class Events(Background):
 
     def _leave(self, key: SessionKey, tail: EventBuffer) -> None:
         tail.readers -= 1
-        # The last one out stops the reading: a session nobody follows costs nothing.
+        # The last reader stops the pump, so that a session without readers costs nothing.
         if tail.readers == 0 and self._tails.get(key) is tail:
             del self._tails[key]
             self._pumps.pop(key).cancel()
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
-    """Return the head for a reader's cursor; a cursor from the future is never met with silence."""
+    """Return the session state for a cursor; a cursor past the end is refused, not ignored."""
     head = await find_session_state(tx, owner, session_id)
     if after < 0:
         raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
@@ -509,7 +511,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
 
 
 async def _page(tx: Tx, head: SessionState, wanted: _Wanted) -> Page[Event | Gap]:
-    """Return a page of news; one with types is read on until it is full or nothing is left."""
+    """Return a page of events; with types, reads on until the page is full or the log ends."""
     if wanted.types is None:
         items = await read_items(tx, head, wanted.after, wanted.limit)
         after = end_of(items[-1]) if items else head.events
@@ -524,11 +526,11 @@ async def _page(tx: Tx, head: SessionState, wanted: _Wanted) -> Page[Event | Gap
 async def _matching(
     tx: Tx, head: SessionState, wanted: _Wanted, types: Collection[str]
 ) -> tuple[list[Event | Gap], int]:
-    """Return news of the wanted types, and the last number that was looked at for them."""
+    """Return events of the wanted types, and the last sequence number that was checked."""
     found: list[Event | Gap] = []
     after = wanted.after
     looked_at = size = 0
-    # Not further than this at once: where none is found, the caller is told where to go on.
+    # Bounded scan: without a match within LIST_MOST items the caller continues at the cursor.
     while after < head.events and looked_at < LIST_MOST:
         for item in await read_items(tx, head, after, LOOK):
             after = end_of(item)
@@ -544,7 +546,7 @@ async def _matching(
 def _is_wanted(item: Item, types: Collection[str]) -> bool:
     if isinstance(item, BufferedEvent):
         return name_of(item.event.payload) in types
-    # Pruned before all others were only pieces of text.
+    # Only deltas are pruned early, so such a gap contains no other type.
     return item.reason != PRUNED or _DELTA in types
 
 

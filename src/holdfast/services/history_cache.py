@@ -1,7 +1,7 @@
-"""The rows of sessions whose turns run here, so that a long history is not read anew each turn.
+"""Cache of the rows of sessions whose turns run here, so that each turn reads only new rows.
 
-Nothing is believed because it is remembered: a remembered history counts only while the chain of
-the stored rows after it leads on from its last hash.
+Entries are validated by the hash chain: a cached history is used only if the stored rows continue
+from its last hash.
 """
 
 import sys
@@ -17,24 +17,24 @@ from holdfast.domain.sessions import SessionState
 from holdfast.ports import Segment, Tx
 
 BYTES_MOST: Final = 32 << 20
-# What a row takes beside its text, as it was measured.
+# Measured memory overhead of a row beside its text.
 _OF_A_ROW: Final = 1 << 10
 ALL: Final = -1
 
 
 class HistoryCache:
-    """Remembers the newest histories, up to what they weigh in all."""
+    """Caches the most recently used histories, up to a total size."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[SessionKey, CachedHistory] = OrderedDict()
         self._bytes = 0
 
     def knows(self, key: SessionKey) -> bool:
-        """Tell whether only the newest rows of a session have to be read."""
+        """Return whether the session is cached, so that only its newest rows must be read."""
         return key in self._known
 
     def forget(self, key: SessionKey) -> None:
-        """Remember a session no longer: it has ended."""
+        """Evict a session that has ended."""
         self._forget(key)
 
     async def read(self, tx: Tx, head: SessionState) -> tuple[Message, ...]:
@@ -42,10 +42,11 @@ class HistoryCache:
         found = self._forget(head.key)
         known = found.rows
         last = len(known)
-        # Read again from the last remembered row on: where it is the stored one, so is all before.
+        # The last cached row is read again: if its hash matches, so do all rows before it.
         rest = tuple(await rows_of(tx, head, MessageRange(max(last, 1), head.messages)))
         if not known or (rest and rest[0].hash == known[-1].hash):
-            # Weighed once: what was known is not weighed again with every turn.
+            # Sizes are added up incrementally, because measuring the whole history each turn is
+            # slow.
             weight = found.weight - weight_of(known[-1:]) + weight_of(rest)
             history = CachedHistory(known[:-1] + rest, weight)
         else:
@@ -62,14 +63,14 @@ class HistoryCache:
     def _remember(self, key: SessionKey, history: "CachedHistory") -> None:
         self._known[key] = history
         self._bytes += history.weight
-        # Not by sessions or rows: one may be as long as a thousand others.
+        # Limited by bytes, because one session may be as long as a thousand others.
         while self._bytes > BYTES_MOST and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._bytes -= oldest.weight
 
 
 class CachedHistory(Struct, frozen=True):
-    """The rows of a session, and what they weigh."""
+    """The rows of a session, and their size in memory."""
 
     rows: tuple[Message, ...] = ()
     weight: int = 0
@@ -79,7 +80,7 @@ NOTHING: Final = CachedHistory()
 
 
 def weight_of(rows: Sequence[Message]) -> int:
-    """Return about how many bytes of memory rows take."""
+    """Return the approximate size of rows in memory, in bytes."""
     return sum(_OF_A_ROW + sum(map(_weight, row.parts)) for row in rows)
 
 
@@ -92,10 +93,10 @@ def _weight(part: Part) -> int:
 
 
 class MessageRange(Struct, frozen=True):
-    """Which rows of a session: from one number to another, so many, from which end.
+    """A range of rows: first and last number, limit, and from which end.
 
-    With a `size`, rows are returned up to so many bytes, at least one, and possibly fewer than
-    would fit: the number of the last row says where to go on.
+    With `size`, rows are returned up to that many bytes, at least one and possibly fewer than would
+    fit: continue after the number of the last row.
     """
 
     first: int
@@ -103,12 +104,12 @@ class MessageRange(Struct, frozen=True):
     limit: int = ALL
     newest: bool = False
     size: int | None = None
-    # The hash of the row before the first, where that row was read just now.
+    # The hash of the row before the first, if that row was just read.
     previous: str | None = None
 
 
 async def rows_of(tx: Tx, head: SessionState, wanted: MessageRange) -> list[Message]:
-    """Return rows of a session, reading through the sessions it was forked from."""
+    """Return rows of a session, including rows of the sessions it was forked from."""
     if wanted.first > head.inherited:
         own = Segment(head.key, head.session_id, wanted.first, wanted.last)
         return await _span(tx, own, wanted, wanted.limit)

@@ -1,6 +1,6 @@
-"""The one pen: stamps drafts and writes them, together with what they change, in one transaction.
+"""The only writer of sessions: stamps drafts and commits them with everything they change.
 
-It decides nothing about turns (`turns.py`) and rings no bell before the commit.
+Decides nothing about turns (`turns.py`); notifies readers only after the commit.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -60,9 +60,9 @@ T = TypeVar("T")
 
 
 class SessionWriter:
-    """One notebook, open for writing inside one transaction.
+    """Writes to one session inside one transaction.
 
-    `head` is where the notebook stands, counting what was written with this pen.
+    `head` is the session state including everything written through this object.
     """
 
     def __init__(self, tx: Tx, head: SessionState, ink: Stamping) -> None:
@@ -71,22 +71,22 @@ class SessionWriter:
         self._clock = ink.clock
         self._mint = ink.id_factory
         self._scrubber = ink.scrubber()
-        # Whole microseconds, because this is compared and added to with every row.
+        # Integer microseconds, because this is compared and incremented with every row.
         self._last = microseconds(head.updated_at)
         self._calls: dict[CallId, Call] = {}
         self._messages: list[NewRow] = []
         self._events: list[Event] = []
 
     def cleaned(self, value: T) -> T:
-        """Return a value as it may be written: without the secrets that we hold."""
+        """Return the value without known secrets, as it may be stored."""
         return self._scrubber.cleaned(value)
 
     def move(self, **changes: Any) -> None:
-        """Change where the notebook stands."""
+        """Change fields of the session state."""
         self.head = replace(self.head, **changes)
 
     async def write(self, drafts: Sequence[Draft], turn: int) -> None:
-        """Write the drafts of a turn in their order; an `Outcome` is not written but decided on."""
+        """Write the drafts of a turn in order; an `Outcome` is refused, because it is not a row."""
         for draft in drafts:
             match draft:
                 case MessageDraft():
@@ -105,7 +105,7 @@ class SessionWriter:
                     await self._fold_history(draft)
                 case ToolsFound():
                     await keep_tools(self.tx, self.head.key, draft.names)
-                    # The time moves with it: whoever compares times sees that something changed.
+                    # Advances `updated_at`, so that clients comparing times see a change.
                     self.now()
                 case CallDetails():
                     details = calls.add_details(self.cleaned(draft.arguments))
@@ -114,13 +114,13 @@ class SessionWriter:
                     await self.tell(draft, turn)
 
     async def append(self, draft: MessageDraft, turn: int) -> Message:
-        """Write a row of the record; it takes an event's number, because it is its own news."""
+        """Write a message row; it also takes an event number, because it is its own event."""
         at = self.now()
         draft, content = redact(draft, self._scrubber)
         head, sequence = self.head, self.head.messages + 1
         message_id = draft.id or MessageId(self._mint.new())
         columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
-        # Over what is stored and not over the value, so that the store can be proven by itself.
+        # Hashes the stored bytes and not the value, so that the store can be verified on its own.
         chain = link(head.chain, columns, content)
         message = Message(
             id=message_id,
@@ -139,7 +139,7 @@ class SessionWriter:
         return message
 
     async def tell(self, payload: Payload, turn: int | None = None) -> Event:
-        """Write a piece of news, and what it changes about a call."""
+        """Write an event, and the change of call state that it implies."""
         if isinstance(payload, ToolStarted):
             at = self.now()
             await self._advance(payload.call_id, lambda call: calls.start_call(call, at=at))
@@ -148,22 +148,22 @@ class SessionWriter:
         return self._stamp(mask_credentials(payload, self._scrubber), turn, self.now())
 
     def note(self, payload: Payload) -> Event:
-        """Write a piece of news that is about the notebook and not in it: its time stays."""
+        """Write an event about the session that does not advance its `updated_at`."""
         at = max(self._clock.now(), instant(self._last))
         return self._stamp(mask_credentials(payload, self._scrubber), None, at)
 
     async def flush(self) -> None:
-        """Put everything that was written into the transaction."""
+        """Write everything that was buffered into the transaction."""
         self.move(updated_at=instant(self._last))
         if self._messages:
             await self.tx.messages.append(self.head.key, self._messages)
         if self._events:
             await self.tx.events.append(self.head.key, self._events)
-        # Last, because the head counts what the lines above wrote.
+        # Last, because the state counts the rows that the lines above wrote.
         await self.tx.sessions.save(self.head)
 
     def told(self) -> Notification:
-        """Return all that was written as the news that it is, for readers who have read so far."""
+        """Return everything written as a notification for readers that are up to date."""
         rows = (event_of(row.message, row.event) for row in self._messages)
         return Notification(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
 
@@ -182,13 +182,13 @@ class SessionWriter:
         return event
 
     def now(self) -> datetime:
-        """Return the time, later than anything in this notebook even when the clock goes back."""
-        # One microsecond at least: two rows of one instant would have no order by time.
+        """Return the current time, later than any row of the session despite clock jumps."""
+        # At least one microsecond later, because two rows of one instant have no order by time.
         self._last = max(microseconds(self._clock.now()), self._last + 1)
         return instant(self._last)
 
     async def _fold(self, draft: MessageDraft, message: Message) -> None:
-        """Keep the call that a row speaks of in step with the row."""
+        """Update the call that a row makes or answers."""
         match draft.parts:
             case (ToolCall() as intent,):
                 call = Call(
@@ -198,7 +198,8 @@ class SessionWriter:
                     sequence=message.sequence,
                     name=intent.name,
                     arguments=intent.arguments,
-                    # Unsafe unless declared: a wrong guess the other way would run a call twice.
+                    # Unsafe unless declared, because the opposite default could run a side effect
+                    # twice.
                     effect=draft.effect or Effect.UNSAFE,
                     idempotency_key=draft.idempotency_key or idempotency_key(self.head, intent.id),
                 )
@@ -214,13 +215,13 @@ class SessionWriter:
                     await self._reopen(call)
 
     async def _ask(self, question: Question, turn: int) -> None:
-        """Write a question down; it waits for its answer from here on."""
+        """Write a question; it waits for its answer from here on."""
         question = self.cleaned(question)
         at = (await self.tell(domain_events.question_event(question), turn)).at
         await self.tx.approvals.save(self.head.key, self._approval(question, at))
 
     async def _decide(self, draft: ApprovalDecided) -> None:
-        """Write down what a rule has answered; nobody is told to answer it."""
+        """Write an approval that a rule has already answered; emits no question event."""
         at = self.now()
         decided = apply_answer(
             self._approval(self.cleaned(draft.question), at), draft.answer, at=at
@@ -232,7 +233,7 @@ class SessionWriter:
         return Approval(session_id=self.head.session_id, question=question, asked_at=at)
 
     async def _fold_history(self, summary: Summary) -> None:
-        """Write a summary down; it belongs to no turn, and no row goes for it."""
+        """Write a compaction summary; it belongs to no turn, and no row is removed."""
         part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
         row = await self.append(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
         await self.tell(
@@ -247,7 +248,7 @@ class SessionWriter:
         )
 
     async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
-        # What was intended and started in one entry need not be looked for in between.
+        # A call intended and started in the same transaction is cached, not read back.
         if call := self._calls.get(call_id) or await self.tx.calls.by_id(self.head, call_id):
             return await self._keep(step(call))
         raise Internal(Code.INTERNAL, f"Call {call_id} was never intended.")
@@ -258,7 +259,7 @@ class SessionWriter:
         return call
 
     async def _reopen(self, retry: Call) -> None:
-        """Leave unknown what a retry should have put right and has not, because it was not run."""
+        """Set the original call back to unknown, because its retry was not run."""
         original = await self.tx.calls.retried(self.head, retry.idempotency_key)
         if original is None:
             return
@@ -268,9 +269,9 @@ class SessionWriter:
         await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
     async def _charge(self, draft: CostDraft, turn: int) -> None:
-        """Enter a request in the ledger; one that is there already counts once."""
+        """Add a request to the ledger."""
         entry = draft.entry(self.head.session_id, turn, self.now())
-        # A request that was entered before a crash and again after it is counted once.
+        # A request recorded both before and after a crash is counted once.
         if await self.tx.costs.add(self.head.key, entry):
             self.move(
                 tokens_in=self.head.tokens_in + entry.usage.input,
@@ -281,7 +282,7 @@ class SessionWriter:
 
 
 class JournalTransaction:
-    """Everything that one transaction writes, in as many notebooks as it takes."""
+    """Everything one transaction writes, across any number of sessions."""
 
     def __init__(self, tx: Tx, ink: Stamping) -> None:
         self.tx = tx
@@ -290,25 +291,25 @@ class JournalTransaction:
         self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
-        """Return the time of this entry."""
+        """Return the current time."""
         return self._ink.clock.now()
 
     async def start(self, session: Session, head: SessionState, digest: bytes) -> SessionWriter:
-        """Begin a new notebook."""
+        """Create a new session."""
         written = self._ink.scrubber().cleaned(session)
         head = replace(head, title=written.title)
         return self._pen(await self.tx.sessions.add(written, head, digest))
 
     async def open(self, owner: Owner, session_id: SessionId) -> SessionWriter:
-        """Open a notebook for its owner."""
+        """Open an owner's session for writing."""
         return self._pen(await find_session_state(self.tx, owner, session_id))
 
     async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> SessionWriter:
-        """Open a notebook for the house, or for the holder of its lease."""
+        """Open a session for an internal write, or for the holder of its lease."""
         head = await self.tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
-        # The fence: a holder that slept through its own end is stopped here, at every write.
+        # Fencing: a holder whose lease was taken over (paused process) is stopped at every write.
         if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
             raise Conflict(
                 Code.LEASE_LOST, "Somebody else runs this session now.", {"epoch": head.epoch}
@@ -316,12 +317,12 @@ class JournalTransaction:
         return self._pen(head)
 
     async def remove(self, head: SessionState) -> None:
-        """Take a notebook away; what is left is a tombstone."""
+        """Delete a session; only a tombstone remains."""
         await self.tx.sessions.remove(head, self.now())
         self.removed.append(head.key)
 
     async def flush(self) -> None:
-        """Put everything into the transaction."""
+        """Write everything that was buffered into the transaction."""
         for pen in self.pens.values():
             await pen.flush()
 
@@ -332,18 +333,18 @@ class JournalTransaction:
 
 
 class RedactedDeltas:
-    """The drafts of one turn, passed on in their order."""
+    """Redacts secrets from the streamed deltas of one turn, across chunk boundaries."""
 
     def __init__(self, scrubber: Callable[[], Scrubber]) -> None:
         self._open: StepDelta | None = None
         self._stream = ScrubbedStream(scrubber)
-        # How much was passed on of each channel: deltas have to add up to the row they announce.
+        # Characters emitted per step and channel: the deltas must add up to the row they announce.
         self._passed: dict[tuple[int, Channel], int] = {}
 
     def passed(self, drafts: Sequence[Draft]) -> list[Draft]:
-        """Return the drafts that can be written now; perhaps none, if all of a piece has to wait.
+        """Return the drafts that can be written now; held-back text may leave none.
 
-        What waits is passed on before the next draft that is no piece of the same text.
+        Held-back text is emitted before the next draft that does not continue the same text.
         """
         found: list[Draft] = []
         for draft in drafts:
@@ -375,7 +376,7 @@ class RedactedDeltas:
 
 
 class Journal:
-    """Writes entries; whoever gets an answer from here can pull the plug."""
+    """Commits transactions; a returned result is on disk."""
 
     def __init__(self, store: Store, doorbell: Doorbell, ink: Stamping) -> None:
         self._store = store
@@ -383,11 +384,11 @@ class Journal:
         self._ink = ink
 
     def deltas(self) -> RedactedDeltas:
-        """Return what the drafts of a turn pass through before they are written."""
+        """Return the redaction filter for the drafts of one turn."""
         return RedactedDeltas(self._ink.scrubber)
 
     def new_id(self) -> str:
-        """Return an id for something that is about to be written down."""
+        """Return a new id."""
         return self._ink.id_factory.new()
 
     async def enter(
@@ -397,18 +398,18 @@ class Journal:
         urgent: bool = False,
         is_brief: bool = False,
     ) -> T:
-        """Write an entry; ring for each notebook in it when it is on disk."""
+        """Run `compose` in a transaction; notify the readers of each session after the commit."""
         written: list[JournalTransaction] = []
 
         async def work(tx: Tx) -> T:
             entry = JournalTransaction(tx, self._ink)
             result = await compose(entry)
             await entry.flush()
-            # Known only now: an entry that was refused rings for nobody.
+            # Appended last, because a refused transaction must not notify readers.
             written.append(entry)
             return result
 
-        # Rung only after the commit: a reader that is woken sooner finds nothing to read.
+        # After the commit, because a reader notified earlier would find nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
         for key, pen in written[-1].pens.items():
             self._doorbell.ring(key, pen.told)
@@ -424,7 +425,7 @@ class Journal:
         *,
         urgent: bool = False,
     ) -> T:
-        """Write into one notebook for its owner."""
+        """Write to one session for its owner."""
 
         async def entered(entry: JournalTransaction) -> T:
             return await compose(await entry.open(owner, session_id))
@@ -438,7 +439,7 @@ class Journal:
         *,
         lease: Lease | None = None,
     ) -> T:
-        """Write into one notebook for the house, or for the holder of its lease."""
+        """Write to one session internally, or for the holder of its lease."""
 
         async def entered(entry: JournalTransaction) -> T:
             return await compose(await entry.open_by_key(key, lease=lease))
@@ -447,7 +448,7 @@ class Journal:
 
 
 async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> SessionState:
-    """Return where the owner's session stands, or say that there is none."""
+    """Return the state of the owner's session, or raise `NotFound`."""
     head = await tx.sessions.head(owner, session_id)
     if head is None:
         raise session_not_found()
@@ -455,26 +456,26 @@ async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> Ses
 
 
 def session_not_found() -> NotFound:
-    """Return the one answer for a missing, a deleted and a foreign session."""
+    """Return the same error for a missing, a deleted and another owner's session."""
     return NotFound(
         Code.SESSION_NOT_FOUND, "There is no such session; `holdfast sessions list` shows yours."
     )
 
 
 def lease_lost() -> Conflict:
-    """Return the answer to a change of what is not as its sender believes."""
+    """Return the error for a conditional change whose precondition (ETag) no longer holds."""
     return Conflict(
         Code.STALE_ETAG, "It was changed since you read it; read it again, then change it."
     )
 
 
 async def keep_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
-    """Add tools to those that the session has."""
+    """Add tools to those of the session."""
     found = await tx.sessions.get_by_key(key)
     if found is None:
         raise session_not_found()
     session, _ = found
     known = {tool.name for tool in session.tools}
-    # By their names alone: what a server says about them may change, and is asked about then.
+    # Names only: a server may change its descriptions, so they are requested when needed.
     fresh = tuple(ToolSpec(name=name) for name in names if name not in known)
     await tx.sessions.patch(key, replace(session, tools=(*session.tools, *fresh)))

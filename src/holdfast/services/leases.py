@@ -1,7 +1,7 @@
-"""Leases: taking, keeping and letting go of the right to run a session's turns.
+"""Leases: acquire, extend, release and reap the right to run a session's turns.
 
-Recovery happens here too, because whoever takes a session over from the dead mends its turn in
-the same transaction.
+Crash recovery happens here too, because a process that takes a session over repairs its turn in the
+same transaction.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, 
 
 
 class Leases:
-    """The leases of this process, and its judgement of other processes' leases."""
+    """The leases of this process, and liveness checks of other processes' leases."""
 
     def __init__(self, store: Store, journal: Journal, clock: Clock, machine: Machine) -> None:
         self._store = store
@@ -29,10 +29,10 @@ class Leases:
         self._me = str(machine.holder())
 
     async def acquire(self, key: SessionKey, is_wanted: IsWanted = allow_any_turn) -> Lease | None:
-        """Take the session if a turn waits in it that is wanted here, and nobody alive holds it.
+        """Acquire the session if a wanted turn waits in it and no live process holds it.
 
-        The turn that was cut off is mended, or else the one that waits is begun, in the same
-        transaction: a session is never held without a running turn.
+        In the same transaction an interrupted turn is repaired, or else the waiting turn begins: a
+        session is never held without a running turn.
         """
 
         async def acquire(pen: SessionWriter) -> Lease | None:
@@ -44,7 +44,7 @@ class Leases:
         return await self._journal.write_by_key(key, acquire)
 
     async def begin(self, pen: SessionWriter) -> Lease | None:
-        """Take a session with what is written into it, if nothing goes on and a turn waits now."""
+        """Acquire an idle session in the transaction that adds a turn to it."""
         head = pen.head
         is_idle = head.holder is None and head.status is not Status.RUNNING
         return await self._taken(pen) if is_idle and has_waiting_turn(head) else None
@@ -52,7 +52,7 @@ class Leases:
     async def _taken(self, pen: SessionWriter) -> Lease | None:
         was_running = pen.head.status is Status.RUNNING
         until = self._clock.boot_ms() + DURATION_MS
-        # From here on whoever held the session before is fenced, dead or only slow.
+        # Fencing: the new epoch makes every later write of the previous holder fail.
         pen.move(holder=self._me, until=until, epoch=pen.head.epoch + 1)
         if was_running:
             await self._mend(pen)
@@ -67,7 +67,7 @@ class Leases:
         return await self._store.write(lambda tx: tx.sessions.extend(self._me, until))
 
     async def release(self, lease: Lease) -> None:
-        """Let go of a session; its turn stays open and can be taken over at once."""
+        """Release a session; its turn stays open and can be taken over at once."""
 
         async def let_go(pen: SessionWriter) -> None:
             pen.move(holder=None, until=0)
@@ -75,9 +75,9 @@ class Leases:
         await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
     async def reap(self, held: Collection[SessionKey]) -> list[SessionState]:
-        """Return the heads of the sessions in which a turn waits and that nobody alive holds.
+        """Return the states of sessions with a waiting turn that no live process holds.
 
-        A lease of this process counts as dead unless it is among the held ones.
+        A lease of this process counts as dead unless its session is in `held`.
         """
         heads = await self._store.read(lambda tx: tx.sessions.unsettled())
         return [
@@ -87,13 +87,13 @@ class Leases:
         ]
 
     def is_live(self, head: SessionState) -> bool:
-        """Tell whether somebody alive holds the session."""
+        """Return whether a live process holds the session."""
         if head.holder is None:
             return False
         return head.until > self._clock.boot_ms() and not self._is_gone(head.holder)
 
     def _is_gone(self, name: str) -> bool:
-        # Whoever asks is alive; the system need not be asked about that.
+        # This process is alive, so the system call is skipped.
         if name == self._me:
             return False
         return self._machine.is_gone(holder_of(name))
@@ -106,7 +106,7 @@ class Leases:
         session, _ = found
         step = await open_step(pen)
         if isinstance(session.agent.runtime, AcpRuntime):
-            # Before the turn ends: the question died with the program that asked it.
+            # Before the turn ends, because the question died with the program that asked it.
             await expire(pen, by=NoticeCode.AGENT_RESTARTED)
             await repair_turn(pen, after_restart(step, calls))
         else:

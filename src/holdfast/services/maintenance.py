@@ -19,7 +19,7 @@ JUMP: Final = timedelta(minutes=1)
 
 
 class MonotonicClock:
-    """Follows the wall clock, and a jump of it only after some time has really passed."""
+    """Follows the wall clock, but accepts a clock jump only after a delay in real time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class MonotonicClock:
         self._jumped_at: int | None = None
 
     def now(self, patience: timedelta) -> datetime:
-        """Return the earlier of both times; a jump is believed after so much patience."""
+        """Return the earlier of both clocks; a jump is accepted after `patience`."""
         shown = self._boot_time()
         if abs(shown - self._booted) <= JUMP:
             self._booted = min(shown, self._booted)
@@ -40,7 +40,7 @@ class MonotonicClock:
         return min(self._clock.now(), self._booted + self._since_boot())
 
     def _boot_time(self) -> datetime:
-        """Return when the machine booted, as the wall clock sees it now."""
+        """Return the boot time according to the wall clock now."""
         return self._clock.now() - self._since_boot()
 
     def _since_boot(self) -> timedelta:
@@ -49,20 +49,20 @@ class MonotonicClock:
 
 log = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 10.0
-# Less would keep the machine busy with looking.
+# Lower limit, because shorter rounds would keep the CPU busy with polling.
 ROUND_LEAST: Final = 0.05
 ROUNDS: Final = 6
-# Every session is looked at for this, so not in every round.
+# Reads every session, so it does not run in every round.
 FORGETTING_ROUNDS: Final = 60 * ROUNDS
 PRUNE_BATCH: Final = 5_000
 LOOK_BATCH: Final = 1_000
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long news is kept: pieces of text once their turn has settled, and everything."""
+    """Retention times: of deltas after their turn has settled, and of all events."""
 
     deltas: timedelta = timedelta(hours=24)
-    # No time at all means for ever.
+    # Zero means unlimited.
     events: timedelta = timedelta()
 
 
@@ -70,13 +70,13 @@ USUAL: Final = Retention()
 
 
 class RecoveryReport(Struct, frozen=True, kw_only=True):
-    """The sessions in which a turn was found open or waiting with nobody alive to play it."""
+    """Sessions with an open or waiting turn that no live process holds."""
 
     sessions: tuple[SessionId, ...]
 
 
 class Maintenance:
-    """Work that nobody asks for and everybody relies on; safe to run twice, and anywhere."""
+    """Periodic background work; idempotent, and safe to run in several processes."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class Maintenance:
         self._steady = MonotonicClock(clock)
 
     async def recover(self) -> RecoveryReport:
-        """Wake every session whose turn was left open or waits; mending happens as it is taken."""
+        """Wake every session with an abandoned or waiting turn; acquiring the lease repairs it."""
         left = await self._leases.reap(self._coordinator.active())
         for head in left:
             self._coordinator.wake(head.key)
         return RecoveryReport(sessions=tuple(head.session_id for head in left))
 
     async def keep(self, idle: timedelta, retention: Retention = USUAL) -> None:
-        """Prune, sweep and scrub, again and again, whatever goes wrong once; never returns."""
+        """Prune, sweep and scrub periodically, despite errors; never returns."""
         rounds = 0
         every = round_seconds(idle)
         while True:
@@ -111,42 +111,42 @@ class Maintenance:
             await rest(every)
 
     async def _put_off(self, work: Awaitable[None]) -> None:
-        """Await work that may as well be done later."""
+        """Await work that can be postponed; logs errors."""
         try:
             await work
         except HoldfastError as error:
             log.warning("housekeeping was put off: %s", error.message)
         except Exception:
-            # Nobody asked for this work, so nobody should fall over it.
+            # Background work must not bring the process down.
             log.exception("housekeeping met a fault of ours")
 
     async def _round(self, idle: timedelta, retention: Retention, number: int) -> None:
-        # Often, because what somebody deleted should be gone within a minute.
+        # In every round, so that deleted data is gone within a minute.
         if not self._store.is_scrubbed:
             await self._store.scrub()
         if number % ROUNDS == 0:
             await self.prune(retention.deltas)
-            # No time at all means never.
+            # Zero means never.
             if idle:
                 await self.sweep(idle)
         if retention.events and number % FORGETTING_ROUNDS == 0:
             await self.forget(retention.events)
 
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
-        """Close sessions bound to a repository in which nothing happened for so long."""
+        """Close sessions bound to a repository that were idle for this time."""
         before = self._steady.now(idle) - idle
         heads = await self._store.read(lambda tx: tx.sessions.idle(before))
         return tuple([head.session_id for head in heads if await self._sessions.close_idle(head)])
 
     async def prune(self, keep: timedelta = USUAL.deltas) -> int:
-        """Remove deltas of turns that settled some time ago; return how many.
+        """Remove the deltas of turns that settled some time ago; return how many.
 
-        In small transactions, so that nobody waits long for the writer.
+        Uses small transactions, so that other writers do not wait long.
         """
-        # Some time after the turn, so that a reader who reconnects soon sees no gap.
+        # Delayed after the turn, so that a reader that reconnects soon sees no gap.
         before = self._clock.now() - keep
         removed = 0
-        # Nobody waits long: the writer serves everybody between two batches.
+        # The writer serves other transactions between two batches.
         while True:
             batch = await self._store.write(lambda tx: tx.events.prune(before, limit=PRUNE_BATCH))
             removed += batch
@@ -154,9 +154,9 @@ class Maintenance:
                 return removed
 
     async def forget(self, keep: timedelta) -> int:
-        """Remove all news of turns that ended longer ago than news is kept; return how many.
+        """Remove all events of turns older than the retention time; return how many.
 
-        Messages stay, and they are news of their own.
+        Messages stay, and with them their events.
         """
         before = self._clock.now() - keep
         removed = 0
@@ -185,7 +185,7 @@ class Maintenance:
 
 
 def round_seconds(idle: timedelta) -> float:
-    """Return how long a round is: six of them are a minute, or a tenth of a short idle time."""
+    """Return the length of a round: six make a minute, or a tenth of a short idle time."""
     if not idle:
         return ROUND_SECONDS
     return min(ROUND_SECONDS, max(idle.total_seconds() / 10 / ROUNDS, ROUND_LEAST))

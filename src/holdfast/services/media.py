@@ -1,4 +1,4 @@
-"""Media: contents that are too large for a row, or that a call has replaced, by their handles."""
+"""Media: content too large for a row, or replaced by a call, addressed by handle."""
 
 import asyncio
 from typing import Final
@@ -13,7 +13,7 @@ CONTENT_LARGEST: Final = 32 << 20
 
 
 class SessionOutputStore:
-    """Implements the `Shelf` port for one session, and for what it inherited as a fork."""
+    """Implements the `OutputStore` port for one session, including content inherited by a fork."""
 
     def __init__(self, store: Store, key: SessionKey) -> None:
         self._store = store
@@ -21,11 +21,12 @@ class SessionOutputStore:
 
     async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
         """Store the content and return its handle; it is on disk when this returns."""
-        # Hashed in a thread: a large content must not hold up the other sessions.
+        # Hashed in a thread, because large content would block the event loop.
         handle = await asyncio.to_thread(media_handle, content)
 
         async def put(tx: Tx) -> None:
-            # Deleted while its tool ran: whoever runs the turn learns it here, as at any write.
+            # The session may be deleted while its tool runs; the turn then fails here, as at any
+            # write.
             if await tx.sessions.head_by_key(self._key) is None:
                 raise session_not_found()
             await tx.media.keep(self._key, content, mime_type)
@@ -34,7 +35,7 @@ class SessionOutputStore:
         return handle
 
     async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
-        """Return a part of a content that this session has kept or inherited."""
+        """Return a part of content that this session has stored or inherited."""
 
         content = await self._store.read(lambda tx: find_content(tx, self._key, handle))
         if content is None:
@@ -44,7 +45,7 @@ class SessionOutputStore:
 
 
 class Media:
-    """What people attach to their messages, for its owner."""
+    """Media attached to messages of an owner's sessions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +53,7 @@ class Media:
     async def keep(
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
     ) -> str:
-        """Store a content for a session and return its handle, to be sent in a message."""
+        """Store content for a session and return its handle, to be sent in a message."""
         if not is_media_type(mime_type):
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -65,7 +66,7 @@ class Media:
         return await SessionOutputStore(self._store, head.key).keep(content, mime_type=mime_type)
 
     async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
-        """Return a content that the session holds."""
+        """Return content that the session holds."""
 
         async def look(tx: Tx) -> bytes | None:
             return await find_content(
@@ -79,7 +80,7 @@ class Media:
 
 
 async def find_content(tx: Tx, key: SessionKey, handle: str) -> bytes | None:
-    """Return a content that the session has kept, or has inherited as a fork."""
+    """Return content that the session has stored, or has inherited as a fork."""
     for holder in await _holders(tx, key):
         content = await tx.media.read(holder, handle)
         if content is not None:
@@ -88,7 +89,7 @@ async def find_content(tx: Tx, key: SessionKey, handle: str) -> bytes | None:
 
 
 async def find_size(tx: Tx, key: SessionKey, handle: str) -> int | None:
-    """Return how many bytes such a content has, without reading them."""
+    """Return the size of such content in bytes, without reading it."""
     for holder in await _holders(tx, key):
         size = await tx.media.size(holder, handle)
         if size is not None:
@@ -98,5 +99,5 @@ async def find_size(tx: Tx, key: SessionKey, handle: str) -> int | None:
 
 async def _holders(tx: Tx, key: SessionKey) -> tuple[SessionKey, ...]:
     line = reversed(await tx.sessions.lineage(key))
-    # Its own first: a session without a row of its own is not in its line.
+    # Its own key first, because a session without own rows is not in its lineage.
     return tuple(dict.fromkeys((key, *(segment.key for segment in line))))

@@ -1,4 +1,4 @@
-"""Messages: sending one is writing it down; who plays the turn, and when, is decided elsewhere."""
+"""Messages: store and read them. The coordinator decides when and where their turns run."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ from holdfast.services.turns import unfinished_step
 
 
 class UnfinishedAnswer(Struct, frozen=True, kw_only=True):
-    """Text that is being streamed: no message yet, and soon one of this id."""
+    """Text that is being streamed; it becomes a message with this id."""
 
     id: MessageId
     turn: int
@@ -46,18 +46,18 @@ class UnfinishedAnswer(Struct, frozen=True, kw_only=True):
 
 
 class MessageExcerpt(Struct, frozen=True, kw_only=True):
-    """Rows behind a place, older calls whose results are among them, and what has to wait."""
+    """Rows after a position, with older calls whose results are among them."""
 
     rows: tuple[Message, ...]
     calls: tuple[Message, ...]
-    # Calls among the rows whose results are there, but behind them.
+    # Calls among the rows whose results exist, but after the excerpt.
     answered: frozenset[CallId]
     last: int
     is_last: bool
 
 
 class Messages:
-    """The record, for its owner."""
+    """Messages of an owner's sessions."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Messages:
         openings: SessionCreation,
         leases: Leases,
     ) -> None:
-        """`openings` know what it takes to open a closed session again."""
+        """`openings` reopens closed sessions."""
         self._openings = openings
         self._leases = leases
         self._store = store
@@ -83,9 +83,9 @@ class Messages:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
-        """Write a user's message down and see to it that it is answered.
+        """Store a user's message and schedule its turn.
 
-        With an `id`, repeating the call at any time returns the stored message.
+        `id` is an idempotency key: repeating the call at any time returns the stored message.
         """
         return (await self.make(owner, session_id, content, id=id, on_busy=on_busy)).thing
 
@@ -98,7 +98,7 @@ class Messages:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Created[Message]:
-        """Send a message, and tell whether an equal one with this id was sent before."""
+        """Send a message; `is_new` is false if an equal one with this id was sent before."""
         draft = _draft(content, id)
         with self._coordinator.place() as place:
 
@@ -120,7 +120,7 @@ class Messages:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Created[Message]:
-        """Send a message as `make` does; one to a closed session opens it again, in one entry.
+        """Send a message as `make` does; reopens a closed session in the same transaction.
 
         Refused on a failed session, and like `sessions.resume` without a folder or a slot.
         """
@@ -134,7 +134,7 @@ class Messages:
             raise session_not_found()
         await self._openings.place_of(found[0])
         draft, reopen = _draft(content, id), self._openings.reopen
-        # One entry for both: somebody who closes the session again cannot come in between.
+        # One transaction for both, so that a concurrent close cannot come between them (race).
         admitted = await self._journal.write(
             owner, session_id, lambda pen: admit(pen, draft, on_busy, reopen=reopen)
         )
@@ -145,21 +145,21 @@ class Messages:
         return made
 
     def _seen_to(self, admitted: Admission) -> Created[Message]:
-        """Pass on what was written to whoever plays turns."""
+        """Notify the coordinator of an admitted message."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
         turn = admitted.made.thing.turn
         if admitted.lease is not None:
             self._coordinator.take_up(admitted.lease, turn=turn)
         else:
-            # Also for a repeated message: the first caller may have died before it could.
+            # Also for a repeated message, because the first caller may have crashed before this.
             self._coordinator.wake(admitted.key, turn=turn)
         return admitted.made
 
     async def record(
         self, owner: Owner, session_id: SessionId, draft: MessageDraft
     ) -> Created[Message]:
-        """Write down what was said elsewhere; it belongs to no turn and starts none.
+        """Store a message produced elsewhere; it belongs to no turn and starts none.
 
         The result of a call takes the name of its call. A draft with an id may be repeated.
         """
@@ -192,7 +192,7 @@ class Messages:
         return await self.page(owner, session_id, query)
 
     async def page(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Page[Message]:
-        """Return the messages that match, ascending; the cursor is a number to go on after."""
+        """Return the messages that match, ascending; the cursor is the number to continue after."""
         scan = await self.scan(owner, session_id, query)
         items = [row async for batch in scan.batches() for row in batch.rows]
         return Page(items=tuple(items), next_cursor=scan.next_cursor)
@@ -218,9 +218,9 @@ class Messages:
         after: int | datetime = 0,
         limit: int = BATCH_ROWS,
     ) -> tuple[AsyncGenerator[MessageExcerpt, None], UnfinishedAnswer | None]:
-        """Return what is behind a number or a time, and the text that is being streamed now.
+        """Return the rows after a number or a time, and the text that is being streamed now.
 
-        The rows come in excerpts of bounded size, each with at most so many.
+        The rows come in excerpts of bounded size, each with at most `limit` rows.
         """
 
         async def read(tx: Tx) -> tuple[SessionState, MessageExcerpt, UnfinishedAnswer | None]:
@@ -233,14 +233,14 @@ class Messages:
         return excerpts(self._store, head, first, limit), unfinished
 
     async def is_interrupted(self, owner: Owner, session_id: SessionId, row: Message) -> bool:
-        """Tell whether a message is a text that was cut off."""
+        """Return whether a message is a text that was cut off."""
         query = MessageQuery(after=row.sequence - 1, before=row.sequence + 1, limit=1)
         scan = await self.scan(owner, session_id, query)
         return any([row.id in batch.interrupted async for batch in scan.batches()])
 
 
 async def find_unfinished(tx: Tx, head: SessionState) -> UnfinishedAnswer | None:
-    """Return the text that is being streamed in a session, if there is one."""
+    """Return the text that is being streamed in a session, if any."""
     if head.status is not Status.RUNNING:
         return None
     step = await unfinished_step(tx, head)
@@ -266,7 +266,7 @@ def _id(wanted: str | None) -> MessageId | None:
 async def excerpt(
     tx: Tx, head: SessionState, after: int, limit: int = BATCH_ROWS
 ) -> MessageExcerpt:
-    """Return rows behind a number: so many, or as many as a batch may hold."""
+    """Return the rows after a number, at most `limit` and at most one batch."""
     first = min(after, head.messages) + 1
     stretch = MessageRange(first, head.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
     rows = await rows_of(tx, head, stretch)
@@ -289,13 +289,14 @@ async def excerpt(
 async def excerpts(
     store: Store, head: SessionState, first: MessageExcerpt, limit: int = BATCH_ROWS
 ) -> AsyncGenerator[MessageExcerpt, None]:
-    """Yield an excerpt and those behind it, up to where the session stood then."""
+    """Yield an excerpt and the following ones, up to the end of the session at that time."""
     here = first
     yield here
     while not here.is_last:
 
         async def read(tx: Tx, after: int = here.last) -> MessageExcerpt:
-            # As it is now, but for what came later: a fork may have been detached.
+            # The current state, limited to the rows known then, because a fork may have been
+            # detached.
             now = await tx.sessions.head_by_key(head.key)
             if now is None:
                 raise session_not_found()
@@ -308,10 +309,10 @@ async def excerpts(
 async def number_at(tx: Tx, head: SessionState, at: datetime) -> int:
     """Return the number of the last row that is not later than an instant; 0 if all are.
 
-    Times rise with the numbers, so that the stretch the row is in can be halved.
+    Binary search, because times increase with the numbers.
     """
     low, high = 0, head.messages
-    # A reader who polls is mostly at the end, so the end is asked first.
+    # A polling reader is mostly at the end, so the last row is checked first.
     middle = high
     while low < high:
         (row,) = await rows_of(tx, head, MessageRange(middle, middle))
@@ -328,7 +329,7 @@ async def _call(tx: Tx, head: SessionState, call_id: CallId, before: int) -> lis
     if known is not None:
         rows = await rows_of(tx, head, MessageRange(known.sequence, known.sequence))
         return [row for row in rows if _is_call(row, call_id)]
-    # What a fork inherits is known from its rows only.
+    # Inherited calls have no entry in the fork's call table, so its rows are searched.
     last = before - 1
     while last >= 1:
         stretch = MessageRange(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)

@@ -1,4 +1,4 @@
-"""Models: which there are, and which ones a session's turn may ask, in which order."""
+"""Models: the catalogue, and the ordered list of models for a session's turn."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from holdfast.ports import Store, Tx
 
 
 class ModelCatalogue(Protocol):
-    """Who knows models by name; it may read files and large tables, so not on the event loop."""
+    """Describes models by name; may read files and large tables, so not on the event loop."""
 
     def check(self, model: Model) -> None:
-        """Refuse a model that cannot be asked."""
+        """Refuse a model that cannot be used."""
 
     def describe(self, model: Model) -> Model:
         """Return the model with its prices, limits and media, where they are known."""
 
 
 class Models:
-    """The catalogue."""
+    """The catalogue of models."""
 
     def __init__(
         self,
@@ -42,9 +42,10 @@ class Models:
         *,
         absolute: Callable[[str], str] = str,
     ) -> None:
-        """`default` answers where nothing else is named; `known` tells what can be asked.
+        """`default` is used if no model is named; `known` describes and checks models.
 
-        `absolute` makes a name mean the same wherever it is read: it may be that of a file.
+        `absolute` resolves a name that is a file path, so that it does not depend on the working
+        directory.
         """
         self._store = store
         self._absolute = absolute
@@ -54,11 +55,11 @@ class Models:
         self._is_default_kept = False
 
     async def list(self) -> list[Model]:
-        """Return every model the store knows, by provider and name."""
+        """Return every stored model, by provider and name."""
         return await self._store.read(lambda tx: tx.models.all())
 
     async def catalogue(self) -> tuple[Model, ...]:
-        """Return every model that can be named by id here, with its prices as of today."""
+        """Return every model that can be referenced by id, with current prices."""
 
         async def read(tx: Tx) -> tuple[Model, ...]:
             own = {model.id: model for model in (model_of(OFFLINE), self._default)}
@@ -76,9 +77,9 @@ class Models:
         return found[0]
 
     async def add(self, wish: ModelRequest) -> Created[Model]:
-        """Add a model as somebody describes it, or describe a known one anew.
+        """Add a model with a manual description, or replace the description of a known one.
 
-        What is said here counts more than what the catalogue says, for every owner.
+        A manual description overrides the catalogue, for every owner.
         """
         model = describe_model(wish)
         await asyncio.to_thread(self._known.check, model)
@@ -92,13 +93,13 @@ class Models:
         return Created(thing=await self.get(model.id), is_new=is_new)
 
     async def check(self, *refs: str) -> None:
-        """Refuse models that cannot be asked; a script is read here, so not in a transaction."""
+        """Refuse unusable models; may read a script file, so not inside a transaction."""
         for ref in refs:
             if not is_uuid(ref):
                 await asyncio.to_thread(self._known.check, model_of(self._absolute(ref)))
 
     async def resolve(self, tx: Tx, ref: str) -> ModelId:
-        """Return the id of a model given by id, or by `provider:name`, which adds a new one."""
+        """Return the id of a model given by id or by `provider:name`; the latter adds a new one."""
         if is_uuid(ref):
             ours = {model.id: model for model in (model_of(OFFLINE), self._default)}
             known = await tx.models.by_id(ModelId(ref)) or ours.get(ModelId(ref))
@@ -116,20 +117,20 @@ class Models:
         """Return the models of a turn: the session's own first, then the agent's, each once."""
         runtime = session.agent.runtime
         if isinstance(runtime, AcpRuntime):
-            # Which model it asks is its own business; what it takes is entered under its name.
+            # The program chooses its model itself; its costs are recorded under the agent's name.
             return (model_of(f"acp:{session.agent.slug}"),)
         own = [session.model_id] if session.model_id else []
         entries = runtime.models
-        # Each once: a model that was tried is not tried again under another number.
+        # Deduplicated, so that a failed model is not tried again in another position.
         wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
         found = [await tx.models.by_id(model_id) for model_id in wanted]
         models = [model for model in found if model is not None] or [self._default]
         return tuple(map(self._today, models))
 
     async def keep(self, asked: tuple[Model, ...]) -> None:
-        """Write the default down when it is asked: tomorrow it may be another one.
+        """Store the default model when it is used, because the configured default may change.
 
-        Rows tell their model by its id, and the configuration would be all that knows its name.
+        Rows refer to models by id, so the name would otherwise exist only in the configuration.
         """
         default = self._default
         if self._is_default_kept or all(model.id != default.id for model in asked):
@@ -139,12 +140,12 @@ class Models:
         self._is_default_kept = True
 
     def _today(self, model: Model) -> Model:
-        """Return the model with what is known of it today: a stored price would grow old."""
-        # Inside a transaction, and so in a thread of the store: the tables may be read here.
+        """Return the model with current data, because stored prices would become outdated."""
+        # Runs inside a transaction, and so in a thread of the store: reading tables may block.
         kept = self._described.get(model.id)
         if kept is None or kept[0] != model:
             today = self._known.describe(model)
-            # What somebody has said themselves is believed before any table.
+            # A manual description overrides the tables.
             shown = replace(
                 today,
                 prices=model.prices or today.prices,
@@ -161,5 +162,5 @@ class Models:
 
 
 def model_not_found() -> NotFound:
-    """Return the error for a model that is not there, or not for the one who asks."""
+    """Return the error for a model that does not exist or is not visible to the caller."""
     return NotFound(Code.MODEL_NOT_FOUND, "There is no such model.")

@@ -1,6 +1,6 @@
-"""Repositories: registered by their owner, inside the workspace root, judged on real paths.
+"""Repositories: registered by their owner, inside the workspace root, checked on resolved paths.
 
-Folders that somebody names over the network are judged here too, by the same root.
+Working directories named over the network are checked here too, against the same root.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from holdfast.services.stamping import IdFactory
 
 log = logging.getLogger(__name__)
 
-# By which way a path came to be judged.
+# Where a checked path came from.
 Surface = Literal["registration", "opening", "start", "folder"]
 
 
 class Repos:
-    """Where work may happen, for its owner."""
+    """Repositories of an owner."""
 
     def __init__(
         self, store: Store, clock: Clock, id_factory: IdFactory, root: Path | None
     ) -> None:
-        """`root` is the folder that all repositories must lie in."""
+        """`root` is the folder that must contain all repositories."""
         self._store = store
         self._clock = clock
         self._mint = id_factory
@@ -37,16 +37,16 @@ class Repos:
     async def add(
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
     ) -> Repo:
-        """Register a Git work tree; the same path again returns the repository that is there.
+        """Register a Git work tree; the same path again returns the existing repository.
 
-        A person at a terminal may name any repository of theirs while no root is set.
+        Without a root, a user at a terminal may register any repository.
         """
         return (await self.make(owner, path, name=name, at_terminal=at_terminal)).thing
 
     async def make(
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
     ) -> Created[Repo]:
-        """Register a Git work tree, and tell whether it is a new one."""
+        """Register a Git work tree; `is_new` is false if it was registered before."""
         resolved = self._admitted(owner, path, at_terminal=at_terminal)
         title = name if name is not None else resolved.name or str(resolved)
         require_text(title, field="name", shortest=1, longest=255)
@@ -76,7 +76,7 @@ class Repos:
         return await self._store.read(lambda tx: tx.repos.all(owner))
 
     async def remove(self, owner: Owner, repo_id: str) -> None:
-        """Forget a repository that no session is bound to; its files stay."""
+        """Unregister a repository that no session is bound to; its files stay."""
 
         async def work(tx: Tx) -> None:
             repo = await find_repo(tx, owner, repo_id)
@@ -89,22 +89,22 @@ class Repos:
         await self._store.write(work)
 
     def require_inside(self, repo: Repo, surface: Surface = "opening") -> Path:
-        """Judge a registered repository again, as its path resolves now."""
+        """Check a registered repository again, as its path resolves now."""
         resolved = Path(repo.path).resolve()
-        # A folder may have become a link since it was registered.
+        # A folder may have been replaced by a symbolic link since registration (TOCTOU).
         if str(resolved) != repo.path or (self._root and not is_within(resolved, self._real_root)):
             self._violation(repo.owner, repo.path, resolved, surface, repo_id=repo.id)
         return resolved
 
     async def require_folder(self, owner: Owner, path: str) -> str:
-        """Return the real path of a folder that may be worked in by whoever is not at a terminal.
+        """Return the resolved path of a folder that a remote client may work in.
 
-        It need not be a repository, but it lies inside the workspace root.
+        It need not be a repository, but must be inside the workspace root.
         """
         self._require_root()
         if not _is_whole(path):
             raise _no_folder()
-        # In a thread: a folder may lie on a disk that takes its time.
+        # In a thread, because a folder may be on a slow disk.
         return str(await asyncio.to_thread(self._judged_folder, owner, path))
 
     def _judged_folder(self, owner: Owner, path: str) -> Path:
@@ -142,7 +142,7 @@ class Repos:
             )
 
     def _require_within(self, owner: Owner, given: str, resolved: Path, surface: Surface) -> None:
-        # Before its content is judged: outside the root nothing is told about what is there.
+        # Checked before the content, so that errors do not reveal what exists outside the root.
         if self._root is not None and not is_within(resolved, self._real_root):
             self._violation(owner, given, resolved, surface)
 
@@ -180,7 +180,7 @@ class Repos:
 
 
 async def find_repo(tx: Tx, owner: Owner, repo_id: str) -> Repo:
-    """Return the owner's repository, or say that there is none."""
+    """Return the owner's repository, or raise `NotFound`."""
     repo = await tx.repos.by_id(owner, RepoId(repo_id))
     if repo is None:
         raise NotFound(

@@ -1,7 +1,6 @@
-"""Secrets: looked up when they are needed, handed to the one who sends them, and known again later.
+"""Secrets: read on demand, passed to the code that sends them, and registered for redaction.
 
-Provider keys, the secrets of MCP servers and of hosts. The key of the store has rules of its own
-and is none of these.
+Provider keys and the secrets of MCP servers and hosts. The store's own key is handled elsewhere.
 """
 
 import asyncio
@@ -16,33 +15,33 @@ from holdfast.domain.secrets import Scrubber, Secret
 
 LARGEST: Final = 16 << 10
 USUAL_KEY: Final = "default"
-# Which accounts there are, because a keychain cannot be asked for a list.
+# Index of accounts, because a keychain cannot list them.
 _INDEX: Final = "accounts"
 _PROVIDER: Final = re.compile(r"(?!(?:mcp|host|store)\Z)[a-z0-9][a-z0-9_.-]{0,63}")
-# The store's key is not set like this: with another one the store could not be read.
+# The store's key cannot be set here, because the store would become unreadable.
 _ACCOUNT: Final = re.compile(r"(?!store:)[a-z0-9][a-z0-9_.-]{0,63}:[A-Za-z0-9_.:-]{1,253}")
-# From here on, four characters at the end tell nobody the rest.
+# From this length on, showing the last four characters does not reveal the rest.
 _LONG_ENOUGH: Final = 12
 
 
 class Keychain(Protocol):
-    """The operating system's keychain; every verb may wait for a person."""
+    """The operating system's keychain; every method may block until the user unlocks it."""
 
     def read(self, account: str) -> str | None:
-        """Return a secret; nothing where there is none, or the keychain is locked or missing."""
+        """Return a secret; `None` if it does not exist, or the keychain is locked or missing."""
         ...
 
     def write(self, account: str, secret: str) -> bool:
-        """Keep a secret; `False` where no keychain takes it."""
+        """Store a secret; `False` if no keychain accepts it."""
         ...
 
     def remove(self, account: str) -> bool:
-        """Forget a secret; `False` where no keychain gives it up."""
+        """Delete a secret; `False` if the keychain refuses."""
         ...
 
 
 class StoredSecret(Struct, frozen=True, kw_only=True):
-    """Where a secret is kept, and how it ends; the end of a short one is not shown."""
+    """Where a secret is stored, and its last characters; empty for a short secret."""
 
     account: str
     origin: str
@@ -50,7 +49,7 @@ class StoredSecret(Struct, frozen=True, kw_only=True):
 
 
 class Secrets:
-    """The managed secrets of this process; whoever gets one opens it only to send it."""
+    """The secrets of this process; callers reveal one only to send it."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Secrets:
         environment: Mapping[str, str],
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """`variables` names, by provider, the variable that other programs read its key from."""
+        """`variables` maps providers to the customary environment variable of their key."""
         self._keychain = keychain
         self._environment = environment
         self._variables = variables or {}
@@ -69,20 +68,20 @@ class Secrets:
 
     @property
     def scrubber(self) -> Scrubber:
-        """Return what takes every secret out that was handed out so far; ask again each time."""
+        """Return the redactor of all secrets known so far; do not cache it."""
         return self._scrubber
 
     def remember(self, name: str, secret: Secret) -> None:
-        """Let the scrubber know a secret that this process holds."""
+        """Register a secret with the scrubber."""
         value = secret.reveal()
-        # Beyond the request, and for the scrubber alone: what was sent can come back in an
-        # answer, an error or a log line, long after the request has ended.
+        # Never removed, because a secret that was sent may appear in a response, an error or a log
+        # line long after the request.
         if value and value not in self._known:
             self._known[value] = (name, secret)
             self._scrubber = Scrubber(self._known.values())
 
     async def key_of(self, provider: str, key_id: str = USUAL_KEY) -> Secret | None:
-        """Return a provider's key: from the keychain, our own variable, or the customary one."""
+        """Return a provider's key from the keychain, our own variable or the customary variable."""
         account = f"{provider}:{key_id}"
         kept = await self._kept(account)
         if kept is not None:
@@ -93,7 +92,7 @@ class Secrets:
         return None
 
     async def of_variable(self, name: str) -> Secret | None:
-        """Return what a program is given in a variable: a key that is kept, else our own value."""
+        """Return a program's variable: the stored key, else the value of this process."""
         for provider, variable in self._variables.items():
             kept = await self._kept(f"{provider}:{USUAL_KEY}") if variable == name else None
             if kept is not None:
@@ -110,7 +109,7 @@ class Secrets:
         return await self._kept(f"mcp:{name}")
 
     async def set(self, account: str, secret: Secret) -> str:
-        """Keep a secret in the keychain and return the account's whole name."""
+        """Store a secret in the keychain; return the full account name."""
         name = whole_account(account)
         _require_usable(name, secret.reveal())
         self.remember(name, secret)
@@ -123,7 +122,7 @@ class Secrets:
         return name
 
     async def remove(self, account: str) -> str:
-        """Take a secret out of the keychain and return the account's whole name."""
+        """Delete a secret from the keychain; return the full account name."""
         name = whole_account(account)
         if await asyncio.to_thread(self._keychain.read, name) is None:
             raise NotFound(
@@ -166,7 +165,7 @@ class Secrets:
 
     def _secret_variables(self) -> Iterable[str]:
         customary = {*self._variables.values(), "HOLDFAST_KEY"}
-        # Also of providers that nobody has heard of: whatever is called so is a key.
+        # Also of unknown providers, because a variable with this suffix holds a key.
         return [
             name
             for name, value in self._environment.items()
@@ -184,14 +183,14 @@ class Secrets:
         return (self._keychain.read(_INDEX) or "").split()
 
     def _read_all(self) -> Iterable[tuple[str, str]]:
-        # Those without an entry, too: other programs can put a key there.
+        # Also accounts missing from the index, because other programs can store a key there.
         usual = (f"{provider}:{USUAL_KEY}" for provider in self._variables)
         names = sorted({*self._accounts(), *usual})
         return [(name, value) for name in names if (value := self._keychain.read(name))]
 
 
 def whole_account(text: str) -> str:
-    """Return the account that a person means: a provider's name alone is its usual key."""
+    """Return the full account name; a provider alone means its default key."""
     account = f"{text}:{USUAL_KEY}" if _PROVIDER.fullmatch(text) else text
     if _ACCOUNT.fullmatch(account) is None:
         raise Invalid(
@@ -205,7 +204,7 @@ def whole_account(text: str) -> str:
 
 def _require_usable(account: str, value: str) -> None:
     is_for_provider = not account.startswith(("mcp:", "host:"))
-    # A key travels in a header, where a blank or a line break would end it.
+    # A key is sent in a header, where a blank or a line break would end it (header injection).
     fits = value.isascii() and value.isprintable() and " " not in value if is_for_provider else True
     if not value or "\x00" in value or len(value.encode("utf-8", "replace")) > LARGEST or not fits:
         raise Invalid(

@@ -71,7 +71,7 @@ from holdfast.zones.binding import bind_zone
 
 
 class SessionRules(Struct, frozen=True, kw_only=True):
-    """What the configuration says about every session that opens."""
+    """Limits and defaults from the configuration for every new session."""
 
     ceiling: Grant = Grant()
     turn_cap: int = TURN_CAP
@@ -79,19 +79,19 @@ class SessionRules(Struct, frozen=True, kw_only=True):
     reasoning_effort: ReasoningEffort | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
     slots: ProcessLimit = ProcessLimit()
-    # Refuses an agent whose program cannot be found.
+    # Refuses an agent whose program is not found.
     require_program: Callable[[AcpRuntime], None] = lambda _: None
 
 
 class AgentSnapshot(Struct, frozen=True, kw_only=True):
-    """An agent as a session keeps it, and what the session's record says about that."""
+    """The agent as frozen into a session, and the notices to write into its record."""
 
     agent: Agent
     notices: tuple[MessageDraft, ...] = ()
 
 
 def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> AgentSnapshot:
-    """Return the agent as the session keeps it; refuse secrets and tools that nobody knows."""
+    """Return the agent as the session stores it; refuses secrets and unknown tools."""
     refuse_secrets(context.variables, rules.scrubber())
     prompt = render(agent.system_prompt, context.variables)
     missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
@@ -115,14 +115,14 @@ def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> 
 def narrow_agent(
     agent: Agent, wanted: tuple[str, ...] | None
 ) -> tuple[Agent, tuple[ToolSpec, ...]]:
-    """Return the agent and its tools as a session wants them; `None` keeps all of both.
+    """Return the agent and its tools narrowed to a request; `None` keeps all of both.
 
-    Declaring a server grants its tools. Whoever names tools names those of servers, too: a server
-    of which none is named is not the session's.
+    Declaring a server grants its tools. A request that names tools must also name those of servers:
+    a server without a named tool is removed from the session.
     """
     if wanted is None:
         return agent, agent.tools
-    # An agent that names tools of a server itself has no others of it.
+    # An agent that names some tools of a server has no other tools of that server.
     whole = [begins for begins in _beginnings(agent) if not _any_begins(agent.tools, begins)]
     named = {tool.name for tool in agent.tools}
     implied = tuple(
@@ -150,7 +150,7 @@ def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
 
 
 def _runtime(runtime: Runtime, rules: SessionRules) -> Runtime:
-    """Return how the agent runs, with what the configuration wants where it says nothing."""
+    """Return the runtime with defaults from the configuration where the agent sets nothing."""
     if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
         return replace(runtime, reasoning_effort=rules.reasoning_effort)
     return runtime
@@ -159,7 +159,7 @@ def _runtime(runtime: Runtime, rules: SessionRules) -> Runtime:
 def _is_known(tool: ToolSpec, agent: Agent) -> bool:
     if tool.name in CATALOGUE or _is_remote(tool, agent):
         return True
-    # A described tool is somebody's own: it is shown as given and cannot be run here.
+    # A described tool belongs to the client: it is shown as given and cannot be run here.
     if tool.name in ELSEWHERE or tool.is_described:
         return False
     raise Invalid(
@@ -178,15 +178,15 @@ def _notice(code: NoticeCode, text: str) -> MessageDraft:
     return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
 
 
-# What a fork has from its parent, whoever answers in it.
+# Fields that a fork copies from its parent, whichever agent it runs.
 _INHERITED: Final = ("title", "tags", "context", "approval", "turn_cap", "budget", "metadata")
 
 
 async def point_of(tx: Tx, parent: SessionState, wish: ForkRequest) -> int:
-    """Return the number of the last row that the fork shares."""
+    """Return the sequence number of the last row that the fork shares."""
     if wish.at is not None:
         return _required(wish.at, parent)
-    # Everything so far, an open turn's rows included: the fork reads, it does not run them.
+    # All rows so far, including those of an open turn: the fork reads them and does not run them.
     if not wish.is_settled or not has_waiting_turn(parent):
         return parent.messages
     rows = await rows_of(tx, parent, MessageRange(1, parent.messages))
@@ -196,13 +196,13 @@ async def point_of(tx: Tx, parent: SessionState, wish: ForkRequest) -> int:
 
 
 def request_of(parent: Session, wish: ForkRequest) -> SessionRequest:
-    """Return the request that opens a fork with another agent: the parent's, but for the wishes."""
+    """Return the request for a fork with another agent: the parent's fields, overridden."""
     kept = {name: getattr(parent, name) for name in _INHERITED}
     return SessionRequest(**kept | fork_request_of(wish), repo_id=parent.repo_id, model=wish.model)
 
 
 def fork_request_of(wish: ForkRequest) -> dict[str, object]:
-    """Return what is to be unlike in the parent."""
+    """Return the fields in which the fork differs from its parent."""
     told = {"title": wish.title, "tags": wish.tags}
     return {name: value for name, value in told.items() if value is not None}
 
@@ -210,9 +210,9 @@ def fork_request_of(wish: ForkRequest) -> dict[str, object]:
 async def fork_session(
     tx: Tx, child: Session, parent: SessionState, point: int
 ) -> tuple[Session, SessionState]:
-    """Return a session as a fork, and its head: all that it inherits counts as settled."""
+    """Return a session as a fork with its state; all inherited turns count as settled."""
     rows = await rows_of(tx, parent, MessageRange(1, point))
-    # What was open in the parent is the parent's business.
+    # Open turns stay with the parent; the fork does not continue them.
     turn = max((row.turn for row in rows), default=0)
     status = Status.IDLE if rows else Status.PENDING
     forked_from = ForkPoint(session_id=parent.session_id, sequence=point)
@@ -225,14 +225,14 @@ async def fork_session(
         messages=point,
         inherited=point,
         chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
-        # The fork's own rows are later than those it inherits, whatever the clock says.
+        # The fork's own rows must be later than inherited ones even if the clock goes back.
         updated_at=max([child.created_at, *(row.created_at for row in rows[-1:])]),
     )
     return child, head
 
 
 def twin_of(parent: Session, child_id: SessionId) -> Session:
-    """Return a session with all that the parent was opened with, and nothing that happened."""
+    """Return a new session with the parent's settings and none of its history."""
     return Session(
         id=child_id,
         owner=parent.owner,
@@ -255,7 +255,7 @@ def twin_of(parent: Session, child_id: SessionId) -> Session:
 
 
 def blank_head(session: Session) -> SessionState:
-    """Return where a notebook stands in which nothing is written yet."""
+    """Return the state of a session without any rows or events."""
     return SessionState(
         session_id=session.id,
         owner=session.owner,
@@ -277,7 +277,7 @@ def _required(at: int, head: SessionState) -> int:
 
 
 class SessionCreation:
-    """Opens notebooks; an id that the caller chooses makes a retry get the first answer."""
+    """Creates sessions; a client-chosen id is the idempotency key of the request."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class SessionCreation:
         folders: FolderProvider,
         rules: SessionRules,
     ) -> None:
-        """`folders` are the private ones, for sessions that have no other workspace."""
+        """`folders` provides private folders for sessions without another workspace."""
         self._journal = journal
         self._models = models
         self._repos = repos
@@ -311,21 +311,21 @@ class SessionCreation:
             session, notices = await self._built(entry, chosen, request, session_id)
             await self.slots.require(entry.tx, chosen)
             opened = await _started(entry, session, blank_head(session), digest, notices)
-            # The notebook that was begun last is its own.
+            # The writer opened last belongs to the new session.
             await bind_zone(entry, chosen, next(reversed(entry.pens)))
             return Created(thing=opened, is_new=True)
 
-        # A repository is looked for on a disk that may be far away.
+        # Not brief with a repository, because resolving its path may block on a slow disk.
         return await self._journal.enter(compose, is_brief=request.repo_id is None)
 
     async def fork(
         self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
     ) -> Created[Session]:
-        """Open a session that shares the parent's rows up to a sequence: a pointer, not a copy."""
+        """Create a session that shares the parent's rows up to a sequence, without a copy."""
         session_id = self._session_id(id)
         digest = digest_of(owner, "fork", parent_id, wish)
         await self.require_model(wish.model)
-        # Before the transaction: however much there is to copy, nobody waits for it to write.
+        # Before the transaction, so that a large copy does not block other writers.
         copy = await self._copied(owner, parent_id, session_id)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -341,7 +341,7 @@ class SessionCreation:
             child, head = await fork_session(entry.tx, child, pen.head, point)
             await pen.tell(SessionForked(target=child.id, sequence=point))
             opened = await _started(entry, child, head, digest, notices)
-            # Last, so that a fork that is refused leaves no files.
+            # Last, so that a refused fork leaves no files.
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
                 self._folders.adopt(files, owner, opened.id)
@@ -350,17 +350,18 @@ class SessionCreation:
         try:
             return await self._journal.enter(compose)
         finally:
-            # Here and not in a thread: adopted it is gone, and a thread may not be had.
+            # Not in a thread, because starting one may fail; after `adopt` there is nothing to
+            # remove.
             if copy is not None:
                 self._folders.discard(copy)
 
     async def require_model(self, ref: Any) -> None:
-        """Refuse a model that cannot be asked; what is no text is judged with the other wishes."""
+        """Refuse a model that cannot be used; a value that is not a string is validated later."""
         if isinstance(ref, str):
             await self._models.check(ref)
 
     async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
-        """Return the session with its owner's changes, each judged like a wish at opening."""
+        """Return the session with its owner's changes, validated like a request that opens one."""
         kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
         try:
             wishes = msgspec.convert(kept | dict(changes), SessionRequest)
@@ -381,15 +382,15 @@ class SessionCreation:
     async def place_of(
         self, session: Session, wanted: SessionContext | None = None
     ) -> SessionContext:
-        """Return where a session that is picked up goes on."""
+        """Return the context in which a resumed session continues."""
         return await context_of(session, wanted, self._folders)
 
     async def reopen(self, pen: SessionWriter) -> bool:
-        """Open a closed session again, and tell whether it was one; refused on a failed one."""
+        """Reopen a closed session and return whether it was closed; refused on a failed one."""
         return await reopen(pen, self.slots)
 
     async def resumption(self, tx: Tx, session: Session, head: SessionState) -> Resumption:
-        """Return what is answered to who picked a session up."""
+        """Return the session with the number of turns it has left."""
         left = await turns_left(tx, session, head, self._rules.budget)
         return Resumption(session=session, turns_left=left)
 
@@ -447,7 +448,7 @@ class SessionCreation:
     async def _child(
         self, entry: JournalTransaction, parent: Session, wish: ForkRequest, session_id: SessionId
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
-        """Return the fork before it inherits anything, and what its record says about its agent."""
+        """Return the fork before it inherits rows, and the notices about its agent."""
         if wish.agent is not None:
             agent = await find_agent(entry.tx, parent.owner, wish.agent)
             return await self._built(entry, agent, request_of(parent, wish), session_id)
@@ -465,7 +466,7 @@ class SessionCreation:
     async def _copied(
         self, owner: Owner, parent_id: SessionId, session_id: SessionId
     ) -> str | None:
-        """Return a copy of the parent's private folder for a fork, if it works in that."""
+        """Copy the parent's private folder for a fork; `None` if the parent does not work in it."""
 
         async def look(entry: JournalTransaction) -> Session | None:
             if await entry.tx.sessions.digest(owner, session_id) is not None:
@@ -478,12 +479,12 @@ class SessionCreation:
             return None
         try:
             return await asyncio.to_thread(self._folders.copied, owner, parent.id)
-        # A thread that cannot be started is a lack of memory, too.
+        # Failing to start a thread (RuntimeError) also means that memory is exhausted.
         except (MemoryError, RuntimeError) as error:
             raise out_of_memory() from error
 
     def _placed(self, parent: Session, session_id: SessionId) -> Session:
-        """Return the parent as its fork sees it: with the fork's folder where it had its own."""
+        """Return the parent with the fork's private folder in place of its own, if it uses one."""
         if not self._is_private(parent):
             return parent
         folder = self._folders.of(parent.owner, session_id)
@@ -521,7 +522,7 @@ async def _stored(entry: JournalTransaction, head: SessionState) -> Session:
 async def _opened_before(
     entry: JournalTransaction, owner: Owner, session_id: SessionId, digest: bytes
 ) -> Session | None:
-    """Return the session of a repeated request; an id with another request is refused."""
+    """Return the session of a repeated request; the same id with another request is refused."""
     stored = await entry.tx.sessions.digest(owner, session_id)
     if stored is None and not await entry.tx.sessions.is_buried(owner, session_id):
         return None
@@ -559,7 +560,7 @@ async def _started(
 
 
 def _approval(agent: Agent) -> ApprovalMode:
-    """Return the mode of a session that says nothing itself; asked, if nobody says anything."""
+    """Return the default approval mode of the agent's sessions; `ask` if it sets none."""
     said = agent.runtime.options.get("approve") if isinstance(agent.runtime, AcpRuntime) else None
     return ApprovalMode(said) if said in set(ApprovalMode) else ApprovalMode.ASK
 
@@ -567,6 +568,6 @@ def _approval(agent: Agent) -> ApprovalMode:
 def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
     granted = agent.grant or NARROWEST
     wanted = request.grant or replace(granted, fs=context.fs_scope_tier)
-    # Both have to fit: the grant that was asked for, and the tier the context runs in.
+    # Both must fit: the requested grant, and the file system tier of the context.
     narrow(granted, replace(wanted, fs=context.fs_scope_tier))
     return narrow(granted, wanted)

@@ -58,9 +58,9 @@ from holdfast.zones.binding import unbind_zone
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """A user's message in its notebook, and whether a turn was stopped or a session reopened.
+    """A stored user message, and whether a turn was stopped or the session reopened for it.
 
-    `lease` is what its turn was begun with, if it was begun in the same entry.
+    `lease` is set if the turn began in the same transaction.
     """
 
     made: Created[Message]
@@ -78,11 +78,11 @@ async def admit(
     reopen: Callable[[SessionWriter], Coroutine[Any, Any, bool]] | None = None,
     start: Callable[[SessionWriter], Coroutine[Any, Any, Lease | None]] | None = None,
 ) -> Admission:
-    """Write a user's message into its turn; `reopen` opens a closed session for it.
+    """Write a user's message and queue its turn; `reopen` reopens a closed session first.
 
-    `start` begins the turn in the same entry, which saves a commit where the turn is played here.
+    `start` begins the turn in the same transaction, which saves a commit if it runs here.
     """
-    # Before the status is judged: a retry gets its first answer even when the session is closed.
+    # Before the status check: an idempotent retry succeeds even after the session was closed.
     stored = await _repeated(pen, pen.cleaned(draft))
     if stored is not None:
         return Admission(made=Created(thing=stored, is_new=False), key=pen.head.key)
@@ -110,7 +110,7 @@ async def admit(
 
 
 async def record(pen: SessionWriter, draft: MessageDraft) -> Created[Message]:
-    """Write a row that belongs to no turn: what was said, called or answered elsewhere."""
+    """Write a row without a turn: a message, call or result produced elsewhere."""
     call = await _call_of(pen, draft)
     match draft.parts:
         case (ToolResult() as result,) if call is not None:
@@ -127,7 +127,7 @@ async def record(pen: SessionWriter, draft: MessageDraft) -> Created[Message]:
 
 
 async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
-    """Return a message by its id, looking through the sessions this one was forked from."""
+    """Return a message by id, also from the sessions this one was forked from."""
     own = await tx.messages.by_id(head, message_id)
     if own is not None or not head.inherited:
         return own
@@ -140,7 +140,7 @@ async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> 
 
 
 async def _call_of(pen: SessionWriter, draft: MessageDraft) -> Call | None:
-    """Return the call that a row makes or answers, if the session knows it."""
+    """Return the call that a row makes or answers, if the session has it."""
     match draft.parts:
         case (ToolCall(id=call_id),) | (ToolResult(call_id=call_id),):
             return await pen.tx.calls.by_id(pen.head, call_id)
@@ -149,14 +149,14 @@ async def _call_of(pen: SessionWriter, draft: MessageDraft) -> Call | None:
 
 
 def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
-    """Refuse a row where it would get in the way of a turn, or of another row."""
+    """Refuse a row that would conflict with a running turn or with another row."""
     if role in {Role.ASSISTANT, Role.TOOL_CALL} and head.status is Status.RUNNING:
         raise Conflict(
             Code.SESSION_RUNNING, f"A turn is running; record a {role} message when it has ended."
         )
     if role is Role.TOOL_CALL and call is not None:
         raise Conflict(Code.ID_REUSED, "The session has a call of this id; choose another.")
-    # The calls of a turn that has not ended belong to whoever runs it.
+    # The calls of an open turn belong to the process that runs it.
     is_theirs = call is not None and call.turn > head.settled
     if role is Role.TOOL_RESULT and (call is None or is_theirs or not is_open(call)):
         raise Conflict(
@@ -167,7 +167,7 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
 
 
 async def _repeated(pen: SessionWriter, draft: MessageDraft) -> Message | None:
-    """Return the stored message if this one was sent before; refuse its id with other content."""
+    """Return the message of a repeated request; the same id with other content is refused."""
     stored = await display_message(pen.tx, pen.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
@@ -177,7 +177,7 @@ async def _repeated(pen: SessionWriter, draft: MessageDraft) -> Message | None:
 
 
 async def _require_held(pen: SessionWriter, draft: MessageDraft) -> None:
-    """Refuse a handle to bytes that the session does not hold, and more than a message may have."""
+    """Refuse media handles that the session does not hold, and media above the size limit."""
     total = 0
     for part in draft.parts:
         if isinstance(part, Media):
@@ -194,13 +194,13 @@ async def _require_held(pen: SessionWriter, draft: MessageDraft) -> None:
 async def abort(
     pen: SessionWriter, *, more_turns: bool | None = None, reason: str | None = None
 ) -> None:
-    """Stop the running turn for its user, and fence whoever runs it.
+    """Stop the running turn at a user's request, and fence the process that runs it.
 
-    A caller that closes the session, or brings the next turn itself, says so with `more_turns`.
+    `more_turns` is set by a caller that closes the session or adds the next turn itself.
     """
     calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
     await repair_turn(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
-    # Whoever runs the turn learns it at its next write, in this process or another.
+    # A higher epoch: the running process gets LEASE_LOST at its next write.
     pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)
 
 
@@ -211,7 +211,7 @@ CLOSING: Final[Mapping[Status, Verb]] = {
 
 
 class DeletePolicy(StrEnum):
-    """What becomes of the forks of a deleted session."""
+    """What happens to the forks of a deleted session."""
 
     REFUSE = "refuse"
     CASCADE = "cascade"
@@ -219,18 +219,18 @@ class DeletePolicy(StrEnum):
 
 
 def require_reason(reason: str | None) -> None:
-    """Refuse words about why something ends that nobody could show."""
+    """Refuse a reason that is empty, too long or not displayable."""
     if reason is not None:
         require_text(reason, field="reason", shortest=1, longest=255)
 
 
 async def close(pen: SessionWriter, status: Status, reason: str | None) -> SessionState:
-    """End a notebook, its running turn with it; one that has ended stays as it is."""
+    """Close a session and stop its running turn; a no-op on a closed session."""
     ended = transition(pen.head.status, CLOSING[status])
     if ended is pen.head.status:
         return pen.head
     if pen.head.status is Status.RUNNING:
-        # What waits is not played before the session is resumed.
+        # Waiting turns do not run until the session is resumed.
         await abort(pen, more_turns=False)
     told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
     notice = Notice(code=NoticeCode.SESSION_CLOSED, text=told)
@@ -251,7 +251,7 @@ async def close(pen: SessionWriter, status: Status, reason: str | None) -> Sessi
 async def delete(
     entry: JournalTransaction, head: SessionState, heirs: DeletePolicy
 ) -> tuple[SessionState, ...]:
-    """Take a notebook away; return the heads of all that are gone, this one last."""
+    """Delete a session; return the states of all deleted sessions, this one last."""
     sessions = entry.tx.sessions
     forks = await sessions.forks(head.key)
     if forks and heirs is DeletePolicy.REFUSE:
@@ -262,7 +262,7 @@ async def delete(
             {"forks": [fork.session_id for fork in forks]},
         )
     gone: tuple[SessionState, ...] = ()
-    # Forks first: what they inherit is read from rows that are still there.
+    # Forks first, because their inherited rows are read from the parent.
     for fork in forks:
         if heirs is DeletePolicy.DETACH:
             await sessions.detach(fork.key)
@@ -273,14 +273,14 @@ async def delete(
 
 
 log = logging.getLogger(__name__)
-# Seconds that a caller waits for the end of a turn.
+# Timeout in seconds for the end of an interrupted turn.
 PATIENCE: Final = 10.0
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """A session after an interrupt, and the turn that was stopped by it, none where nothing ran.
+    """A session after an interrupt, and the turn that was stopped; `None` if no turn ran.
 
-    Not settled where the store could not be written in time: then it ends as soon as it can be.
+    `is_settled` is false if the write timed out; the turn then ends in the background.
     """
 
     session: Session
@@ -289,14 +289,14 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
 
 class TurnStop(Struct, frozen=True, kw_only=True):
-    """Which turn is meant, without one whichever runs; and why it is stopped."""
+    """The turn to stop, by default the running one, and the reason."""
 
     turn: int | None = None
     reason: str | None = None
 
 
 class Interruptions:
-    """Stops turns; of several who stop the same one, one is told that it did."""
+    """Stops turns; of several concurrent requests only one gets the turn number."""
 
     def __init__(
         self,
@@ -304,13 +304,13 @@ class Interruptions:
         coordinator: Coordinator,
         look: Callable[[Owner, SessionId], Awaitable[Session]],
     ) -> None:
-        """`look` returns a session as it is."""
+        """`look` returns the current session."""
         self._journal = journal
         self._coordinator = coordinator
         self._look = look
 
     async def interrupt(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> Interruption:
-        """Stop a turn, and wait for its end; only so long as somebody may be kept waiting."""
+        """Stop a turn and wait for its end, for at most PATIENCE seconds."""
         try:
             async with asyncio.timeout(PATIENCE):
                 stopped = await self._stop(owner, session_id, wish)
@@ -325,7 +325,7 @@ class Interruptions:
         running = session.settled + 1
         if session.status is not Status.RUNNING or wish.turn not in (None, running):
             return Interruption(session=session)
-        # This one and no other: when the store can be written, another one may run.
+        # Pinned to this turn, because another one may run by the time the store is writable.
         self._coordinator.start(self._stop_quietly(owner, session_id, replace(wish, turn=running)))
         return Interruption(session=session, turn=running, is_settled=False)
 
@@ -336,7 +336,7 @@ class Interruptions:
             log.warning("a turn was not stopped: %s", error.message)
 
     async def _stop(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> int | None:
-        """End a turn in the store, then here; return its number if this call has ended it."""
+        """End a turn in the store, then its local task; return its number if this call ended it."""
 
         async def end(pen: SessionWriter) -> tuple[SessionState, bool, int | None]:
             running = pen.head.settled + 1
@@ -346,18 +346,18 @@ class Interruptions:
             await abort(pen, reason=wish.reason)
             return pen.head, is_meant, running
 
-        # Ended on disk first: stopping the task afterwards can lose nothing.
+        # Committed before the task is cancelled, so that cancelling loses nothing.
         head, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
         if is_meant:
             self._coordinator.interrupt(head.key, epoch=head.epoch)
         if has_waiting_turn(head):
-            # What waits behind it was asked for before, here or elsewhere.
+            # The turns waiting behind it were admitted before and must still run.
             self._coordinator.wake(head.key, turn=head.settled)
         return stopped
 
 
 class Resumption(Struct, frozen=True, kw_only=True):
-    """A session that goes on, and how many more turns may ask a model: a warning where it is 0."""
+    """A resumed session, and how many turns it has left; 0 calls for a warning."""
 
     session: Session
     turns_left: int
@@ -366,13 +366,13 @@ class Resumption(Struct, frozen=True, kw_only=True):
 async def context_of(
     session: Session, wanted: SessionContext | None, folders: FolderProvider
 ) -> SessionContext:
-    """Return where the session goes on, or say that the folder it works in is gone."""
+    """Return the context to continue in; refuses a working directory that is missing."""
     context = session.context if wanted is None else _moved(session, wanted)
     if await asyncio.to_thread(os.path.isdir, context.working_dir):
         return context
     if wanted is not None:
         raise Invalid(Code.NOT_A_FOLDER, "The session can only move to a folder that is there.")
-    # Without tools nothing happens in a folder, so none is missed; its own is made again.
+    # Without tools no working directory is needed; a private folder is created again.
     if _acts(session) and folders.of(session.owner, session.id) != context.working_dir:
         raise Conflict(
             Code.WORKSPACE_MISSING,
@@ -384,7 +384,7 @@ async def context_of(
 
 
 async def move(pen: SessionWriter, context: SessionContext, leases: Leases) -> None:
-    """Write down that the session works elsewhere from now on; not while somebody works in it."""
+    """Change the session's working directory; refused while a turn is running."""
     if pen.head.status is Status.RUNNING and leases.is_live(pen.head):
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
@@ -401,7 +401,7 @@ async def move(pen: SessionWriter, context: SessionContext, leases: Leases) -> N
 
 
 async def reopen(pen: SessionWriter, slots: ProcessLimit) -> bool:
-    """Open a closed session again, and tell whether it was one; refused on a failed one."""
+    """Reopen a closed session and return whether it was closed; refused on a failed one."""
     status = transition(pen.head.status, Verb.RESUME)
     if status is pen.head.status:
         return False
@@ -427,7 +427,7 @@ def _moved(session: Session, wanted: SessionContext) -> SessionContext:
             "The variables of a session are fixed when it opens.",
             {"fields": ["variables"]},
         )
-    # Refused where it is wider, as at opening; a narrower one cannot be told from none.
+    # Refuses a wider tier, as when opening; a narrower one is indistinguishable from an unset one.
     narrow(session.grant, replace(session.grant, fs=wanted.fs_scope_tier))
     return replace(wanted, fs_scope_tier=kept.fs_scope_tier, variables=kept.variables)
 

@@ -1,4 +1,4 @@
-"""Overviews: sessions as their owner sees them now, with what they cost, from one snapshot."""
+"""Session overviews: sessions as their owner sees them, with their costs, from one snapshot."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
@@ -41,7 +41,7 @@ S = TypeVar("S", Session, SessionState)
 
 
 class SessionOverview(Struct, frozen=True, kw_only=True):
-    """A session, and its part of the ledger added up."""
+    """A session, and the sum of its ledger entries."""
 
     session: Session
     spent: CostSum
@@ -50,7 +50,7 @@ class SessionOverview(Struct, frozen=True, kw_only=True):
 class SessionTranscript(Struct, frozen=True, kw_only=True):
     """A session with its repository, all its rows, and the text that is being streamed.
 
-    `chain` is the hash of the last row, which changes with any of them.
+    `chain` is the hash of the last row; it changes with any row.
     """
 
     session: Session
@@ -61,7 +61,7 @@ class SessionTranscript(Struct, frozen=True, kw_only=True):
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):
-    """A part of a listing, where the next part starts, and how many there are in all."""
+    """A page of a listing, the cursor of the next page, and the total count."""
 
     items: tuple[SessionOverview, ...]
     next_cursor: str | None = None
@@ -69,14 +69,14 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
 
 
 class SessionViews:
-    """Sessions with their costs, for their owner; nothing is written here."""
+    """Sessions of an owner with their costs; read-only."""
 
     def __init__(self, store: Store, leases: Leases) -> None:
         self._store = store
         self._leases = leases
 
     async def get(self, owner: Owner, session_id: SessionId) -> SessionOverview:
-        """Return the session as it is now."""
+        """Return the current session."""
 
         async def read(tx: Tx) -> SessionOverview:
             found = await tx.sessions.get(owner, session_id)
@@ -87,7 +87,7 @@ class SessionViews:
         return await self._store.read(Brief(read))
 
     async def whole(self, owner: Owner, session_id: SessionId) -> SessionTranscript:
-        """Return the session as it is now, with all that its numbers speak of."""
+        """Return the current session with its repository and all rows."""
 
         async def read(tx: Tx) -> SessionTranscript:
             found = await tx.sessions.get(owner, session_id)
@@ -114,7 +114,7 @@ class SessionViews:
     ) -> OverviewPage:
         """Return the owner's sessions that match, newest first.
 
-        A page goes on at a cursor, or behind a session that was on the page before.
+        A page continues at a cursor, or after a session of the previous page.
         """
         if behind is not None and (cursor is not None or query.offset):
             raise Invalid(
@@ -124,7 +124,7 @@ class SessionViews:
         async def read(tx: Tx) -> OverviewPage:
             wanted = query if behind is None else await _next_cursor(tx, query, behind)
             page = await found_page(tx, wanted, cursor)
-            # From the same snapshot, so that the count is that of these pages.
+            # From the same snapshot, so that the count matches the pages.
             total = await tx.sessions.count(query) if is_counted else None
             items = await _summed(tx, page.items, self._leases)
             return OverviewPage(items=items, next_cursor=page.next_cursor, total=total)
@@ -144,14 +144,14 @@ async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[Sessi
 
 
 async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Found]:
-    """Return a page of sessions as they are stored; they belong to the query's owner."""
+    """Return a page of stored sessions of the query's owner."""
     require_limit(query.limit)
     if query.text is not None:
         require_text(query.text, field="text", longest=1_000)
     filters = ("sessions", replace(query, before=None, limit=1, offset=0))
     if cursor is not None:
         query = replace(query, before=decode_cursor(cursor, filters))
-    # One more than asked for tells whether there is a next page, without counting.
+    # Reading one more than the limit shows whether there is a next page, without a count.
     found = await _read_sharing(tx, query, query.limit + 1)
     items = tuple(found[: query.limit])
     more = len(found) > query.limit
@@ -160,7 +160,7 @@ async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Fo
 
 
 async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
-    """Return so many sessions; those that were opened with equal agents share one in memory."""
+    """Return up to `limit` sessions; those with equal agents share one object in memory."""
     found: list[Found] = []
     agents: dict[bytes, Agent] = {}
     while len(found) < limit:
@@ -170,7 +170,7 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
             place, offset = (_time(found[-1][0], query.order), str(found[-1][0].id)), 0
         rows = await tx.sessions.page(replace(query, before=place, offset=offset, limit=wanted))
         for session, head in rows:
-            # A prompt may be long, and hundreds of sessions may have it.
+            # A prompt may be long, and hundreds of sessions may share it.
             digest = hashlib.sha256(encode(session.agent)).digest()
             agent = agents.setdefault(digest, session.agent)
             found.append((replace(session, agent=agent), head))
@@ -180,7 +180,7 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
 
 
 def session_view(session: S, head: SessionState, leases: Leases) -> S:
-    """Return the session as people see it: running only while somebody alive runs it."""
+    """Return the session as clients see it: running only while its lease is live."""
     if session.status is Status.RUNNING and not leases.is_live(head):
         return replace(session, status=Status.IDLE)
     return session

@@ -1,6 +1,6 @@
-"""Sessions: opened, read, listed, interrupted, resumed, closed, forked, deleted, verified.
+"""Sessions: open, read, list, interrupt, resume, close, fork, delete, verify.
 
-Every verb takes its owner, and somebody else's session looks exactly like a missing one.
+Every method takes the owner. Another owner's session is reported as missing.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ IDLE: Final = "idle_timeout"
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """Whether a session's record is what was written."""
+    """Result of checking a session's rows against their hash chain."""
 
     session_id: SessionId
     messages: int
@@ -65,7 +65,7 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """Notebooks, for their owner."""
+    """Sessions of an owner."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Sessions:
         *,
         id: str | None = None,
     ) -> Created[Session]:
-        """Open a session, and tell whether an equal request with this id did so before."""
+        """Open a session; `is_new` is false if an equal request with this id did so before."""
         made = await self._openings.open(owner, agent, request or SessionRequest(), id=id)
         return await self._shown_as_made(made, cause="opened")
 
@@ -114,14 +114,14 @@ class Sessions:
         title: str | None = None,
         id: str | None = None,
     ) -> Session:
-        """Open a session that goes on from a row of this one; without `at`, from its last row."""
+        """Open a session that continues from a row of this one, by default from the last."""
         wish = ForkRequest(at=at, title=title)
         return (await self.make_fork(owner, session_id, wish, id=id)).thing
 
     async def make_fork(
         self, owner: Owner, session_id: SessionId, wish: ForkRequest, *, id: str | None = None
     ) -> Created[Session]:
-        """Fork a session, and tell whether an equal request with this id did so before."""
+        """Fork a session; `is_new` is false if an equal request with this id did so before."""
         made = await self._openings.fork(owner, session_id, wish, id=id)
         return await self._shown_as_made(made, cause="forked")
 
@@ -130,11 +130,11 @@ class Sessions:
         if made.is_new:
             await self._tell_slot(session, delta=1, cause=cause)
             return made
-        # A repeated request may find a session whose turn was cut off since.
+        # A repeated request may find a session whose turn was interrupted since.
         return Created(thing=await self.get(session.owner, session.id), is_new=False)
 
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
-        """Return the session as it is now."""
+        """Return the current session."""
 
         async def read(tx: Tx) -> Session:
             return self._shown(*await _found(tx, owner, session_id))
@@ -142,7 +142,7 @@ class Sessions:
         return await self._store.read(Brief(read))
 
     def seen(self, head: SessionState) -> SessionState:
-        """Return where a session stands as people see it, given what was just read."""
+        """Return a session state as clients see it, given one that was just read."""
         return session_view(head, head, self._leases)
 
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
@@ -152,7 +152,7 @@ class Sessions:
         return Page(items=items, next_cursor=page.next_cursor)
 
     async def find(self, owner: Owner, beginning: str, *, limit: int = 5) -> tuple[SessionId, ...]:
-        """Return the ids of the owner's sessions that begin so, in their order."""
+        """Return the ids of the owner's sessions that begin with a prefix, in order."""
         require_limit(limit)
         wanted = beginning.strip().lower()
         return await self._store.read(lambda tx: tx.sessions.beginning(owner, wanted, limit))
@@ -171,7 +171,7 @@ class Sessions:
     ) -> Session:
         """Change the title, the tags, the model, the approval mode or the metadata.
 
-        `expected` judges the session inside the transaction; what it refuses is not changed.
+        `expected` checks the session inside the transaction; if it returns false, nothing changes.
         """
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
@@ -187,7 +187,7 @@ class Sessions:
             session = pen.cleaned(await self._openings.patched(pen.tx, found[0], changes))
             if session != found[0]:
                 await pen.tx.sessions.patch(pen.head.key, session)
-                # The time moves with it: whoever compares times must see that something changed.
+                # Advances `updated_at`, so that clients comparing times see a change.
                 pen.now()
                 pen.move(title=session.title)
 
@@ -202,9 +202,9 @@ class Sessions:
         turn: int | None = None,
         reason: str | None = None,
     ) -> Interruption:
-        """Stop the running turn; the session stays open, and what was streamed is kept.
+        """Stop the running turn; the session stays open, and streamed text is stored.
 
-        With a turn, only that one: when it has ended meanwhile, the one behind it is left alone.
+        `turn` limits this to one turn: if it has ended meanwhile, the next one is not stopped.
         """
         require_reason(reason)
         wish = TurnStop(turn=turn, reason=reason)
@@ -213,10 +213,10 @@ class Sessions:
     async def resume(
         self, owner: Owner, session_id: SessionId, *, context: SessionContext | None = None
     ) -> Resumption:
-        """Open a closed session again; a no-op on an open one, refused on a failed one.
+        """Reopen a closed session; a no-op on an open one, refused on a failed one.
 
-        A session that works in a folder is not resumed without it; `context` names another one.
-        One that has had its turns, or spent its budget, is resumed and can be read and forked.
+        Refused if the working directory is missing; `context` names another one. A session that has
+        reached its turn cap or budget is resumed, but can only be read and forked.
         """
         seen = await self.get(owner, session_id)
         transition(seen.status, Verb.RESUME)
@@ -249,7 +249,7 @@ class Sessions:
         status: Status = Status.COMPLETED,
         reason: str | None = None,
     ) -> Session:
-        """End a session as completed or cancelled; a running turn is stopped with it."""
+        """Close a session as completed or cancelled; a running turn is stopped with it."""
         if status not in CLOSING:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
         require_reason(reason)
@@ -266,13 +266,15 @@ class Sessions:
         return session
 
     async def close_idle(self, seen: SessionState) -> bool:
-        """Complete a session for the house, unless something has happened since it was seen."""
+        """Complete an idle session, unless it has changed since `seen` was read."""
 
         async def end(pen: SessionWriter) -> int | None:
-            # Compared under the lock: a message that arrived meanwhile wins.
+            # Compared inside the transaction, so that a message that arrived meanwhile wins
+            # (TOCTOU).
             if pen.head.updated_at != seen.updated_at:
                 return None
-            # Counted and not looked up: a damaged session must not keep the others from their end.
+            # Uses the slot count and not the session, because a damaged one must not block the
+            # sweep.
             before = await pen.tx.sessions.slots()
             await close(pen, Status.COMPLETED, IDLE)
             return before
@@ -292,10 +294,10 @@ class Sessions:
     async def delete(
         self, owner: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
-        """Remove a session and all that belongs to it; return the sessions that are gone.
+        """Delete a session and all its data; return the ids of all deleted sessions.
 
-        Only a tombstone stays. Forks that point into the session are in the way unless the
-        caller says what becomes of them.
+        Only a tombstone remains. Forks that share its rows block the deletion unless `heirs` says
+        what happens to them.
         """
 
         async def compose(entry: JournalTransaction) -> tuple[tuple[SessionState, ...], int]:
@@ -311,7 +313,7 @@ class Sessions:
         if delta:
             slots = self._openings.slots
             await slots.tell(self._store, session_id, delta=delta, cause="deleted")
-        # Out of the log file too: what was deleted must not be found by reading the disk.
+        # Also out of the write-ahead log: deleted data must not be recoverable from the disk.
         await self._store.scrub()
         return tuple(head.session_id for head in gone)
 
@@ -348,6 +350,6 @@ async def verify_chain(store: Store, head: SessionState) -> Verification:
         return Verification(
             session_id=head.session_id, messages=0, head=chain, faults=(error.message,)
         )
-    # The rows prove one another; that nothing is missing behind the last one, only the head tells.
+    # The chain links rows to each other; only the session state shows that the last one is present.
     faults = () if last == chain else ("The last message is not the one the session ends with.",)
     return Verification(session_id=head.session_id, messages=count, head=chain, faults=faults)

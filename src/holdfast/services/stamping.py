@@ -27,7 +27,7 @@ from holdfast.ports import Clock, Randomness
 
 
 class IdFactory:
-    """Makes ids that sort by the time they were made, and secrets that nobody can guess."""
+    """Creates time-ordered ids and unguessable secrets."""
 
     def __init__(self, clock: Clock, randomness: Randomness) -> None:
         self._clock = clock
@@ -42,41 +42,41 @@ class IdFactory:
         return secret_of(self._randomness.bits(SECRET_BITS))
 
 
-# News that hold no words but our own.
+# Events without free text, which need no redaction.
 PLAIN: Final = (TurnStarted, StepEnded, MessageAppended)
 
 
 class Stamping(Struct, frozen=True, kw_only=True):
-    """A clock, new ids, and who knows the secrets."""
+    """Clock, id factory and secret scrubber."""
 
     clock: Clock
     id_factory: IdFactory
-    # Asked each time, because a secret may have become known since.
+    # Called for each write, because a secret may have become known since.
     scrubber: Callable[[], Scrubber] = Scrubber
 
 
 def redact(draft: MessageDraft, scrubber: Scrubber) -> tuple[MessageDraft, bytes]:
-    """Return the draft and its stored bytes, without the secrets that we hold."""
+    """Return the draft and its stored bytes, without known secrets."""
     encoded = encode_parts(draft.parts)
     content = scrubber.clean_json(encoded)
-    # The same object, as good as always: only then nothing has to be read again.
+    # The scrubber returns the same object if nothing matched, which saves decoding it again.
     if content is encoded:
         return draft, encoded
     return replace(draft, parts=decode_parts(content)), content
 
 
 def mask_credentials(payload: Payload, scrubber: Scrubber) -> Payload:
-    """Return news without secrets, and without what only looks like one."""
+    """Return the event payload without known secrets, and without text that resembles one."""
     if isinstance(payload, PLAIN):
         return payload
     encoded = encode_payload(payload)
     told = scrubber.clean_json(encoded)
-    # Pieces of an answer are left at that: they have to add up to the row, which keeps it.
+    # Deltas are not masked by pattern, because they must add up to the stored row.
     if not isinstance(payload, StepDelta):
         told = scrubber.mask(told)
     return payload if told is encoded else decode_payload(told)
 
 
 def idempotency_key(head: SessionState, call_id: CallId) -> str:
-    """Return what one call is known by outside: two owners may have the same ids for theirs."""
+    """Return the external idempotency key of a call; includes the owner, as ids may repeat."""
     return hashlib.sha256(f"{head.owner}|{head.session_id}|{call_id}".encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Tokens: made, listed, revoked, believed; and how a browser comes to one of its own.
+"""Tokens: create, list, revoke and authenticate them, and exchange browser sign-in codes.
 
-What a caller may do with a token is asked for at the surfaces. The file of the local token is
-read and written by whoever implements `TokenFile`.
+The surfaces enforce scopes. The file of the local token is read and written by the implementation
+of `TokenFile`.
 """
 
 from collections import deque
@@ -41,31 +41,31 @@ class TokenFile(Protocol):
     """The file beside the store that holds the secret of the local token."""
 
     async def read(self) -> str | None:
-        """Return the secret; nothing where there is no file. Refuses one that others can read."""
+        """Return the secret; `None` without a file. Refuses a file that other users can read."""
         ...
 
     async def put(self, secret: str, *, instead_of: str | None) -> str:
-        """Write a secret in the place of another and return what the file holds now.
+        """Replace a secret (compare-and-swap) and return the one that the file holds now.
 
-        That is somebody else's where another process was faster.
+        If another process was faster, that is the other process's secret.
         """
         ...
 
     async def home_id(self) -> str:
-        """Return what identifies this home among all that share a store; made once.
+        """Return the id of this home among all that share a store; created once.
 
-        Empty where a store has one home.
+        Empty if the store has one home.
         """
         ...
 
 
 class Tokens:
-    """Who may call, and who calls."""
+    """Authentication tokens."""
 
     def __init__(
         self, store: Store, clock: Clock, id_factory: IdFactory, file: TokenFile, remember: Remember
     ) -> None:
-        """`remember` lets the scrubber know a secret that this process holds."""
+        """`remember` registers a secret with the scrubber."""
         self._store = store
         self._clock = clock
         self._mint = id_factory
@@ -77,7 +77,7 @@ class Tokens:
     async def create(
         self, owner: Owner, name: str, scope: Scope, expires_after: timedelta | None = None
     ) -> tuple[Token, str]:
-        """Make a token and return it with its secret, which is told this once."""
+        """Create a token; return it with its secret, which cannot be retrieved later."""
         require_text(name, field="name", shortest=1, longest=255)
         if expires_after is not None and not timedelta() < expires_after <= LIFE_LONGEST:
             raise Invalid(
@@ -91,17 +91,17 @@ class Tokens:
         return token, secret
 
     async def list(self, owner: Owner) -> tuple[Token, ...]:
-        """Return the owner's tokens, oldest first, those that have ended too."""
+        """Return the owner's tokens, oldest first, including revoked and expired ones."""
         return tuple(await self._store.read(lambda tx: tx.tokens.of_owner(owner)))
 
     async def list_all(self) -> tuple[Token, ...]:
-        """Return everybody's tokens; only for who has the store in their hands anyway."""
+        """Return the tokens of all owners; only for callers with direct access to the store."""
         return tuple(await self._store.read(lambda tx: tx.tokens.all()))
 
     async def revoke(self, owner: Owner, token_id: str) -> Token:
-        """End a token, in this process at once and in others within seconds.
+        """Revoke a token, effective at once in this process and within seconds in others.
 
-        One that was revoked before stays as it is.
+        A no-op on a token that is already revoked.
         """
 
         async def work(tx: Tx) -> Token:
@@ -114,16 +114,16 @@ class Tokens:
             return token if token.revoked_at else await self._ended(tx, token)
 
         token = await self._store.write(work, urgent=True)
-        # Only now: what is asked before the commit would be believed again.
+        # After the commit, because a lookup before it would cache the old token again.
         self._known.forget()
         return token
 
     async def ensure_local(self) -> tuple[Token, str]:
-        """See to it that the file and the store agree on the local token; return it.
+        """Make the token file and the store agree on the local token; return it.
 
-        Without the file, or with one whose token has ended, there is a new secret and the old
-        one is revoked. A secret that the store does not know is taken over, because the store
-        may have been restored. Local tokens of other homes stay valid.
+        Without a file, or if its token has ended, a new secret is created and the old one revoked.
+        A secret unknown to the store is adopted, because the store may have been restored from a
+        backup. Local tokens of other homes stay valid.
         """
         secret = await self._file.read()
         while (token := await self._local(secret)) is None:
@@ -134,13 +134,13 @@ class Tokens:
         return token, secret
 
     async def learn_local(self) -> None:
-        """Let the scrubber know the local secret, where there is one; refuses nothing."""
+        """Register the local secret with the scrubber, if there is one; ignores errors."""
         with suppress(HoldfastError):
             if secret := await self._file.read():
                 self._remember("token", Secret(secret))
 
     async def resolve(self, secret: str) -> Caller:
-        """Return who calls with a secret; an unknown, expired or revoked one is refused alike."""
+        """Return the caller of a secret; unknown, expired and revoked ones get the same error."""
         token = None
         if is_secret(secret):
             digest = digest_of(secret)
@@ -154,7 +154,7 @@ class Tokens:
         return caller_of(token)
 
     async def still_valid(self, caller: Caller) -> bool:
-        """Tell whether a caller may go on; made to be asked every second, for every stream."""
+        """Return whether a caller may continue; cheap, as every stream calls it each second."""
 
         async def look() -> Token | None:
             return await self._store.read(
@@ -168,12 +168,12 @@ class Tokens:
             and token.scope.allows(caller.scope)
         )
         if not is_valid:
-            # What is known by the digest of its secret may be older than this answer.
+            # The cache entry by digest may be older than this result.
             self._known.forget()
         return is_valid
 
     async def sign_in_code(self, owner: Owner, scope: Scope) -> str:
-        """Return a code that a browser can exchange once, for ten minutes."""
+        """Return a single-use sign-in code for a browser, valid for ten minutes."""
         now = self._clock.now()
         code = SignInCode(owner=owner, scope=scope, expires_at=now + CODE_LIFE)
         secret = self._mint.secret()
@@ -186,9 +186,9 @@ class Tokens:
         return secret
 
     async def exchange(self, code: str) -> tuple[Token, str]:
-        """Take a sign-in code for a token of the page; of two who try, one gets it.
+        """Exchange a sign-in code for a page token; of two concurrent callers one succeeds.
 
-        After ten wrong codes in a minute nobody's is looked at for a while.
+        Rate limit: after ten wrong codes in a minute all codes are refused for a while.
         """
         with self._guesses.counted():
             if not is_secret(code):
@@ -208,7 +208,7 @@ class Tokens:
         return token
 
     async def _local(self, secret: str | None) -> Token | None:
-        """Return the live token of the file's secret; nothing where it has to be another one."""
+        """Return the live token of the file's secret; `None` if a new secret is needed."""
         if secret is None:
             return None
         digest = digest_of(secret)
@@ -229,7 +229,7 @@ class Tokens:
         return await self._store.write(work)
 
     async def _claimed(self, tx: Tx, token: Token, home: str) -> Token:
-        """Record that the token is this home's: the file that holds its secret is here."""
+        """Bind the token to this home, because the file with its secret is here."""
         if token.home == home or not home:
             return token
         await self._end_local(tx, home)
@@ -248,7 +248,7 @@ class Tokens:
         now = self._clock.now()
         if token is None or not token.is_live(now) or not token.is_use_due(now):
             return token
-        # A note, and no more: on a full disk, who wants to delete something must get in.
+        # Best effort: on a full disk the caller must still be able to log in and delete data.
         with suppress(HoldfastError):
             await self._store.write(lambda tx: _note_use(tx, token, now))
         return token
@@ -279,7 +279,7 @@ class Tokens:
 
 
 async def _note_use(tx: Tx, token: Token, at: datetime) -> None:
-    # Read again: it may have been revoked since.
+    # Read again, because it may have been revoked since.
     current = await tx.tokens.by_id(token.owner, token.id)
     if current is not None and current.is_live(at):
         await tx.tokens.save(replace(current, last_used_at=at))
@@ -297,7 +297,7 @@ WINDOW_MS: Final = 60_000
 
 
 class SignInRateLimit:
-    """Counts the wrong tries of the last minute."""
+    """Counts the wrong sign-in codes of the last minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -305,13 +305,13 @@ class SignInRateLimit:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count a try, unless it goes well or fails by no fault of its own."""
+        """Count an attempt unless it succeeds or fails for another reason than a wrong code."""
         now = self._clock.boot_ms()
         while self._wrong and now - self._wrong[0] >= WINDOW_MS:
             self._wrong.popleft()
         if len(self._wrong) >= WRONG_CODES_MOST:
             raise _too_many(self._wrong[0] + WINDOW_MS - now)
-        # Counted before it is known: of many tries at once none may slip through meanwhile.
+        # Counted before the result is known, so that concurrent attempts cannot bypass the limit.
         self._wrong.append(now)
         try:
             yield
@@ -323,7 +323,7 @@ class SignInRateLimit:
         self._take_back(now)
 
     def _take_back(self, at: int) -> None:
-        # It may have left by itself, if the answer took more than the minute.
+        # It may have expired already, if the exchange took more than a minute.
         with suppress(ValueError):
             self._wrong.remove(at)
 
@@ -339,14 +339,14 @@ def _too_many(wait_ms: int) -> LimitReached:
 
 FRESH_MS: Final = 1_000
 LONGEST_MS: Final = 2_000
-# Of each kind: guesses push out other guesses, and never a token that is good.
+# Per dictionary, so that guessed secrets evict other guesses and never a valid token.
 CACHED_TOKENS_MOST: Final = 1_024
 Key = bytes | str
 
 
 @dataclass(slots=True)
 class _CachedToken:
-    """What was found, and when; `is_asked` while somebody asks again."""
+    """A cached lookup with its time; `is_asked` while a refresh is running."""
 
     token: Token | None
     at: int
@@ -354,7 +354,7 @@ class _CachedToken:
 
 
 class TokenCache:
-    """Answers by what was asked for: the digest of a secret, or the id of a token."""
+    """Short-lived cache of token lookups, by digest of a secret or by token id."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -363,26 +363,27 @@ class TokenCache:
         self._changes = 0
 
     async def ask(self, key: Key, look: Callable[[], Awaitable[Token | None]]) -> Token | None:
-        """Return what is known of a key, or look."""
+        """Return the cached token of a key, or call `look`."""
         now, changes = self._clock.boot_ms(), self._changes
         answer = self._found.get(key) or self._missing.get(key)
         if answer is not None:
-            # While one asks the others make do: a thousand streams must not ask all at once.
+            # Others use the stale entry during a refresh, to avoid a stampede of a thousand
+            # streams.
             longest = LONGEST_MS if answer.is_asked else FRESH_MS
             if now - answer.at < longest:
                 return answer.token
             answer.is_asked = True
         token = await look()
-        # What was read before a change is an answer still, and nothing to be kept.
+        # A result read before a change is returned, but not cached.
         if changes == self._changes:
             if answer is not None and _rights(answer.token) != _rights(token):
-                # Changed elsewhere: what is known of it by its other name is as old.
+                # Changed by another process, so the entry under its other key is stale as well.
                 self.forget()
             self._keep(key, _CachedToken(token, now))
         return token
 
     def forget(self) -> None:
-        """Believe nothing any more, because a token has changed."""
+        """Drop all entries, because a token has changed."""
         self._changes += 1
         self._found.clear()
         self._missing.clear()
@@ -392,7 +393,7 @@ class TokenCache:
             answers.pop(key, None)
         answers = self._missing if answer.token is None else self._found
         if len(answers) >= CACHED_TOKENS_MOST:
-            # The oldest: what is asked for again is put back at the end.
+            # Evict the oldest; a refreshed entry is put back at the end.
             del answers[next(iter(answers))]
         answers[key] = answer
 

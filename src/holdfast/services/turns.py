@@ -1,6 +1,6 @@
-"""Turns: begin, play, end. A runtime yields drafts, the journal writes them, a crash is mended.
+"""Turns: begin, run, end, and repair after a crash. Runtimes yield drafts, the journal writes them.
 
-When a turn runs, and where, is the coordinator's business.
+The coordinator decides when and where a turn runs.
 """
 
 import logging
@@ -58,17 +58,17 @@ from holdfast.services.workspaces import Workspaces
 from holdfast.zones.binding import unbind_zone
 
 log = logging.getLogger(__name__)
-# Tells of a turn, by its number, whether this process is to play it.
+# Returns whether this process is to run the turn of this number.
 IsWanted = Callable[[int], bool]
 
 
 def allow_any_turn(_: int) -> bool:
-    """Want every turn, whoever asked for it."""
+    """Accept every turn, regardless of which process admitted it."""
     return True
 
 
 class TurnWritten(Enum):
-    """How far a batch of drafts has brought a session."""
+    """State of a session after a batch of drafts."""
 
     GOES_ON = auto()
     NEXT_TURN_WAITS = auto()
@@ -76,7 +76,7 @@ class TurnWritten(Enum):
 
 
 class TurnInputs:
-    """Gathers what turns are played with."""
+    """Reads the inputs of turns."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TurnInputs:
         limits: Limits,
         process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
     ) -> None:
-        """`berth` tells where the program of a session has its place, if its agent is one."""
+        """`process_slot` returns the process slot of a session whose agent is a program."""
         self._berth = process_slot
         self._models = models
         self._places = places
@@ -95,11 +95,11 @@ class TurnInputs:
         self._histories = HistoryCache()
 
     def forget(self, key: SessionKey) -> None:
-        """Remember nothing of a session that has ended."""
+        """Evict a session that has ended from the history cache."""
         self._histories.forget(key)
 
     async def gathered(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
-        """Gather on a snapshot of its own, at once unless a long history has to be read."""
+        """Read the inputs in one snapshot; on the event loop unless a long history must be read."""
 
         async def gather(tx: Tx) -> TurnInput | Outcome:
             return await self.gather(tx, key)
@@ -116,7 +116,7 @@ class TurnInputs:
         return found
 
     async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
-        """Return what the next turn is played with, or how it ends if it may not be played."""
+        """Return the inputs of the next turn, or its outcome if it must not run."""
         found = await tx.sessions.get_by_key(key)
         if found is None:
             raise session_not_found()
@@ -124,7 +124,7 @@ class TurnInputs:
         if await self._is_past_the_cap(tx, session, head):
             return _past_the_cap(session)
         turn = head.settled + 1
-        # One snapshot: rows and calls of two instants could contradict each other.
+        # One snapshot, because rows and calls of two instants could contradict each other.
         history = await self._histories.read(tx, head)
         newest = await tx.costs.newest(head) if head.requests else None
         return TurnInput(
@@ -132,7 +132,7 @@ class TurnInputs:
             models=await self._models.chain(tx, session),
             context=session.context,
             history=history,
-            # Every call has a row: where there is none, the table need not be asked.
+            # Every call has a row, so without one the query is skipped.
             calls=tuple(await tx.calls.of_turn(head, turn)) if _asks(history, turn) else (),
             turn=turn,
             step=await _steps(tx, head) + 1,
@@ -150,20 +150,21 @@ class TurnInputs:
         )
 
     async def _is_past_the_cap(self, tx: Tx, session: Session, head: SessionState) -> bool:
-        """Tell whether the session has had all its turns, this one not being among them."""
+        """Return whether the turn cap is reached, not counting the turn that waits."""
         turn = head.settled + 1
-        # Counted only where it can matter: no more turns are engaged than have settled.
+        # Counted only when it can matter: the number of engaged turns never exceeds the settled
+        # ones.
         if head.settled < session.turn_cap or await tx.costs.of_turn(head, turn):
             return False
         if await tx.costs.engaged(head) < session.turn_cap:
             return False
-        # A call that is run again asks no model, and the cap has nothing to say to it.
+        # A retried call does not use a model, so the cap does not apply to it.
         rows = await self._histories.read(tx, head)
         return any(row.turn == turn and row.role is Role.USER for row in rows)
 
 
 class Turns:
-    """Plays the waiting turns of a session, one after the other."""
+    """Runs the waiting turns of a session, one after the other."""
 
     def __init__(
         self,
@@ -180,13 +181,13 @@ class Turns:
         self._slots = slots
 
     async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> None:
-        """Play the turn that was begun with the lease, and those behind it that are wanted."""
+        """Run the turn that began with the lease, and the following ones that are wanted."""
 
         async def go_on(pen: SessionWriter) -> bool:
             if is_wanted(pen.head.settled + 1):
                 await begin(pen)
                 return True
-            # Whoever asked for it plays it; begun here it might be left in its middle.
+            # Left to the process that admitted it; started here it could be cut off half-way.
             pen.move(holder=None, until=0)
             return False
 
@@ -195,28 +196,28 @@ class Turns:
                 return
 
     def forget(self, key: SessionKey) -> None:
-        """Remember nothing of a session that has ended."""
+        """Evict a session that has ended from the history cache."""
         self._inputs.forget(key)
 
     async def _play(self, lease: Lease) -> TurnWritten:
-        """Record what the runtime yields; whatever happens, the turn ends with an outcome."""
+        """Write what the runtime yields; the turn always ends with an outcome."""
         try:
             turn = await self._inputs.gathered(self._store, lease.key)
             if isinstance(turn, Outcome):
                 return await self._given_up(lease, turn)
-            # Closed in any case: that is the abort signal which reaches the provider.
+            # Closed in every case, because closing is the cancellation that reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 deltas = self._journal.deltas()
                 async for batch in batches:
                     drafts = deltas.passed(batch)
-                    # All of it may have to wait, for the end of what may be a secret.
+                    # Empty while the redaction filter holds back text that may be a secret.
                     if not drafts:
                         continue
                     written = await self._record(lease, drafts)
                     if written is not TurnWritten.GOES_ON:
                         return written
             failure = self._unclassified("the runtime stopped without an outcome")
-        # Whatever a runtime raises ends its turn, never the process or the sessions beside it.
+        # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
                 raise
@@ -225,7 +226,7 @@ class Turns:
         return await self._given_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
     async def _given_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
-        """End a turn that broke in its middle; its step and its calls do not stay open."""
+        """End a turn that failed half-way, closing its open step and calls."""
 
         async def write(pen: SessionWriter) -> TurnWritten:
             calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
@@ -235,7 +236,7 @@ class Turns:
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
     async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> TurnWritten:
-        """Write a batch; tell whether it ended the turn, and whether another one waits."""
+        """Write a batch; return whether it ended the turn, and whether another turn waits."""
 
         *rows, last = drafts
 
@@ -265,9 +266,9 @@ class Turns:
 
 
 async def begin(pen: SessionWriter) -> None:
-    """Begin the turn that waits; one that was cut off has begun already."""
+    """Begin the waiting turn; a no-op for a turn that was interrupted by a crash."""
     head = pen.head
-    # Mended and not begun: it has its `turn.started` already, and exactly one.
+    # A repaired turn already has its `turn.started` event, and must have exactly one.
     if head.status is Status.RUNNING:
         return
     event = await pen.tell(TurnStarted(), head.settled + 1)
@@ -280,17 +281,17 @@ async def begin(pen: SessionWriter) -> None:
 
 
 async def end(pen: SessionWriter, outcome: Outcome, *, more_turns: bool | None = None) -> None:
-    """End the running turn: its closing row, its news and its status, all in one.
+    """End the running turn: write its closing row, its events and its status in one transaction.
 
-    Whether another turn follows at once is told by what waits, unless the caller knows better.
+    `more_turns` overrides whether another turn follows; by default it is derived from the queue.
     """
     number = pen.head.settled + 1
-    # Nobody will hear the answers any more.
+    # The turn that asked is over, so answers would have no receiver.
     await expire(pen, by=outcome.stop_reason)
     notice = closing_notice(outcome)
     if notice is not None:
         await pen.append(notice, number)
-    # From the ledger, because another process may have played the beginning of this turn.
+    # From the ledger, because another process may have run the first part of this turn.
     spent = await pen.tx.costs.of_turn(pen.head, number)
     event = await pen.tell(
         TurnEnded(
@@ -312,13 +313,13 @@ async def end(pen: SessionWriter, outcome: Outcome, *, more_turns: bool | None =
     )
     if outcome.is_lost:
         await lose_turn(pen, outcome)
-    # Let go in the same transaction: a message admitted after it finds the session free.
+    # Released in the same transaction, so that a message admitted next finds the session free.
     if not has_waiting_turn(pen.head):
         pen.move(holder=None, until=0)
 
 
 async def lose_turn(pen: SessionWriter, outcome: Outcome) -> None:
-    """End a session whose agent is gone for good; what it left to tell why is kept."""
+    """Fail a session whose agent cannot be restarted; writes the evidence into its record."""
     failure = outcome.failure
     told = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
     text = f"{told}\n{outcome.evidence}" if outcome.evidence else told
@@ -334,19 +335,19 @@ async def lose_turn(pen: SessionWriter, outcome: Outcome) -> None:
 async def repair_turn(
     pen: SessionWriter, decided: Repair, *, more_turns: bool | None = None
 ) -> None:
-    """Append what a crash or an interrupt leaves to be said; end the turn if that is decided."""
+    """Append the rows missing after a crash or an interrupt; end the turn if so decided."""
     await pen.write(decided.drafts, pen.head.settled + 1)
     if decided.outcome is not None:
         await end(pen, decided.outcome, more_turns=more_turns)
 
 
 async def open_step(pen: SessionWriter) -> OpenStep | None:
-    """Return the model step of the running turn that has begun and not ended."""
+    """Return the unfinished model step of the running turn."""
     return await unfinished_step(pen.tx, pen.head)
 
 
 async def unfinished_step(tx: Tx, head: SessionState) -> OpenStep | None:
-    """Return the step that has begun and not ended since the last turn began."""
+    """Return the step that began and did not end since the last turn began."""
     news = await tx.events.since(head, head.began, _STEP_NAMES)
     step: OpenStep | None = None
     for event in news:
@@ -366,31 +367,31 @@ _STEP_NAMES = [name_of(kind) for kind in (StepStarted, StepDelta, StepEnded, Ste
 
 
 def is_fenced(error: HoldfastError) -> bool:
-    """Tell whether an error means that the turn belongs to somebody else, or to nobody, now."""
+    """Return whether an error means that the lease was lost or the session was deleted."""
     return error.code in {Code.LEASE_LOST, Code.SESSION_NOT_FOUND}
 
 
 def _may_pass(error: HoldfastError) -> bool:
-    """Tell whether the turn can go on later: it is fenced, or the store cannot be written now."""
-    # To end the turn now would need the very write that fails.
+    """Return whether the turn can continue later: it is fenced, or the store is not writable."""
+    # Ending the turn now would need the same write that fails.
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)
 
 
-# So many rows are read in well under a millisecond.
+# Limit of rows that are read in well under a millisecond.
 ROWS_BRIEF: Final = 50
 
 
 async def _steps(tx: Tx, head: SessionState) -> int:
-    """Return how many steps of the turn have begun; a turn that began just now has none."""
+    """Return how many steps of the turn have begun; none if the turn has just begun."""
     if head.events == head.began:
         return 0
     return len(await tx.events.since(head, head.began, [name_of(StepStarted)]))
 
 
 def _asks(history: Sequence[Message], turn: int) -> bool:
-    """Tell whether a row of the turn asks for a call."""
+    """Return whether a row of the turn contains a call."""
     for row in reversed(history):
-        # Not further back: rows of a turn are written after the one before it began.
+        # Stop here, because rows of a turn are written after the previous turn began.
         if 0 < row.turn < turn - 1:
             return False
         if row.turn == turn and row.role is Role.TOOL_CALL:
@@ -407,7 +408,7 @@ def _past_the_cap(session: Session) -> Outcome:
 
 
 def _limits(agent: Agent, configured: Limits) -> Limits:
-    """Return how far a turn may go, with the window that the agent itself asks for."""
+    """Return the configured limits with the agent's own window size."""
     memory = agent.runtime.memory if isinstance(agent.runtime, LlmRuntime) else None
     if memory is None or memory.window_size is None:
         return configured
@@ -415,7 +416,7 @@ def _limits(agent: Agent, configured: Limits) -> Limits:
 
 
 class Compactions:
-    """Shortens what a model sees of a session; no row is removed or changed."""
+    """Compacts the history that a model receives; no row is removed or changed."""
 
     def __init__(
         self,
@@ -431,7 +432,7 @@ class Compactions:
         self._busy: set[SessionKey] = set()
 
     async def compact(self, owner: Owner, session_id: SessionId) -> bool:
-        """Fold everything before the last answered turn; `False` when there is nothing to fold."""
+        """Summarize everything before the last answered turn; `False` if there is nothing to do."""
 
         async def read(tx: Tx) -> tuple[SessionState, TurnInput | Outcome]:
             head = await find_session_state(tx, owner, session_id)
@@ -439,10 +440,10 @@ class Compactions:
             return head, await self._inputs.gather(tx, head.key)
 
         head, turn = await self._store.read(read)
-        # Past its cap nothing is asked any more, so nothing has to be shorter.
+        # Past its cap the session sends no more model requests, so compaction has no use.
         if isinstance(turn, Outcome):
             return False
-        # Two at once would each be held against all the money that is left.
+        # Two concurrent compactions would each count on the whole remaining budget.
         if head.key in self._busy:
             raise Conflict(Code.TURN_RUNNING, "The session is being compacted; wait for its end.")
         self._busy.add(head.key)
@@ -455,7 +456,8 @@ class Compactions:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
         async def write(pen: SessionWriter) -> None:
-            # The summary was made of what was there; what came since must not be thought of as in.
+            # The summary covers the rows read before, so a turn admitted since must not run or
+            # wait.
             if pen.head.messages != head.messages:
                 _require_rest(pen.head)
             await pen.write(drafts, 0)

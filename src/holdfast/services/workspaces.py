@@ -1,4 +1,4 @@
-"""Places: where the calls of a session act, and how far they reach at this moment."""
+"""Workspaces: where the tool calls of a session act, and how far they reach now."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ from holdfast.services.media import SessionOutputStore
 
 
 class FolderProvider(Protocol):
-    """The private folders of sessions, each readable by us only."""
+    """The private folders of sessions, each readable by this user only."""
 
     def of(self, owner: Owner, session_id: SessionId) -> str:
-        """Return the folder of a session, made if it is missing."""
+        """Return the folder of a session, created if it is missing."""
 
     def remove(self, owner: Owner, session_id: SessionId) -> None:
-        """Remove the folder of a session with all that is in it, if there is one."""
+        """Remove the folder of a session with its content, if it exists."""
 
     def copied(self, owner: Owner, session_id: SessionId) -> str:
-        """Copy the folder of a session aside, for one that goes on from it; return the copy."""
+        """Copy the folder of a session for a fork; return the path of the copy."""
 
     def adopt(self, copy: str, owner: Owner, session_id: SessionId) -> str:
-        """Make a copy the folder of a session that nobody has opened before; return the folder."""
+        """Make a copy the folder of a session that is being created; return the folder."""
 
     def discard(self, copy: str) -> None:
-        """Remove a copy that nobody has adopted, if it is there."""
+        """Remove a copy that was not adopted, if it exists."""
 
 
-# Servers that somebody brought along, by the name of the workplace.
+# MCP servers passed by clients, by workspace name.
 Visitors = dict[str, tuple[Mapping[str, Any], ...]]
 
 _MADE_MOST: Final = 10_000
 
 
 class Workspaces:
-    """Builds workplaces out of sessions and the configuration."""
+    """Builds tool workspaces from sessions and the configuration."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class Workspaces:
         ceiling: Grant,
         visitors: Visitors | None = None,
     ) -> None:
-        """`ceiling` is what the configuration allows at all, now and not when a session opened."""
+        """`ceiling` is the widest grant the configuration allows now, not when a session opened."""
         self._visitors: Visitors = {} if visitors is None else visitors
         self._store = store
         self._folders = folders
         self._ceiling = ceiling
-        # Made once for a process: the disk need not be asked with every turn.
+        # Cached per process, so that the disk is not accessed in every turn.
         self._made: dict[SessionKey, str] = {}
 
     def of(self, session: Session, key: SessionKey) -> ToolWorkspace | None:
-        """Return the workplace of a session; nothing when it has no tools."""
+        """Return the workspace of a session; `None` if it has no tools."""
         servers = session.agent.mcp_servers
         name = workspace_name(session.owner, session.id)
         guests = self._visitors.get(name, ())
@@ -65,7 +65,7 @@ class Workspaces:
             session=name,
             working_dir=session.context.working_dir,
             scratch=self._scratch(session, key),
-            # The session's is within its agent's already.
+            # The session's grant is already within its agent's.
             grants=(session.grant, self._ceiling),
             tools=ALWAYS | {tool.name for tool in session.tools},
             servers=servers,
@@ -74,7 +74,7 @@ class Workspaces:
         )
 
     def shelf(self, key: SessionKey) -> SessionOutputStore:
-        """Return where a session keeps its contents, tools or not."""
+        """Return the content store of a session, with or without tools."""
         return SessionOutputStore(self._store, key)
 
     def _scratch(self, session: Session, key: SessionKey) -> str:
@@ -87,5 +87,5 @@ class Workspaces:
 
 def workspace_name(owner: Owner, session_id: SessionId) -> str:
     """Return the opaque name under which tools know a session."""
-    # Of both, because two owners may have sessions of the same id.
+    # Includes the owner, because two owners may have sessions with the same id.
     return hashlib.sha256(f"{owner}/{session_id}".encode()).hexdigest()[:32]

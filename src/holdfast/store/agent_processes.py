@@ -1,4 +1,4 @@
-"""The `programs` table: how the program of a session stands."""
+"""The `programs` table: the agent process record of each session."""
 
 import msgspec
 
@@ -29,12 +29,12 @@ SELECT session_key, body, checksum
  ORDER BY session_key
 """
 
-# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+# Created at import because msgspec prepares a type on first use, which is not thread-safe.
 _decoder = msgspec.json.Decoder(ProcessRecord)
 
 
 class AgentProcessRows:
-    """Programs in the store."""
+    """Agent process records in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -53,7 +53,7 @@ class AgentProcessRows:
 
 
 def record_of(body: bytes, stored: int) -> ProcessRecord:
-    """Return what is kept about a program, or refuse a damaged row."""
+    """Decode the record of an agent process; raise for a damaged row."""
     require_sound(stored, body, what="a program")
     return _decoder.decode(body)
 

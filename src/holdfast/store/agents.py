@@ -124,7 +124,7 @@ class AgentRows:
         }
         while True:
             rows = await self._db.fetch(PAGE, parameters)
-            # Tags and damage show only when an agent is decoded, and then the page is filled up.
+            # Tags and damage are only visible after decoding, so fetch until the page is full.
             for agent in sound((row[:3] for row in rows), _agent):
                 if set(query.tags) <= set(agent.tags):
                     found.append(agent)
@@ -142,7 +142,7 @@ class AgentRows:
 
 
 def _columns(agent: Agent) -> dict[str, object]:
-    # Whole in the body and again in columns: one is read, the others are searched.
+    # The body holds the whole agent; the columns repeat the fields that queries filter on.
     body = encode(agent)
     return {
         "id": agent.id,

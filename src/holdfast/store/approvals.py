@@ -1,4 +1,4 @@
-"""The `approvals` table: questions, and what was answered."""
+"""The `approvals` table: approval requests and their answers."""
 
 import msgspec
 from msgspec.structs import replace
@@ -75,12 +75,12 @@ SELECT w.body, w.checksum, w.id
  LIMIT :limit
 """
 
-# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+# Created at import because msgspec prepares a type on first use, which is not thread-safe.
 _decoder = msgspec.json.Decoder(Approval)
 
 
 class ApprovalRows:
-    """Questions in the store."""
+    """Approvals in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -88,7 +88,7 @@ class ApprovalRows:
     async def save(self, key: SessionKey, approval: Approval) -> None:
         body = encode(approval)
         question = approval.question
-        # Indexed only where it is meant: an answer for one call must not be found for another.
+        # Indexed only for session scope: an answer for one call must not apply to another call.
         is_for_all = approval.scope is ApprovalScope.SESSION
         columns = {
             "id": approval.id,
@@ -109,7 +109,7 @@ class ApprovalRows:
     async def page(self, query: WorkQuery) -> list[Approval]:
         found: list[Approval] = []
         while True:
-            # Filled up where damaged rows were passed over: a short page would look like the last.
+            # Refill after skipping damaged rows: clients take a short page for the last page.
             left = query.limit - len(found)
             conditions, parameters = work_conditions(query)
             if query.after is not None:

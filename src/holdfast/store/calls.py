@@ -16,18 +16,18 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect
 from holdfast.store.database import Database, Row, checksum, encode, reading_of, require_sound
 
-# Written out, because an index of one state is used only for what is known beforehand.
+# Literals, not parameters: the planner uses a partial index only for a constant state.
 _STATES: Final = {
     state.value: f"w.state = '{state.value}'" for state in chain[StrEnum](ApprovalState, CallState)
 }
-# What is rare and has an index of its own, over all sessions.
+# Rare states, each with a partial index over all sessions.
 _RARE: Final = frozenset({CallState.UNKNOWN.value, ApprovalState.WAITING.value})
 
 
 def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:
-    """Return the conditions on a table `w` that is joined with its sessions, and what they bind."""
+    """Return the SQL conditions on a table `w` joined with its sessions, and their parameters."""
     is_rare = bool(query.states) and _RARE.issuperset(query.states)
-    # The sign keeps SQLite from going through all sessions of the owner to find the few.
+    # The unary plus stops SQLite from using the owner index, which would scan all sessions.
     conditions = ["+s.owner = :owner" if is_rare else "s.owner = :owner"]
     parameters: dict[str, Any] = {"owner": query.owner}
     if query.key is not None:
@@ -122,7 +122,7 @@ class CallRows:
             "started_at": _stored(call.started_at),
             "ended_at": _stored(call.ended_at),
         }
-        # The session's key is left out: a row proves what it says, not where it stands.
+        # The session key is excluded: the checksum covers the content of a row, not its location.
         columns["checksum"] = checksum(encode(list(columns.values())))
         await self._db.execute(SAVE, {"session_key": key, **columns})
 

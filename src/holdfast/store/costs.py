@@ -1,4 +1,4 @@
-"""The `costs` table: the ledger, one entry for every request a provider was sent."""
+"""The `costs` table: the ledger, with one entry per request sent to a provider."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -108,15 +108,15 @@ SELECT c.request_id, c.turn, c.model_id, c.input, c.output, c.cache_read, c.cach
   JOIN costs c ON c.session_key = k.value
 """
 
-# Rows at a time: each has to prove itself, and a ledger may be larger than the memory.
+# Page size: every row is verified, and a ledger may be larger than memory.
 PAGE: Final = 10_000
 _ENTRY_COLUMNS: Final = 12
-# Before every entry: no session has such a key.
+# Sorts before every entry, because session keys start at 1.
 _START: Final = (0, 0, b"")
 
 
 class CostRows:
-    """The ledger in the store."""
+    """Cost ledger in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -173,7 +173,7 @@ class CostRows:
         found: dict[SessionKey, CostSum] = {}
         for row in await self._db.fetch(OF_SOME, {"keys": encode(list(keys)).decode()}):
             key = row[_ENTRY_COLUMNS]
-            # Without the session's id, which whoever asks for keys knows already.
+            # The session id is not selected, because callers of this method pass keys.
             entry = _entry(row[:_ENTRY_COLUMNS], SessionId(""))
             found[key] = found.get(key, CostSum(key=str(key))) + entry
         return found
@@ -194,7 +194,7 @@ class CostRows:
         return await self._db.fetch(OF_ONE if query.session_id else OF_OWNER, parameters)
 
 
-# What an entry is added to, by the entry and its session's agent.
+# Group key of an entry, computed from the entry and the agent id of its session.
 _KEYS: Final[Mapping[CostGroup, Callable[[CostEntry, str], str]]] = {
     CostGroup.MODEL: lambda entry, _: entry.model_id,
     CostGroup.AGENT: lambda _, agent_id: agent_id,

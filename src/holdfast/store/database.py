@@ -1,5 +1,6 @@
-"""A database connection as the tables see it, and checks of stored content. Coroutines, so that one
-table code serves SQLite and Postgres.
+"""Database connection protocol for the table modules, and integrity checks of stored rows.
+
+Methods are coroutines so that the same table code runs on SQLite and Postgres.
 """
 
 import logging
@@ -19,21 +20,21 @@ _is_uuid: Final = re.compile(UUID).fullmatch
 
 
 def uuid_bytes(ids: str) -> bytes:
-    """Return the 16 bytes of each of the UUIDs that follow one another."""
+    """Return the bytes of one or more concatenated UUIDs, 16 bytes each."""
     return bytes.fromhex(ids.replace("-", ""))
 
 
 def pack_id(id_: str) -> bytes | str:
-    """Return an id as it is stored; one that is no UUID as it is."""
-    # Only our own spelling: what is stored has to give back the very letters.
+    """Return the stored form of an id: 16 bytes for a UUID, otherwise the id unchanged."""
+    # Only the canonical lower-case format: unpacking must return the same characters.
     return uuid_bytes(id_) if _is_uuid(id_) else id_
 
 
 def format_id(stored: Any) -> Any:
-    """Return the id that is stored, of whichever kind; of damage something that is no id."""
+    """Return the id for a stored value; a damaged value gives a string that is not a valid id."""
     if not isinstance(stored, bytes):
         return stored
-    # In groups of four letters, because to cut three hyphens out is quicker than to put four in.
+    # Groups of two bytes, because removing three hyphens is faster than inserting four.
     text = stored.hex("-", 2)
     return f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}"
 
@@ -83,7 +84,7 @@ NOTHING: Final[Parameters] = {}
 class Database(Protocol):
     """Runs statements inside the current transaction.
 
-    `is_sealed` tells that every page proves itself, so that an index can be believed.
+    `is_sealed` is true if every page is authenticated, so that indexes can be trusted.
     """
 
     is_sealed: bool
@@ -94,20 +95,20 @@ class Database(Protocol):
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
     ) -> tuple[list[Row], bool]:
-        """Return the first rows of a query, up to so many bytes, and whether others are left out.
+        """Return the first rows of a query up to `size` bytes, and whether rows were left out.
 
-        At least one is returned, if there is one. `sizes` selects how large the same rows are;
+        Returns at least one row if the query has any. `sizes` selects the sizes of the same rows;
         both statements have a parameter `limit`.
         """
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
-        """Run a statement for its effect."""
+        """Run a statement and discard its result."""
 
 
 async def fetch_rows(
     database: Database, sql: str, otherwise: str, parameters: Parameters
 ) -> list[Row]:
-    """Return the rows of a query, by another one where damage is in the way of the first."""
+    """Return the rows of `sql`, or those of `otherwise` if the first query meets a damaged page."""
     try:
         return await database.fetch(sql, parameters)
     except DAMAGE:
@@ -115,7 +116,7 @@ async def fetch_rows(
 
 
 async def fetch_around_damage(database: Database, key: int, wanted: range) -> list[Row]:
-    """Return the rows of a stretch that can be read; those that cannot are left out."""
+    """Return the readable rows of a range of messages, bisecting around damaged pages."""
     if not wanted:
         return []
     asked = {"session_key": key, "first": wanted.start, "last": wanted.stop - 1}
@@ -136,8 +137,8 @@ T = TypeVar("T")
 
 
 def checksum(*columns: object) -> int:
-    """Return the checksum kept beside stored content that no hash chain protects."""
-    # CRC and no hash: it is there against decay, and the chain is there against change.
+    """Return the checksum for stored content that the hash chain does not cover."""
+    # CRC-32 is enough here: it detects bit rot. The hash chain detects tampering.
     total = 0
     for column in columns:
         total = zlib.crc32(column if type(column) is bytes else str(column).encode(), total)
@@ -145,14 +146,14 @@ def checksum(*columns: object) -> int:
 
 
 def require_sound(stored: int, *columns: object, what: str) -> None:
-    """Refuse content that is not what was written."""
+    """Raise if stored content does not match its checksum."""
     if checksum(*columns) != stored:
         raise corrupt(what)
 
 
 @contextmanager
 def reading_of(what: str) -> Iterator[None]:
-    """Refuse content that was written so, and cannot be read as what it should be."""
+    """Raise a corrupt-row error if content with a valid checksum cannot be decoded."""
     try:
         yield
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -160,7 +161,7 @@ def reading_of(what: str) -> Iterator[None]:
 
 
 def corrupt(what: str) -> Internal:
-    """Return the error for a row that cannot be what was written."""
+    """Return the error for a damaged row."""
     return Internal(
         Code.CORRUPT_ROW,
         f"{what} is damaged and is not shown; run `holdfast doctor`, or restore a backup.",
@@ -172,9 +173,9 @@ encode = msgspec.json.Encoder().encode
 
 
 def sound(rows: Iterable[Row], decode: Callable[[Row], T]) -> Iterator[T]:
-    """Yield what rows hold, passing over damaged ones: one bad record never hides its neighbours.
+    """Yield decoded rows and skip damaged ones, so that one bad row does not hide the others.
 
-    A damaged row is named in the log and by `holdfast doctor`.
+    Damaged rows are logged here and reported by `holdfast doctor`.
     """
     for row in rows:
         try:

@@ -1,4 +1,4 @@
-"""Addresses of databases: what one has to be, and how it is shown to people."""
+"""Database URLs: validation, and display without credentials."""
 
 from pathlib import Path
 from typing import Final
@@ -9,12 +9,12 @@ _FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 
 
 def url_fault(url: str | None) -> str | None:
-    """Return what is wrong with an address; never the address, which may hold a password."""
+    """Return what is wrong with a URL; never the URL itself, because it may contain a password."""
     if url is None:
         return None
     try:
         is_right = urlsplit(url).scheme in {"postgres", "postgresql"}
-        # What cannot be sent: half of a surrogate pair has no bytes, and a NUL ends every text.
+        # Neither can be sent: a lone surrogate has no UTF-8 encoding, and NUL ends a C string.
         is_right = is_right and b"\x00" not in unquote(url).encode()
     except ValueError:
         return FAULT
@@ -22,20 +22,20 @@ def url_fault(url: str | None) -> str | None:
 
 
 def missing_file(url: str) -> str | None:
-    """Return which parameter of an address names a file that is not there."""
+    """Return the URL parameter that names a missing file."""
     named = parse_qsl(urlsplit(url).query)
     return next((name for name, file in named if name in _FILES and not Path(file).exists()), None)
 
 
 def shown_url(url: str) -> str:
-    """Return an address as it may be shown: without what opens it."""
+    """Return a URL without credentials and parameters, safe to display."""
     parts = urlsplit(url)
-    # An address in brackets has colons of its own.
+    # Split at `@`, not at `:`, because an IPv6 address in brackets contains colons.
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
 
 def password_of(url: str) -> str | None:
-    """Return the password that an address holds."""
+    """Return the password in a URL."""
     found = urlsplit(url).password
     return None if found is None else unquote(found)

@@ -1,7 +1,7 @@
-"""What is stored of an event: nothing that its row says already, and no fields that say nothing.
+"""Compact encoding of event payloads: without defaults and without values of other columns.
 
-Most of what a turn says about itself is nought and nothing. Whoever decodes it gets the values
-that were left out, so those that stand here as defaults can never change.
+Most fields of a turn are zero or empty. Decoding fills in the omitted defaults, so the defaults in
+this module must never change.
 """
 
 import re
@@ -24,13 +24,13 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.sessions import StopReason
 from holdfast.store.database import UUID, format_id, uuid_bytes
 
-# With these an event may begin, behind its name; each is kept as 16 bytes.
+# Ids that may follow the event name in a payload; each is stored as 16 bytes.
 _IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
 ID_BYTES: Final = 16
 
 
 class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A `Usage` as it is stored."""
+    """Stored form of `Usage`."""
 
     input: int = 0
     output: int = 0
@@ -40,7 +40,7 @@ class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(StepEnded)):
-    """A `StepEnded` as it is stored."""
+    """Stored form of `StepEnded`."""
 
     message_id: MessageId | None = None
     step: int
@@ -50,7 +50,7 @@ class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=n
 
 
 class KeptTurnEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(TurnEnded)):
-    """A `TurnEnded` as it is stored."""
+    """Stored form of `TurnEnded`."""
 
     stop_reason: StopReason
     usage: KeptUsage = KeptUsage()
@@ -64,7 +64,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def stored_payload(payload: Payload) -> bytes:
-    """Return the bytes that are kept of an event's content."""
+    """Return the stored form of an event payload."""
     match payload:
         case StepEnded():
             usage = None if payload.usage is None else _kept(payload.usage)
@@ -93,7 +93,7 @@ def stored_payload(payload: Payload) -> bytes:
 
 
 def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
-    """Return the ids that an event begins with, and what it says after its name and those."""
+    """Split a payload into its leading ids and the rest after the event name and the ids."""
     start = len(_named(name))
     found = _IDS.match(payload, start)
     if found is None:
@@ -102,7 +102,7 @@ def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
 
 
 def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
-    """Return what an event says, out of what `divided` has made of it."""
+    """Rebuild the payload that `divided` has split."""
     if not ids:
         return _named(name) + rest
     told = f',"message_id":"{format_id(ids[:ID_BYTES])}"'

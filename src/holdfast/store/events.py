@@ -54,14 +54,14 @@ SELECT event, turn, created_at, id, role, sequence, told
 async def first_message_after(
     database: Database, head: SessionState, event: int
 ) -> tuple[int, int, int]:
-    """Return the first message that may be told after an event, the first that is, and when.
+    """Return the first candidate message after an event, the first verified one, and its event.
 
-    They differ where damaged ones stand between. The stretch is halved, because an index that
-    answers at once would cost every append a page that only readers need.
+    The two messages differ if damaged messages lie between them. This is a binary search, because
+    an index would cost an extra page write on every append and only readers need it.
     """
     low, high = head.inherited + 1, head.messages + 1
     at = head.events + 1
-    # Readers are mostly at the end, so the end is asked first.
+    # Readers are usually near the end, so probe the last message first.
     middle = high - 1
     while low < high:
         number, found = await _sound_near(database, head, range(low, high), middle)
@@ -78,7 +78,7 @@ async def first_message_after(
 async def _sound_near(
     database: Database, head: SessionState, stretch: range, middle: int
 ) -> tuple[int | None, int]:
-    """Return a message of a stretch that can be believed, and when it was told."""
+    """Return an undamaged message of a range near `middle`, and the number of its event."""
     for number in chain(range(middle, stretch.start - 1, -1), range(middle + 1, stretch.stop)):
         row = {"session_key": head.key, "sequence": number}
         found = await fetch_rows(database, TOLD_OF, TOLD_OF_FOUND, row)
@@ -92,7 +92,7 @@ async def _sound_near(
 
 
 def message_event_at(row: Row, head: SessionState) -> int:
-    """Return the number of the event that tells of a message; 0 if none tells of it here."""
+    """Return the event number of a message; 0 if the message has no event in this session."""
     event, stored = row[0], row[-1]
     is_told = event != 0 or stored != 0
     if not isinstance(event, int) or (is_told and told(row[:-1]) != stored):
@@ -151,13 +151,13 @@ SELECT through, checksum
 async def outdated(
     database: Database, before: datetime, after: SessionKey, limit: int
 ) -> Sequence[tuple[SessionKey, int | None]]:
-    """Return sessions with old news, in the order of their keys, and through what they may go."""
+    """Return sessions with expired events in key order, and the last event to delete in each."""
     asked = {"before": microseconds(before), "after": after, "limit": limit}
     return [(SessionKey(key), through) for key, through in await database.fetch(OUTDATED, asked)]
 
 
 async def forget(database: Database, key: SessionKey, through: int, limit: int) -> int:
-    """Remove some of a session's news up to a number; return how many."""
+    """Delete some of a session's events up to a number; return how many."""
     mark = {"session_key": key, "through": through, "checksum": _watermark_checksum(key, through)}
     await database.execute(MARK, mark)
     asked = {"session_key": key, "through": through, "limit": limit}
@@ -165,7 +165,7 @@ async def forget(database: Database, key: SessionKey, through: int, limit: int) 
 
 
 async def forgotten_through(database: Database, head: SessionState) -> int:
-    """Return up to which number a log may lack anything; 0 if it is whole."""
+    """Return the number up to which events may have been deleted; 0 if the log is complete."""
     rows = await database.fetch(THROUGH, {"session_key": head.key})
     if not rows:
         return 0
@@ -255,34 +255,34 @@ DELETE FROM events
         LIMIT :limit)
 RETURNING 1
 """
-# What a reader may hold at most, whatever the number of events.
+# Memory limit of a page, independent of the number of events.
 PAGE_BYTES: Final = 1 << 20
-# Between these two a delta can have stood, and nothing else goes from the middle of a log.
+# A gap between these two can only be pruned deltas: nothing else is deleted mid-log.
 _OPENS_STEP: Final = frozenset({"step.started", "step.delta"})
 _CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
 _DELTA_NAME: Final = name_of(StepDelta)
-# In the place of a checksum, where a row was held against another one already.
+# Replaces the checksum of rows that were already verified.
 _PROVEN: Final = object()
-# Without a zone, because it is spelled `Z` and not as an offset.
+# Naive, because the time is formatted with `Z` and not with an offset.
 _EPOCH: Final = datetime(1970, 1, 1)
 _AT_ONCE: Final = 16
 
 
 @cache
 def _append_sql(count: int) -> str:
-    """Return the statement for so many pieces of news; names come from here, values are bound."""
+    """Return the INSERT for `count` events; only parameter names are formatted in."""
     return APPEND + ",\n       ".join(_ROW.format(place) for place in range(count))
 
 
 class EventRows:
-    """The news in the store."""
+    """Events in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def append(self, key: int, events: Sequence[Event]) -> None:
-        # All in one statement, because to begin one takes longer than a row.
+        # Batch rows into one statement, because preparing a statement costs more than a row.
         for start in range(0, len(events), _AT_ONCE):
             rows = events[start : start + _AT_ONCE]
             parameters: dict[str, object] = {"session_key": key}
@@ -297,10 +297,10 @@ class EventRows:
         appended = None if is_cut else await self._newest(head, sequence, limit, len(stored))
         if appended is None:
             appended = await self._appended(head, sequence, limit, stored)
-        # Both come in order, and no number is in both.
+        # Both lists are sorted, and no event number is in both.
         rows = _merged(stored, appended, head, after=sequence)[:limit]
         if is_cut:
-            # What is behind the last row that was read may have others before it.
+            # Events after the last row read may be preceded by rows that were left out.
             rows = [row for row in rows if row[0] <= stored[-1][0]]
         frames: list[Frame] = []
         size = 0
@@ -314,7 +314,7 @@ class EventRows:
 
     async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
-        # All are checked, because damage may have hidden a name that is asked for.
+        # Check all rows, because damage may have changed a name that the caller asks for.
         for row in rows:
             _require_sound(row, head)
         return [_event(row, head) for row in rows if row[3] in names]
@@ -329,15 +329,15 @@ class EventRows:
         return _frame(rows[0], head) if rows else None
 
     async def damaged(self, head: SessionState) -> list[int]:
-        """Return the numbers of all events that are not what was written."""
+        """Return the numbers of all damaged events."""
         stored = await self._rows(head, 0, -1)
         found = [row[0] for row in stored if not _is_sound(row)]
         everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
         for row in await self._db.fetch(APPENDED, everything):
-            # Rows that a fork took over when it was detached tell nothing here.
+            # Rows copied into a fork when it was detached have no event in this session.
             if (row[0] != 0 or row[-1] != 0) and told(row[:-1]) != row[-1]:
                 found.append(row[0])
-        # Damage may have made a number into anything.
+        # Sort as strings, because a damaged number may have any type.
         return sorted(found, key=str)
 
     async def missing(self, head: SessionState, first: int, last: int) -> str:
@@ -369,9 +369,9 @@ class EventRows:
     async def _newest(
         self, head: SessionState, after: int, limit: int, stored: int
     ) -> list[Row] | None:
-        """Return the messages up to the log's end; nothing where only a search can tell.
+        """Return the messages up to the end of the log, or None if a search is required.
 
-        Numbers are dense: what is not stored as news is a message, unless something was pruned.
+        Event numbers are dense: a number without a stored event is a message, unless it was pruned.
         """
         missing = head.events - after - stored
         first = head.messages - missing + 1
@@ -379,15 +379,15 @@ class EventRows:
         if not is_whole or first <= head.inherited:
             return None
         rows = await self._told(head, first, missing) if missing else []
-        # If one is told too early, so many messages there are not, and others were pruned.
+        # If the first event is too old, the count included pruned events; fall back to the search.
         return rows if not rows or rows[0][0] > after else None
 
     async def _appended(
         self, head: SessionState, after: int, limit: int, stored: Sequence[Row] = ()
     ) -> list[Row]:
-        """Return messages as rows of news; `stored` is the other news behind the same number."""
+        """Return messages as event rows; `stored` holds the other events after the same number."""
         first, proven, event = await first_message_after(self._db, head, after)
-        # Numbers are dense: where all of them are taken, no damaged message is told of here.
+        # Numbers are dense: if all of them are taken, no damaged message has an event here.
         others = range(after + 1, event)[: max(limit, 0)]
         if first < proven and {row[0] for row in stored}.issuperset(others):
             first = proven
@@ -396,7 +396,7 @@ class EventRows:
     async def _told(self, head: SessionState, first: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "first": first, "limit": limit}
         rows = await fetch_rows(self._db, APPENDED, APPENDED_FOUND, parameters)
-        # Messages are dense: one that is missing here must not pass for something pruned.
+        # Message numbers are dense: a missing message must not be reported as pruned.
         for number, row in enumerate(rows, start=first):
             if row[5] != number:
                 raise corrupt(f"message {number} of session {head.session_id}")
@@ -406,10 +406,10 @@ class EventRows:
 
 
 def _are_of_one_step(before: Row, after: Row) -> bool:
-    """Tell whether only deltas can have stood between two events of steps."""
+    """Return whether only deltas can have been between two events of steps."""
     opens, turn, ids = before
     closes, later_turn, later_ids = after
-    # Not every event of a step names its message; where both do, it is the same one.
+    # Not every event of a step names its message; if both do, the ids must be equal.
     is_same = not ids or not later_ids or ids[:ID_BYTES] == later_ids[:ID_BYTES]
     return opens in _OPENS_STEP and closes in _CLOSES_STEP and turn == later_turn and is_same
 
@@ -426,12 +426,12 @@ def _bind(parameters: dict[str, object], place: int, event: Event) -> None:
     parameters[f"name_{place}"] = name
     parameters[f"ids_{place}"] = ids
     parameters[f"payload_{place}"] = rest
-    # Of all that it says, wherever that is kept.
+    # The checksum covers the whole payload, including the ids stored in their own column.
     parameters[f"checksum_{place}"] = _sum((event.sequence, event.turn, at, name), payload)
 
 
 def _whole(row: Row) -> Row:
-    """Return a stored row with all that its event says; what is damaged beyond that, as it is."""
+    """Return a stored row with its payload rebuilt; None as payload if a column is damaged."""
     sequence, turn, at, name, ids, rest, stored = row
     has_ids = ids is None or isinstance(ids, bytes)
     is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
@@ -439,14 +439,14 @@ def _whole(row: Row) -> Row:
 
 
 def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after: int) -> list[Row]:
-    """Return both kinds of news in one order; a number that stands twice or too early is damage."""
+    """Merge both kinds of events in order; raise for a duplicate or out-of-order number."""
     try:
         rows = sorted(stored + appended, key=itemgetter(0))
         numbers = [after, *(row[0] for row in stored)]
         in_order = all(one < next_one for one, next_one in pairwise(numbers))
         doubled = any(one[0] == next_one[0] for one, next_one in pairwise(rows))
     except TypeError as error:
-        # Only damage makes a number that is none.
+        # Only damage can give a number that is not an integer.
         raise corrupt(f"an event of session {head.session_id}") from error
     if not in_order or doubled:
         raise corrupt(f"an event of session {head.session_id}")
@@ -458,12 +458,12 @@ def _news(row: Row, head: SessionState) -> Row:
     event, turn, at, message_id, role, sequence, _ = row
     told_of = MessageAppended(message_id=format_id(message_id), role=role, sequence=sequence)
     payload = encode_payload(told_of)
-    # Proven just now, and in other words; so there is no sum of these.
+    # Verified above from other columns, so this payload has no checksum of its own.
     return event, turn or None, at, _APPENDED_NAME, payload, _PROVEN
 
 
 def _sum(columns: Row, payload: bytes) -> int:
-    """Return the checksum of an event: sequence, turn, time, name, and what it says."""
+    """Return the checksum of an event over sequence, turn, time, name and payload."""
     sequence, turn, at, name = columns
     return checksum(f"{sequence}|{turn}|{at}|{name}", payload)
 
@@ -483,7 +483,7 @@ def _frame(row: Row, head: SessionState) -> Frame:
     sequence, turn, at, _, payload, _ = row
     shown_turn = "null" if turn is None else turn
     id_ = event_id_at(head.session_id, sequence, at // 1000)
-    # The form of `msgspec.json.encode(Event(…))` around what is kept of its payload.
+    # Same bytes as `msgspec.json.encode(Event(…))`, around the stored payload.
     start = (
         f'{{"id":"{id_}","session_id":"{head.session_id}",'
         f'"sequence":{sequence},"turn":{shown_turn},"at":"{_iso(at)}","payload":'

@@ -1,4 +1,4 @@
-"""The `media` table: contents by their hash, and which session holds which."""
+"""The `media` table: contents by SHA-256 hash, and the sessions that reference them."""
 
 import hashlib
 
@@ -40,7 +40,7 @@ SELECT length(m.content)
 
 
 class MediaRows:
-    """Contents in the store."""
+    """Media contents in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -59,7 +59,7 @@ class MediaRows:
         if not rows:
             return None
         content: bytes = rows[0][0]
-        # Checked by its name at every reading: a content is never served that is not what it was.
+        # Verify the hash on every read, so that damaged content is never served.
         if hashlib.sha256(content).digest() != digest:
             raise corrupt(f"the content {handle}")
         return content

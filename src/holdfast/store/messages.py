@@ -1,4 +1,4 @@
-"""The `messages` table: rows in, rows out, each checked against the chain before it is shown."""
+"""The `messages` table; every row is verified against the hash chain before it is returned."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -130,13 +130,13 @@ SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.ha
  ORDER BY m.sequence
 """
 
-# A query, and how large its rows are.
+# A query and the query for the sizes of its rows, by `newest`.
 _BOUNDED = {False: (OLDEST, OLDEST_SIZES), True: (NEWEST, NEWEST_SIZES)}
 _ROLES = {role.value: role for role in Role}
 
 
 class MessageRows:
-    """The record in the store."""
+    """Messages in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -201,7 +201,8 @@ class MessageRows:
                 rows, _ = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
                 limit = max(1, len(rows))
         except DAMAGE:
-            # One by one where the size is bounded: how large a damaged row is, nothing says.
+            # One row at a time if the size is bounded, because the size of a damaged row is
+            # unknown.
             limit = limit if size is None else 1
             rows = await fetch_around_damage(
                 self._db, segment.key, _wanted(segment, limit, newest=newest)
@@ -226,7 +227,7 @@ class MessageRows:
         return found
 
     async def _found_by_id(self, head: SessionState, asked: Parameters) -> Message | None:
-        """Return a row where some other one, on the way to it, may be damaged."""
+        """Return a message when a damaged page prevents the normal lookup."""
         numbers = await self._db.fetch(NUMBER_FOUND, asked)
         if not numbers:
             return None
@@ -245,7 +246,7 @@ class MessageRows:
 
 
 def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
-    """Refuse a stretch that lacks a row: numbers are dense, so the count and the ends tell."""
+    """Raise if a range lacks a row; numbers are dense, so a gap is damage."""
     wanted = _wanted(segment, limit, newest=newest)
     numbers = range(wanted.start, wanted.start + len(rows))
     if [row[0] for row in rows] != list(numbers):
@@ -256,7 +257,7 @@ def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: b
 
 
 def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
-    """Return the numbers of the rows that a stretch has, as many as are asked for."""
+    """Return the message numbers that a query over the segment must return."""
     there = max(segment.last - segment.first + 1, 0)
     wanted = there if limit < 0 else min(limit, there)
     first = segment.last - wanted + 1 if newest else segment.first
@@ -264,14 +265,14 @@ def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
 
 
 def told(news: Row) -> int:
-    """Return the checksum of what the news of a row says: event, turn, time, id, role, number."""
+    """Return the checksum of a message's event: event, turn, time, id, role and number."""
     event, turn, at, message_id, role, sequence = news
     return checksum(f"{event}|{turn}|{at}|{format_id(message_id)}|{role}|{sequence}")
 
 
 def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
-    """Decode rows that follow one another, refusing the first that breaks the chain."""
-    # Without an anchor no row can prove itself, and damage may have made it something else.
+    """Decode consecutive rows; raise at the first that breaks the hash chain."""
+    # A damaged anchor may have any type; with empty bytes the first row fails verification.
     before = previous if isinstance(previous, bytes) else b""
     messages = []
     for row in rows:
@@ -279,7 +280,7 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
         message_id = format_id(id_)
         model_id = None if model is None else _spelled(model)
         columns = (message_id, sequence, turn, role, model_id, created_at)
-        # Before anything is decoded: what is not proven is not even parsed.
+        # Verify before decoding, so that unverified bytes are never parsed.
         if not isinstance(parts, bytes) or link(before, columns, parts) != hash_:
             raise corrupt(f"message {sequence} of session {session_id}")
         before = hash_
@@ -301,5 +302,5 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
     return messages
 
 
-# There are few models, and they stand in many rows.
+# Cached, because few model ids occur in many rows.
 _spelled: Final = lru_cache(maxsize=256)(format_id)

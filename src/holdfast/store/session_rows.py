@@ -1,4 +1,4 @@
-"""A session as rows: the small one that changes with every write, and what was frozen beside it."""
+"""Row mapping of sessions: the row that every write changes, and the data frozen at creation."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -28,7 +28,7 @@ from holdfast.store.database import Row, checksum, corrupt, encode, require_soun
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """What a session keeps beside its row: frozen at open, but for what its owner may change."""
+    """Session data beside the session row; frozen except for fields the owner may change."""
 
     agent: Agent
     tags: tuple[str, ...]
@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(Opening)
 HEAD_COLUMNS: Final = 26
 
 
-# As they stand in the row, between the names of a session and the place it was forked at.
+# In column order, between the session's ids and its fork position.
 _CHANGING: Final = (
     "title",
     "status",
@@ -74,7 +74,7 @@ _NAMES: Final = ("key", *_CHANGING, "checksum")
 
 
 def columns_of(head: SessionState) -> dict[str, Any]:
-    """Return the columns of a row that says where a notebook stands."""
+    """Return the columns of a session state row."""
     values = (
         head.title,
         head.status.value,
@@ -97,32 +97,32 @@ def columns_of(head: SessionState) -> dict[str, Any]:
         microseconds(head.started_at) if head.started_at else None,
         microseconds(head.finished_at) if head.finished_at else None,
     )
-    # Left out: the key, which a new row does not have yet, and what other statements change alone.
+    # The checksum excludes the key, unknown on insert, and `until`, which EXTEND changes alone.
     names = (head.session_id, head.owner, head.agent_id)
     total = _sum(names + values[:_UNTIL] + values[_UNTIL + 1 :])
     return dict(zip(_NAMES, (head.key, *values, total), strict=True))
 
 
-# The newest row of each open session and what it means: a row that was written is read soon.
+# Cache of the newest row of each open session with its decoded state.
 _known: dict[int, tuple[Row, SessionState]] = {}
 _KNOWN_MOST: Final = 4_096
 
 
 def remember(head: SessionState, columns: dict[str, Any]) -> None:
-    """Keep what a row will mean that is being written; it counts only while it is the very row."""
+    """Cache the state for a row being written; used only if the row read later is identical."""
     if head.status not in OPEN:
         forget(head.key)
         return
     known = _known.get(head.key)
     if known is not None:
         row = known[0]
-        # Its names and its origin are as they were: no statement changes them.
+        # No statement changes the ids and the fork position.
         changed = tuple(columns.values())
         _known[head.key] = (*row[:4], *changed[1:-1], row[24], changed[-1]), head
 
 
 def forget(key: int) -> None:
-    """Keep nothing of a session that has ended: few of them are read again, and there are many."""
+    """Remove a session from the cache: ended sessions are many and rarely read again."""
     _known.pop(key, None)
 
 
@@ -135,9 +135,9 @@ _STOP: Final = {stop.value: stop for stop in StopReason}
 
 
 def head_of(row: Row) -> SessionState:
-    """Return where a notebook stands, or refuse a damaged row."""
+    """Return the state of a session; raise for a damaged row."""
     known = _known.get(row[0])
-    # By the very row, its checksum included: nothing is believed because it is remembered.
+    # Compare the whole row including its checksum, so that a stale entry is never used.
     if known is not None and known[0] == row:
         return known[1]
     head = _head(row)
@@ -181,7 +181,7 @@ def _head(row: Row) -> SessionState:
 
 
 def opening_of(session: Session) -> dict[str, Any]:
-    """Return the columns of what a session keeps beside its row."""
+    """Return the columns of the session data stored outside the session row."""
     body = encode(
         Opening(
             agent=session.agent,
@@ -196,18 +196,18 @@ def opening_of(session: Session) -> dict[str, Any]:
             metadata=session.metadata,
         )
     )
-    # With the time of its opening, which stands in the row that other sums do not cover.
+    # Includes the creation time, which the checksum of the session row does not cover.
     return {"body": body, "checksum": checksum(microseconds(session.created_at), body)}
 
 
 @lru_cache(maxsize=1_024)
 def _opened(body: bytes) -> Opening:
-    # Kept by the very bytes: the same opening is wanted several times in every turn.
+    # Cached by content: the same data is decoded several times per turn.
     return _decoder.decode(body)
 
 
 def session_of(row: Row) -> tuple[Session, SessionState]:
-    """Return a session and where it stands, out of a row with all of both."""
+    """Return a session and its state from a joined row."""
     head = head_of(row[:HEAD_COLUMNS])
     repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[HEAD_COLUMNS:]
     require_sound(stored, created_at, body, what=f"session {head.session_id}")
@@ -217,7 +217,7 @@ def session_of(row: Row) -> tuple[Session, SessionState]:
         raise corrupt(f"session {head.session_id}") from error
     parent = ForkPoint(session_id=forked_id, sequence=head.inherited) if forked_id else None
     session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
-    # A damaged one says nothing: the session is read all the same, and `doctor` names it.
+    # Ignore a damaged process record: the session stays readable, and `doctor` reports it.
     is_sound = program is not None and checksum(program) == sum_of_it
     process_record = record_of(program, sum_of_it) if is_sound else None
     return (replace(session, program=process_record) if process_record else session), head

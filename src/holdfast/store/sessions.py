@@ -231,7 +231,7 @@ SELECT 1
  WHERE owner = :owner
    AND id = :id
 """
-# Names come from this table and never from a caller.
+# Column names come from this table and never from a caller, which prevents SQL injection.
 _ORDER: Final = {
     SessionOrder.CREATED_AT: "s.created_at",
     SessionOrder.UPDATED_AT: "s.updated_at",
@@ -239,7 +239,7 @@ _ORDER: Final = {
 
 
 def page_sql(query: SessionQuery) -> tuple[str, dict[str, Any]]:
-    """Return the statement for a page: names come from tables, values are bound."""
+    """Return the statement for a page: column names come from tables, values are bound."""
     conditions, parameters = _conditions(query)
     column = _ORDER[query.order]
     if query.before is not None:
@@ -299,7 +299,7 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
 
 
 def _wished(wishes: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str:
-    """Return the condition that one of the wishes holds; its values go to the parameters."""
+    """Return the condition that any status filter matches; adds its values to `parameters`."""
     told = []
     for number, wish in enumerate(wishes):
         parameters[f"wish_{number}"] = wish.status.value
@@ -307,7 +307,7 @@ def _wished(wishes: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str
     return f"({' OR '.join(told)})"
 
 
-# A session that has played no turn has not failed.
+# A session without a completed turn has not failed.
 _ENDED: Final = {
     None: "s.status = ",
     True: "s.last_stop IS NOT DISTINCT FROM 'error' AND s.status = ",
@@ -323,10 +323,10 @@ class SessionRows:
     """Sessions in the store."""
 
     def __init__(self, database: Database, *, trusts_indexes: bool = True) -> None:
-        """Where pages do not prove themselves, an index is compared with its rows first."""
+        """Compare indexes with their rows before use unless `trusts_indexes` is set."""
         self._db = database
         self._trusts_indexes = trusts_indexes
-        # As they were last read here: whoever saves a session has read it in the transaction.
+        # Titles as last read: a session is always read in the transaction that saves it.
         self._titles: dict[int, str | None] = {}
 
     async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
@@ -352,7 +352,7 @@ class SessionRows:
         return rows[0][0] if rows else None
 
     async def head(self, owner: Owner, session_id: SessionId) -> SessionState | None:
-        # What is no id names nothing; and not every text that is no id can be bound.
+        # Return early, because not every invalid id can be bound as a parameter.
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
@@ -371,7 +371,7 @@ class SessionRows:
 
     async def save(self, head: SessionState) -> None:
         columns = columns_of(head)
-        # Almost always it is the title that the session was just read with.
+        # The title rarely changes, so its note is written only if it did.
         if self._titles.get(head.key, _UNREAD) != head.title:
             await self._db.execute(NOTE_TITLE, {"key": head.key, "title": head.title})
         await self._db.execute(SAVE, columns)
@@ -396,7 +396,7 @@ class SessionRows:
         if not self._trusts_indexes:
             await self._require_index(query.owner)
         while True:
-            # Filled up where damaged rows were passed over: a short page would look like the last.
+            # Refill after skipping damaged rows: clients take a short page for the last page.
             left = query.limit - len(found)
             wanted = msgspec.structs.replace(query, limit=left)
             sql, parameters = page_sql(_behind(wanted, rows[-1]) if rows else wanted)
@@ -407,14 +407,14 @@ class SessionRows:
                 return found
 
     async def _require_index(self, owner: Owner) -> None:
-        """Refuse an index that lacks a session: a listing would hide it without a word."""
+        """Raise if the index lacks a session, because listings would silently omit it."""
         of_owner = {"owner": owner}
         by_row = await self._db.fetch(BY_ROW, of_owner)
         if by_row != await self._db.fetch(BY_INDEX, of_owner):
             raise _damaged_index()
 
     async def beginning(self, owner: Owner, text: str, limit: int) -> tuple[SessionId, ...]:
-        # What no id begins with names nothing; and not every such text can be bound.
+        # Return early, because not every invalid prefix can be bound as a parameter.
         if not _BEGINNING.fullmatch(text):
             return ()
         if not self._trusts_indexes:
@@ -461,7 +461,7 @@ class SessionRows:
         await self._db.execute(DETACH, {"key": key})
 
     async def remove(self, head: SessionState, at: datetime) -> None:
-        # Gone before it is buried: the cascade takes the rows, the tombstone keeps the id.
+        # Delete first: the cascade removes the rows, then the tombstone reserves the id.
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await note_removal(self._db, head)
         await self._db.execute(REMOVE, {"key": head.key})
@@ -473,19 +473,19 @@ class SessionRows:
 
 
 def _behind(query: SessionQuery, last: Row) -> SessionQuery:
-    """Return the query for what comes after a row that it found."""
+    """Return the query for the rows after `last`."""
     at, session_id = _place(last, query.order)
     return msgspec.structs.replace(query, before=(instant(at), session_id), offset=0)
 
 
 def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
-    """Return where a listing in that order has the row."""
+    """Return the sort key of a row in a listing."""
     by_creation = order is SessionOrder.CREATED_AT
     return row[HEAD_COLUMNS + 2] if by_creation else row[_UPDATED_AT], row[1]
 
 
 def _require_order(places: list[tuple[int, str]]) -> None:
-    """Refuse a page that is not in its order: the index that gave it is not the rows' own."""
+    """Raise if a page is out of order, because then its index does not match the rows."""
     if places != sorted(set(places), reverse=True):
         raise _damaged_index()
 
@@ -498,12 +498,12 @@ def _damaged_index() -> Internal:
 
 
 def _segments(rows: Sequence[Row]) -> tuple[Segment, ...]:
-    """Cut each ancestor's rows where its descendant leaves it, oldest ancestor first."""
+    """Limit each ancestor's rows to those before the fork, oldest ancestor first."""
     segments: list[Segment] = []
     last = None
     for key, session_id, messages, forked_at in rows:
         end = messages if last is None else last
         segments.append(Segment(key, session_id, (forked_at or 0) + 1, end))
-        # A fork of a fork may leave before its parent's own rows begin.
+        # A fork of a fork may start before the first row that its parent wrote.
         last = forked_at if last is None or forked_at is None else min(last, forked_at)
     return tuple(reversed(segments))

@@ -1,4 +1,4 @@
-"""The tables `tokens` and `sign_in_codes`: found by the digests of secrets, never by secrets."""
+"""The tables `tokens` and `sign_in_codes`; rows are found by digest, secrets are not stored."""
 
 from datetime import datetime
 
@@ -95,7 +95,7 @@ DELETE FROM sign_in_codes
  WHERE expires_at < :before
 """
 
-# Made here because msgspec prepares a type at its first use and crashes when two threads do so.
+# Created at import because msgspec prepares a type on first use, which is not thread-safe.
 _tokens = msgspec.json.Decoder(Token)
 _codes = msgspec.json.Decoder(SignInCode)
 

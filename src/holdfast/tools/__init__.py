@@ -1,1 +1,1 @@
-"""What an agent can do: files, commands, git, the web, MCP servers, checkpoints."""
+"""The tools of an agent: files, commands, git, the web, MCP servers, checkpoints."""

@@ -1,4 +1,4 @@
-"""What a tool's process finds: working folder, scope, scratch folder, PATH, environment."""
+"""The context of a tool's process: working folder, scope, scratch folder, PATH, environment."""
 
 import hashlib
 import os
@@ -18,23 +18,23 @@ from holdfast.tools.tool import ToolFailure
 
 
 class ProcessSettings(Struct, frozen=True, kw_only=True):
-    """What the tools that start processes are built with."""
+    """Settings of all tools that start processes."""
 
-    # All of it; what is passed on is chosen by name.
+    # The complete environment; variables are passed on by an allowlist of names.
     environment: Mapping[str, str]
     command_env: tuple[str, ...] = ()
     extra_roots: tuple[str, ...] = ()
-    # Folders of Holdfast's own, out of reach for every process it starts.
+    # Folders of Holdfast itself, inaccessible to every process it starts.
     hidden: tuple[str, ...] = ()
-    # Names of folders that commands fill and of files that they may write: `Guard.open_names`.
+    # Names of folders that commands may fill and of files they may write: `Guard.open_names`.
     command_writes: tuple[str, ...] = ()
     bounds: Bounds = Bounds()
-    # Whether commands are like any others where their protected paths cannot be covered.
+    # Whether commands need no extra approval where protected paths cannot be covered.
     allows_unprotected: bool = False
 
 
 class ProcessContext(Struct, frozen=True, kw_only=True):
-    """A workplace as its processes see it; every path is real."""
+    """A workspace as its processes see it; every path is a real path."""
 
     folder: str
     folder_identity: tuple[int, int]
@@ -45,13 +45,13 @@ class ProcessContext(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...]
     environment: Mapping[str, str]
     hidden: tuple[str, ...]
-    # The user's own, which the environment of a jailed process does not name.
+    # The user's real home; HOME of a jailed process points to the scratch folder instead.
     user_home: str | None
     command_writes: tuple[str, ...]
     bounds: Bounds
 
     def confinement(self, program: Executable) -> Confinement:
-        """Return how far the program reaches."""
+        """Return what the program may access."""
         return Confinement(
             is_jailed=self.is_jailed,
             readable=readable_for(program, path=self.path, roots=self.roots),
@@ -69,12 +69,12 @@ class ProcessContext(Struct, frozen=True, kw_only=True):
         )
 
     def _is_git(self, program: Executable) -> bool:
-        """Tell whether a program is the system's git, which alone writes a repository's folder."""
+        """Return whether this is the system's git, which alone may write a `.git` folder."""
         is_ours = any(is_below(program.real, root) for root in self.roots)
         return os.path.basename(program.real) == "git" and not is_ours
 
     def environment_hash(self) -> str:
-        """Return what tells this environment from others; where scratch lies is no difference."""
+        """Return a hash of the environment; the location of the scratch folder is ignored."""
         variables = {
             name: value for name, value in self.environment.items() if value != self.scratch
         }
@@ -82,13 +82,13 @@ class ProcessContext(Struct, frozen=True, kw_only=True):
 
 
 def process_context_of(place: ToolWorkspace, settings: ProcessSettings) -> ProcessContext:
-    """Return what a process would find now; looks at the file system."""
+    """Return the context that a process would get now; reads the file system."""
     scope = build_scope(place, settings.extra_roots)
     folder = os.path.realpath(place.working_dir)
     identity = _identity(folder)
     scratch = os.path.realpath(place.scratch)
     roots = tuple(dict.fromkeys(root.path() for root in scope.roots))
-    # A root that is everything leaves nothing to be jailed from.
+    # With `/` as a root, a jail would restrict nothing.
     is_jailed = scope.is_jailed and "/" not in roots
     known = roots if is_jailed else (folder, scratch)
     path = restricted_path(settings.environment.get("PATH"), without=known)

@@ -1,4 +1,4 @@
-"""Files of a repository for an ACP agent that reads and writes through us, by our tools' rules."""
+"""Repository files for an ACP agent, read and written under the same rules as the tools."""
 
 import asyncio
 import hashlib
@@ -50,7 +50,7 @@ class LocalRepositoryFiles:
         self._terminals = terminals
 
     async def covering(self, folder: str) -> tuple[str, ...] | None:
-        """Return the words before a command."""
+        """Return the argv prefix that covers protected paths for a terminal command."""
         return await self._terminals.words(folder)
 
     async def read(self, folder: str, path: str) -> str:
@@ -71,7 +71,7 @@ class LocalRepositoryFiles:
         return await _run_translated(work)
 
     async def plan(self, folder: str, path: str, content: str) -> PlannedWrite:
-        """Judge a write."""
+        """Check a write without changing anything."""
         after = content.encode(errors="replace")
 
         def work(_: Event) -> PlannedWrite:
@@ -97,7 +97,7 @@ class LocalRepositoryFiles:
         return await _run_translated(work)
 
     async def write(self, folder: str, planned: PlannedWrite, content: str) -> None:
-        """Write a file whole, all of it or nothing."""
+        """Replace a file atomically, if it is unchanged since `plan`."""
         after = content.encode(errors="replace")
 
         def work(stop: Event) -> None:
@@ -107,7 +107,8 @@ class LocalRepositoryFiles:
                 found = _digest(before.content) if before is not None else None
                 if found != planned.before:
                     raise FileProblem("failed", f"{planned.path} has changed; read it again.")
-                # Of the file, so that whoever writes it again finds what an attempt has left.
+                # Derived from the path, so that a later write finds the leftovers of an interrupted
+                # one.
                 call = _digest(resolved_path(path_target).encode())
                 replace(
                     self._file_access,
@@ -119,7 +120,7 @@ class LocalRepositoryFiles:
         await _run_translated(work)
 
     async def change(self, path: str, before: str | None, after: str) -> str:
-        """Return a change line by line; without a text before all of it is new."""
+        """Return a line diff; without a previous text the whole file is new."""
 
         def work(_: Event) -> str:
             named, new = visible(path).replace("\n", "\\u000a"), after.encode(errors="replace")
@@ -144,7 +145,7 @@ class LocalRepositoryFiles:
         return await _run_translated(work)
 
     async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
-        """Return what changing these files is; the most delicate of them counts."""
+        """Return the tool class of changing these files; the most sensitive one decides."""
 
         def work(_: Event) -> ToolClass:
             for path in paths:
@@ -154,14 +155,15 @@ class LocalRepositoryFiles:
                         if change_class(_require_below(scope, path_target)) is not ToolClass.WRITE:
                             return ToolClass.SENSITIVE_WRITE
                 except ToolFailure:
-                    # Outside, or not to be written at all: nobody should say yes without looking.
+                    # Outside the scope or protected: such a change must never be approved
+                    # automatically.
                     return ToolClass.SENSITIVE_WRITE
             return ToolClass.WRITE
 
         return await _run_translated(work)
 
     async def status(self, folder: str) -> Mapping[str, str] | None:
-        """Return what differs from what is committed; nothing if that is not known soon."""
+        """Return uncommitted changes; `None` if git does not answer within the timeout."""
         try:
             async with asyncio.timeout(STATUS_SECONDS):
                 await run_in_thread(lambda _: _scope(folder, folder))
@@ -179,8 +181,8 @@ class LocalRepositoryFiles:
 
 
 def _scope(folder: str, path: str) -> ToolScope:
-    """Return what is in reach of a path: the repository, by the real path it was started with."""
-    # Resolved before, and never anew: what leads elsewhere by now is another folder.
+    """Return the scope of a path: the repository, by the real path it was started with."""
+    # The path was resolved at the start; if it resolves differently now, the folder was replaced.
     if os.path.realpath(folder) != folder:
         raise outside_scope(path)
     names = split_path(folder)
@@ -188,9 +190,9 @@ def _scope(folder: str, path: str) -> ToolScope:
 
 
 def _require_below(scope: ToolScope, path_target: PathTarget) -> PathTarget:
-    """Return the spot if the walk has begun in the repository; asked of what is open now."""
+    """Require that the walk began in the repository, checked by the open descriptor (TOCTOU)."""
     real = real_path(path_target.root_fd)
-    # Folded, because a system that takes every case for the same tells another than was given.
+    # Folded, because a case-insensitive file system may report a different case.
     if real is not None and fold_path(split_path(real)) != fold_path(scope.base):
         raise outside_scope(path_target.path)
     return path_target
@@ -201,7 +203,7 @@ def _digest(content: bytes) -> str:
 
 
 async def _run_translated(work: Callable[[Event], T]) -> T:
-    """Do work apart; what is wrong with a path is told in the words of the port."""
+    """Run work in a thread; translate tool failures into the port's error type."""
     try:
         return await run_in_thread(work)
     except ToolFailure as trouble:

@@ -1,8 +1,7 @@
 """`run_command`: one program from the allowlist, without a shell, confined to the session's scope.
 
-The allowlist is matched by whole words, never by joined text. An approval covers the contents of
+The allowlist is matched word by word, never against joined text. An approval covers the contents of
 the scripts that a call names.
-
 """
 
 import errno
@@ -36,12 +35,12 @@ Words = tuple[str, ...]
 
 
 def has_entries(grants: Sequence[Grant]) -> bool:
-    """Tell whether any command at all could be allowed."""
+    """Return whether the grants can allow any command."""
     return bool(grants) and all(grant.commands or grant.command_globs for grant in grants)
 
 
 def is_allowed(grants: Sequence[Grant], call: Words) -> bool:
-    """Tell whether each of the grants allows the call."""
+    """Return whether every grant allows the call."""
     return bool(call and grants) and all(_grant_allows(grant, call) for grant in grants)
 
 
@@ -52,7 +51,7 @@ def _grant_allows(grant: Grant, call: Words) -> bool:
 
 
 def split_entry(entry: str) -> Words:
-    """Return the words of an entry; none where its quotes do not match."""
+    """Split an entry into words; empty if its quotes do not match."""
     try:
         return tuple(shlex.split(entry))
     except ValueError:
@@ -60,7 +59,7 @@ def split_entry(entry: str) -> Words:
 
 
 def _glob_allows(patterns: Words, call: Words) -> bool:
-    # Refused by the configuration, too; a grant may have come from somewhere else.
+    # The configuration refuses these patterns too, but a grant may come from another source.
     if not patterns or set("*?") & set(patterns[0]) or "**" in patterns[:-1]:
         return False
     if patterns[-1] == "**":
@@ -69,9 +68,9 @@ def _glob_allows(patterns: Words, call: Words) -> bool:
 
 
 def word_matches(pattern: str, word: str) -> bool:
-    """Tell whether `*` (any characters) and `?` (one) make the pattern fit the whole word.
+    """Return whether the pattern matches the whole word; `*` is any text, `?` one character.
 
-    Going back no further than the last star keeps this linear in the word.
+    Backtracking only to the last star avoids exponential run time.
     """
     at = here = 0
     star, resume = -1, 0
@@ -96,10 +95,10 @@ _LOOKED_AT: Final = 4_096
 _UNPROTECTED: Final = (
     "protected paths (.env, .git, …) are in its reach: this system has no mount namespaces"
 )
-# What programs say when they meet a cover.
+# Error messages of programs that try to write a covered path.
 _COVERED: Final = ("Read-only file system", "EROFS", "Device or resource busy", "EBUSY")
-# What the plan of a call found, for the act that follows it in the same task: between looking
-# twice something else could have been put there.
+# The plan of a call, reused by its act in the same task. Planning twice would allow the target to
+# be replaced in between (TOCTOU).
 _planned: Final[ContextVar[tuple["CommandArguments", ChildOrder]]] = ContextVar("planned command")
 
 
@@ -167,7 +166,7 @@ class _Commands:
         is_protected = (await self._launcher.means()).mounts or self._settings.allows_unprotected
         question = _question(run.argv, program, context, scripts)
         return CallPlan(
-            # It may write what runs later, and nothing here keeps it from doing so.
+            # Without covers, the command may write files that other programs run later.
             tool_class=ToolClass.PROCESS if is_protected else ToolClass.SENSITIVE_WRITE,
             targets=(*_targets(program, context), *_more_targets(run, scripts)),
             question="\n".join(question if is_protected else [*question, _UNPROTECTED]),
@@ -209,12 +208,12 @@ class _Commands:
 
 
 def format_call(call: tuple[str, ...]) -> str:
-    """Return all words of a call on one line, each in quotes, with nothing that hides."""
+    """Return the words of a call on one line, quoted, with invisible characters escaped."""
     return " ".join(_quoted(visible(word)) for word in call)
 
 
 def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
-    """Return what a call is told whose process did not start."""
+    """Return the failure of a call whose process did not start."""
     if refused.stage.endswith("-changed"):
         return ToolFailure(
             ResultCode.TARGET_CHANGED,
@@ -242,7 +241,7 @@ def _not_allowed(call: tuple[str, ...]) -> ToolFailure:
 
 
 def _notices(finished: CommandResult, folder: str) -> Iterator[str]:
-    """Yield what the model has to know about protected paths that the command met."""
+    """Yield notices for the model about protected paths that the command met."""
     for path in finished.moved_aside:
         name = visible(os.path.relpath(path, folder))
         yield (
@@ -271,18 +270,19 @@ def _targets(program: Executable, context: ProcessContext) -> tuple[str, ...]:
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """A file that decides what a command does; the fingerprint changes with its content."""
+    """A file that determines what a command does, with a fingerprint of its content."""
 
     path: str
     fingerprint: str
 
 
 def _more_targets(run: HardenedCall, scripts: tuple[Script, ...]) -> Iterator[str]:
-    """Yield what else decides what a call does; nothing for most calls."""
+    """Yield further targets of the approval; empty for most calls."""
     for script in scripts:
         yield f"script={_on_one_line(script.path)} {script.fingerprint}"
     if run.environment:
-        # Where the configuration of a repository has changed, so have the overrides.
+        # The overrides depend on the repository configuration, so a change to it changes the
+        # target.
         yield f"git={json.dumps([run.argv, run.environment], sort_keys=True)}"
 
 
@@ -297,7 +297,7 @@ def _question(
     lines += ["with the network"] if context.has_network else []
     lines += [f"file: {_on_one_line(script.path)}" for script in scripts]
     foreign = [word for word in call if not word.isascii()]
-    # Letters of other alphabets can look like ours; here every one is spelled out.
+    # Homoglyphs: letters of other alphabets can look like ASCII, so these words are escaped.
     lines += [f"not plain ASCII: {json.dumps(word)}" for word in foreign]
     return lines
 
@@ -312,7 +312,7 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-# Beyond this much a file is told by its inode and its times, not by its content.
+# Larger files are identified by inode and times instead of their content.
 _READ_MOST: Final = 64 << 20
 _PIECE: Final = 1 << 20
 _MAKE: Final = ("GNUmakefile", "makefile", "Makefile")
@@ -327,7 +327,7 @@ _COMPOSE: Final = (
     *("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"),
     *("Dockerfile", "Containerfile"),
 )
-# What a program reads by itself, in its folder and in those that its words name.
+# Files that a program reads implicitly, in its folder and in folders named by arguments.
 _ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("make", "gmake", "bmake"), _MAKE),
     **dict.fromkeys(("npm", "npx", "yarn", "pnpm", "pnpx", "bun", "bunx"), _NODE),
@@ -360,7 +360,7 @@ _ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
 def scripts_of(
     call: tuple[str, ...], program: Executable, context: ProcessContext
 ) -> tuple[Script, ...]:
-    """Return the scripts of a call as they are now; reads the files."""
+    """Return the scripts of a call with their current fingerprints; reads the files."""
     left = _READ_MOST
     found = []
     for path in dict.fromkeys(_candidates(call, program, context)):
@@ -381,7 +381,7 @@ def _candidates(
         if os.path.isdir(path):
             folders.append(path)
         yield path
-    # Any word, because a command may hand the rest to another: `env make`, `python -m pytest`.
+    # Every word counts, because a command may run another: `env make`, `python -m pytest`.
     for name in dict.fromkeys(os.path.basename(word) for word in call):
         for folder in folders:
             yield from (os.path.join(folder, each) for each in _ENTRY_POINTS.get(name, ()))
@@ -392,7 +392,7 @@ def _candidates(
 
 
 def _values(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield what could be a path: each word, and the value of an option that holds one."""
+    """Yield possible paths: each word, and the value of each `option=value`."""
     for word in words:
         yield word
         _, sign, value = word.partition("=")
@@ -401,11 +401,11 @@ def _values(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _script(path: str, most: int) -> tuple[Script | None, int]:
-    """Return a regular file with its fingerprint, and how much of it was read."""
+    """Return a regular file with its fingerprint, and the number of bytes read."""
     real = os.path.realpath(path)
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    # Nothing there, or nothing that can be read: then the command cannot read it, either.
+    # Missing or unreadable: the command cannot read it either.
     except (OSError, ValueError):
         return None, 0
     try:

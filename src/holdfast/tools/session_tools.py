@@ -1,8 +1,6 @@
-"""`checkpoint` and `read_output`: tools about the session itself.
+"""`checkpoint` and `read_output`: tools that concern the session itself.
 
-A checkpoint names this moment, and the call is the record of it; outputs are what the session
-stored.
-
+A checkpoint is recorded by the call itself. `read_output` returns parts of stored outputs.
 """
 
 from collections.abc import Callable
@@ -30,7 +28,7 @@ class CheckpointArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
-    """Return `checkpoint`, which tells the time by the given clock."""
+    """Return the `checkpoint` tool; `now` is its clock."""
 
     async def act(
         _: ToolWorkspace, arguments: CheckpointArguments, __: RequestedCall
@@ -76,7 +74,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     return all(_is_plain(part, depth + 1) for part in parts)
 
 
-# So much that a result holds it with all its escapes, and no part is put on the shelf again.
+# Small enough to stay inline even when fully escaped; a larger result would be stored again.
 _PART_LARGEST: Final = 16 << 10
 
 
@@ -89,7 +87,7 @@ class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def read_output_tool() -> Tool[ReadOutputArguments]:
-    """Return `read_output`."""
+    """Return the `read_output` tool."""
     return Tool(
         name="read_output",
         description=(
@@ -132,13 +130,13 @@ async def _read_part(
 
 
 def _continuation_bytes(content: bytes) -> int:
-    """Return how many bytes at the start belong to a character that begins before."""
+    """Return the number of leading bytes that continue an earlier UTF-8 character."""
     ahead = content[:3]
     return next((at for at, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
 
 
 def _drop_partial_character(content: bytes) -> bytes:
-    """Return the content without a character at the end of which a part is missing."""
+    """Drop an incomplete UTF-8 character at the end."""
     for back in range(1, min(3, len(content)) + 1):
         byte = content[-back]
         if byte & 0xC0 != 0x80:

@@ -1,7 +1,7 @@
-"""How a command of an agent's terminal is run so that protected paths hold for it.
+"""Cover protected paths for the commands of an agent's terminal.
 
-Unlike a command of our own tools it is somebody else's to start and to end, and it reaches all that
-its user reaches: only what is protected is covered.
+The agent starts and ends these commands itself. They have full access as the user, except for
+protected paths.
 """
 
 import marshal
@@ -26,14 +26,14 @@ main()
 
 
 class TerminalCovers:
-    """Says with which words commands are run here."""
+    """Builds the argv prefix for terminal commands."""
 
     def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
         self._settings = settings
         self._launcher = launcher
 
     async def words(self, folder: str) -> tuple[str, ...] | None:
-        """Return the words before a command in a repository; see `RepositoryFiles.covering`."""
+        """Return the argv prefix for a command in a repository; see `RepositoryFiles.covering`."""
         means = await self._launcher.means()
         if not means.mounts:
             return () if self._settings.allows_unprotected else None
@@ -53,7 +53,7 @@ class TerminalCovers:
                 roots=(folder,),
                 open_names=settings.command_writes,
                 home=None if home is None else os.path.realpath(home),
-                # Agents hand whole lines to a shell, and git is in many of them.
+                # Agents pass whole command lines to a shell, and many of them use git.
                 writes_git=True,
             ),
             bounds=settings.bounds,

@@ -1,6 +1,6 @@
-"""What a tool is: a name, strict arguments, a plan that changes nothing, and one act.
+"""The definition of a tool: a name, strict arguments, a side-effect-free plan, and one act.
 
-The order in which a call is judged is the toolbox's business.
+The order in which a call is validated belongs to `toolbox.py`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,8 +31,8 @@ DENIALS: Final = frozenset(
 )
 
 
-class ToolFailure(Exception):  # noqa: N818 — it is the tool's answer, and most often no error
-    """Why a call cannot be done; told to the model, so it names no path outside the workplace."""
+class ToolFailure(Exception):  # noqa: N818 — the result of a call, often not an error
+    """Why a call failed; the model reads it, so it names no path outside the workspace."""
 
     def __init__(self, code: ResultCode, message: str) -> None:
         super().__init__(message)
@@ -41,29 +41,29 @@ class ToolFailure(Exception):  # noqa: N818 — it is the tool's answer, and mos
 
     @property
     def status(self) -> ResultStatus:
-        """Return whether the call was refused, went wrong, or nobody knows."""
+        """Return whether the call was denied, failed, or has an unknown outcome."""
         if self.code is ResultCode.UNKNOWN:
             return ResultStatus.UNKNOWN
         return ResultStatus.DENIED if self.code in DENIALS else ResultStatus.ERROR
 
 
 class UnansweredRequest(ToolFailure):
-    """A request that went out and whose answer never came whole: it may have been done.
+    """A request that was sent but not fully answered: it may have been executed.
 
-    The code is for calls that can be made again; of any other the outcome is unknown.
+    The code applies to repeatable calls; for any other call the outcome is unknown.
     """
 
 
 class CallPlan(Struct, frozen=True, kw_only=True):
     """What a planned call would do.
 
-    `targets` are everything outside of the arguments that decides what the act does: resolved
-    paths, the content that would be replaced, the program that would run.
+    `targets` is everything besides the arguments that determines the effect: resolved paths, the
+    content that would be replaced, the program that would run.
     """
 
     tool_class: ToolClass
     targets: tuple[str, ...] = ()
-    # Whole, never cut: whoever agrees has to have seen all of it.
+    # Never truncated, because an approval must cover everything it shows.
     question: str = ""
     preview: Mapping[str, str] = {}
     memory: str | None = None
@@ -71,11 +71,11 @@ class CallPlan(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Tool(Generic[A]):
-    """One tool. `plan` judges and aims, `act` does it; both raise `ToolTrouble`.
+    """One tool. `plan` checks the call, `act` executes it; both raise `ToolFailure`.
 
-    `effect` may look at the arguments. `is_available` tells whether the tool can be offered at
-    a place at all. `again` returns what the call aimed at when an earlier attempt at this very
-    call has done its work already: a crash may have kept us from hearing of it.
+    `is_available` returns whether the tool can be offered in a workspace. `again` returns the
+    original plan if an earlier attempt at the same call has already succeeded; a crash may have
+    lost its result.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Tool(Generic[A]):
     again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[CallPlan | None]] | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments as one plain object."""
+        """Return the JSON schema of the arguments as one object without references."""
         (schema,), parts = msgspec.json.schema_components([self.arguments])
         if "$ref" in schema:
             schema = parts[schema["$ref"].rpartition("/")[2]]
@@ -96,5 +96,5 @@ class Tool(Generic[A]):
 
 
 async def plan_read_only(_: ToolWorkspace, __: Any) -> CallPlan:
-    """Plan a call that only looks."""
+    """Plan a read-only call."""
     return CallPlan(tool_class=ToolClass.READ)

@@ -1,7 +1,7 @@
-"""The toolbox: judges a call in one fixed order, and runs what was planned and nothing else.
+"""The toolbox: validates a call in a fixed order, and runs exactly what was planned.
 
-name · grant · arguments · capability · the tool's own policy. Approvals come from elsewhere,
-between `plan` and `run`.
+Order: name, grant, arguments, capability, the tool's own policy. Approval does not belong here; it
+happens between `plan` and `run`.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from holdfast.tools.tool import Tool, ToolFailure, UnansweredRequest
 
 log = logging.getLogger(__name__)
 
-# Seconds; a server that is started takes moments, one that is forgotten takes memory for ever.
+# Seconds. A restart of a server is cheap; an idle server occupies memory.
 IDLE_SECONDS: Final = 600.0
-_SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — the way to name one, not one
+_SECRET_REFERENCE: Final = "{{secrets."  # noqa: S105 — a reference prefix, not a secret
 
 
 class LocalToolbox:
-    """The tools of this machine by name, and those of MCP servers as they are found."""
+    """The local tools by name, and the tools of MCP servers as they are discovered."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LocalToolbox:
     ) -> None:
         self._remote = remote
         self._scrubber = scrubber
-        # Servers live as long as their session is used: who comes back finds them started anew.
+        # MCP servers of idle sessions are closed; they are started again on the next use.
         self._used: dict[str, float] = {}
         self._tools: dict[str, Tool[Any]] = {}
         self._offered: dict[str, LlmTool] = {}
@@ -57,11 +57,11 @@ class LocalToolbox:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of all tools."""
+        """Return the names of all local tools."""
         return frozenset(self._tools)
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
-        """Return what running the call twice would do; `unsafe` for what nobody knows."""
+        """Return the effect of running the call twice; `unsafe` for unknown tools."""
         tool = self._tools.get(name)
         if tool is None:
             return self._remote.effect(name) if self._remote else Effect.UNSAFE
@@ -71,7 +71,7 @@ class LocalToolbox:
             return Effect.UNSAFE
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
-        """Return the tools that are granted and can be had at this place."""
+        """Return the tools that are granted and available in this workspace."""
         own = tuple(
             self._offer(tool)
             for tool in self._tools.values()
@@ -84,26 +84,27 @@ class LocalToolbox:
         return (*own, *self._shown(found))
 
     async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
-        """Return what is missing here that was meant to be there, in sentences for a person."""
+        """Return which configured servers or tools are missing here, as sentences for display."""
         if self._remote is None or not _has_servers(place):
             return ()
         return tuple(map(self._scrubber().clean, await self._remote.troubles(place)))
 
     async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
-        """Judge a call by everything but its approval; a `Done` refuses it."""
+        """Check everything about a call except its approval; a `CallOutcome` means refused."""
         try:
             return await self._planned(place, asked)
         except ToolFailure as trouble:
             return await self._cleaned(_refused_outcome(trouble))
-        # Whatever a tool raises is the call's trouble, never the turn's.
+        # An exception in a tool fails the call, not the turn.
         except Exception:  # noqa: BLE001
             return _failed_outcome(asked)
 
     async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
-        """Do what was planned, if it is still the same."""
+        """Run the planned call, if its target is unchanged."""
         asked = planned.asked
         try:
-            # Looked at again: between the question and the answer the target may have changed.
+            # Planned again, because the target may have changed while approval was pending
+            # (TOCTOU).
             if planned.tool_class is not ToolClass.READ:
                 again = await self._planned(place, asked)
                 was = (planned.digest, planned.tool_class)
@@ -117,17 +118,17 @@ class LocalToolbox:
             return await self._cleaned(CallOutcome(status=ResultStatus.OK, result=result))
         except ToolFailure as trouble:
             return await self._cleaned(_refused_outcome(_classify_failure(trouble, planned.effect)))
-        # A fault in a tool is this call's result; the log alone gets its words.
+        # An exception in a tool fails this call; its details only go to the log.
         except Exception:  # noqa: BLE001
             return _failed_outcome(asked)
 
     async def leave(self, session: str) -> None:
-        """Let go of what lives as long as the session."""
+        """Release the resources of a session."""
         if self._remote is not None:
             await self._remote.leave(session)
 
     async def rest(self, *, after: float = IDLE_SECONDS) -> None:
-        """Let go, again and again, of what sessions have not used for a while; never returns."""
+        """Release the resources of idle sessions periodically; never returns."""
         while True:
             await background_tasks.rest(after / 10)
             with suppress(MemoryError):
@@ -139,24 +140,25 @@ class LocalToolbox:
             try:
                 await self.leave(session)
             except Exception:
-                # The others still want to be let go of, and nobody waits for this.
+                # One failure must not prevent the release of the other sessions.
                 log.exception("the servers of a session could not be let go of")
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         if self._remote is not None:
             await self._remote.aclose()
 
     async def _cleaned(self, done: CallOutcome) -> CallOutcome:
-        """Return a result without secrets: from here the model gets it, a row comes too late."""
+        """Redact secrets before the model gets the result; redacting stored rows is too late."""
         scrubber = self._scrubber()
-        # Apart only if it takes long: whoever waits can be cancelled, and this result is complete.
+        # A thread only for large results, because awaiting one could be cancelled and lose the
+        # result.
         if is_small([done.result, done.error.message if done.error else ""]):
             return scrubber.cleaned(done)
         return await asyncio.to_thread(scrubber.cleaned, done)
 
     def _shown(self, found: Iterable[LlmTool]) -> Iterator[LlmTool]:
-        """Yield tools of servers as a model may read them; none whose name is a secret."""
+        """Yield server tools with secrets redacted; drop a tool whose name contains a secret."""
         scrubber = self._scrubber()
         for tool in found:
             shown = scrubber.cleaned(tool)
@@ -164,7 +166,7 @@ class LocalToolbox:
                 yield shown
 
     def _offer(self, tool: Tool[Any]) -> LlmTool:
-        # Kept, because making a schema takes longer than all the rest of a short turn.
+        # Cached, because building a schema takes longer than the rest of a short turn.
         if tool.name not in self._offered:
             self._offered[tool.name] = LlmTool(
                 name=tool.name, description=tool.description, parameters=tool.parameters()
@@ -212,9 +214,9 @@ def _has_servers(place: ToolWorkspace) -> bool:
 
 
 def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
-    """Return the trouble of a call; nobody knows about one that may have been done, and is unsafe.
+    """Return the failure; an unsafe call that may have been executed gets `unknown`.
 
-    Whoever is told that it failed would make it again.
+    A definite failure would make the model repeat the call.
     """
     if not isinstance(trouble, UnansweredRequest) or effect is not Effect.UNSAFE:
         return trouble
@@ -224,7 +226,7 @@ def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
 
 
 def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
-    """Return the arguments as the tool's own type; what does not fit is named, never shown."""
+    """Convert the arguments to the tool's type; errors name the field but never show the value."""
     try:
         if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
             raise ToolFailure(
@@ -242,9 +244,10 @@ def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def _require_no_secret(asked: RequestedCall, scrubber: Scrubber) -> None:
-    """Refuse a call whose arguments hold a managed secret, in every mode.
+    """Refuse a call whose arguments contain a managed secret, in every mode.
 
-    A question shows `[secret:name]` in its place, so a yes would be to something else.
+    The approval question shows `[secret:name]` instead, so the approval would cover other
+    arguments.
     """
     encoded = msgspec.json.encode(asked.arguments)
     if scrubber.clean_json(encoded) is not encoded:

@@ -1,4 +1,4 @@
-"""What a workflow's schema leaves open: names that mean nothing, and nodes that nothing reaches."""
+"""Checks beyond a workflow's schema: unknown names, unreachable nodes and cycles."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ from holdfast.workflows.model import NodeType, Workflow
 
 
 class FindingCode(StrEnum):
-    """What can be wrong with a file that can be read."""
+    """Problems of a file that is valid by its schema."""
 
     AGENT_REF_UNRESOLVED = "agent_ref_unresolved"
     TOOLS_EXCEED_AGENT = "tools_exceed_agent"
@@ -22,7 +22,7 @@ class FindingCode(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What was found, at which node, in a sentence."""
+    """A problem, its node and a message."""
 
     code: FindingCode
     node: str
@@ -32,13 +32,13 @@ class Finding(Struct, frozen=True, kw_only=True):
 def check(
     workflow: Workflow, agents: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Finding]:
-    """Return everything that was found; `agents` are those that are known beside the file's own."""
+    """Return all findings; `agents` are known agents that the file does not define."""
     known = {**(agents or {}), **workflow.agents}
     return [*_about_agents(workflow, known), *_about_ways(workflow)]
 
 
 def unresolved(workflow: Workflow) -> list[str]:
-    """Return the agents that are named and not brought along, each once."""
+    """Return the referenced agents that the file does not define, without duplicates."""
     named = (node["agent_ref"] for node in _players(workflow))
     return [ref for ref in dict.fromkeys(named) if ref not in workflow.agents]
 
@@ -67,7 +67,7 @@ def _has(agent: Mapping[str, Any], tool: str, servers: tuple[str, ...]) -> bool:
 
 
 def _servers(agent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return how the names of the tools begin that an agent's servers bring."""
+    """Return the name prefixes of the tools of an agent's MCP servers."""
     names = (each.get("ref", each.get("id", "")) for each in agent.get("mcp_servers", ()))
     return tuple(remote_id(name) for name in names)
 
@@ -93,7 +93,7 @@ def _about_ways(workflow: Workflow) -> Iterator[Finding]:
 
 
 def _ways(workflow: Workflow) -> dict[str, list[str]]:
-    """Return where each node leads: along edges, by a condition, or to all at once."""
+    """Return the successors of each node: by edge, condition or parallel branch."""
     ways: dict[str, list[str]] = {id_: list(_own_ways(n)) for id_, n in workflow.nodes.items()}
     for edge in workflow.edges:
         ways.setdefault(edge.source, []).append(edge.target)
@@ -119,13 +119,13 @@ def _reached(ways: Mapping[str, list[str]], entries: Iterable[str]) -> set[str]:
 
 
 def _circling(ways: Mapping[str, list[str]]) -> str | None:
-    """Return a node from which ways lead back to it, if there is one."""
+    """Return a node on a cycle, if there is one."""
     counts = dict.fromkeys(ways, 0)
     for targets in ways.values():
         for target in targets:
             counts[target] = counts.get(target, 0) + 1
     free = [id_ for id_, count in counts.items() if count == 0]
-    # Those that nothing leads to are taken away in turn; a circle stays, and what lies behind it.
+    # Topological sort: nodes without predecessors are removed; cycles and their successors remain.
     while free:
         id_ = free.pop()
         del counts[id_]
@@ -135,7 +135,7 @@ def _circling(ways: Mapping[str, list[str]]) -> str | None:
                 free.append(target)
     before = {target: id_ for id_ in counts for target in ways.get(id_, ())}
     at, seen = next(iter(counts), None), set[str]()
-    # Against the ways, because to each of them that is left another one leads.
+    # Walk backwards, because every remaining node has a remaining predecessor.
     while at is not None and at not in seen:
         seen.add(at)
         at = before[at]

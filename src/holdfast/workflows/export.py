@@ -36,15 +36,15 @@ ROLES: Final[Mapping[Role, str]] = {
     Role.TOOL_RESULT: "tool",
     Role.SYSTEM: "system",
 }
-# A file may have 64 levels, and a message lies eight deep in it.
+# A file may have 64 levels, and a message is nested eight levels deep.
 DEEPEST: Final = 48
-# Longer ones are not read as numbers: it would take quadratic time.
+# Longer numbers are not parsed, because that takes quadratic time.
 _NUMBER_LARGEST: Final = 10**990
 _encoder: Final = msgspec.json.Encoder()
 
 
 def transcript(messages: Iterable[Message], refs: Mapping[ModelId, str]) -> list[Form]:
-    """Return all rows by their sequence; `refs` says how people write a model."""
+    """Return all messages by sequence; `refs` maps models to their readable names."""
     return [_row(row, refs) for row in sorted(messages, key=lambda row: row.sequence)]
 
 
@@ -64,7 +64,8 @@ def _row(row: Message, refs: Mapping[ModelId, str]) -> Form:
 
 def _content(row: Message) -> list[Form]:
     if row.role is Role.SYSTEM:
-        # One text, because only Holdfast tells plans, notices and summaries apart.
+        # Joined into one text, because the format does not distinguish plans, notices and
+        # summaries.
         return [_text("\n\n".join(_part(part)["text"] for part in row.parts))]
     return [_part(part) for part in row.parts]
 
@@ -117,7 +118,7 @@ def _media(part: Media) -> Form:
 
 
 def plain(value: Any, depth: int = 1) -> Any:
-    """Return a value as a file can hold it: what is too deep, or too long a number, as JSON."""
+    """Return a value that a file can hold; deep values and long numbers become JSON text."""
     if isinstance(value, dict | list | tuple):
         if depth > DEEPEST:
             return _encoder.encode(value).decode()
@@ -129,7 +130,7 @@ def plain(value: Any, depth: int = 1) -> Any:
     return value
 
 
-# A call that was refused so never reached a tool.
+# Error codes of calls that were refused before they reached a tool.
 NEVER_INVOKED: Final = frozenset({ResultCode.UNKNOWN_TOOL.value, ResultCode.NOT_GRANTED.value})
 
 
@@ -139,7 +140,7 @@ def export(
     refs: Mapping[ModelId, str],
     agent: Form | None = None,
 ) -> Workflow:
-    """Return the workflow of a session; `agent` is its frozen agent as a file says it.
+    """Return the workflow of a session; `agent` is its agent snapshot in file form.
 
     Without one, `agent_ref` names an agent that the author has to bind.
     """
@@ -160,16 +161,16 @@ def export(
 
 
 def open_model(session: Session, messages: Iterable[Message], default: ModelId) -> ModelId:
-    """Return the model of an agent that leaves it open: the one that this session really asked.
+    """Return the model for an agent that names none: the one that this session used.
 
-    So the configuration of whoever exports changes nothing once there is an answer.
+    Once there is an answer, the result does not depend on the configuration of the exporter.
     """
     asked = (row.model_id for row in sorted(messages, key=lambda row: row.sequence))
     return session.model_id or next(filter(None, asked), default)
 
 
 def left_out(workflow: Workflow) -> list[str]:
-    """Return the tools that were called and are in no node, because every such call was refused."""
+    """Return the called tools that are in no node, because every call was refused."""
     kept = workflow.body.get("metadata", {}).get(EXPORT_KEY, {}).get("messages", ())
     parts = [part for row in kept for part in row["content"]]
     names = {part["id"]: part["name"] for part in parts if part["type"] == "tool_call"}
@@ -234,7 +235,7 @@ def _metadata(session: Session, rows: list[Message], refs: Mapping[ModelId, str]
 
 
 def _metadata_text(form: Form) -> Form:
-    """Return a form without what is not there: an absent key is left out, never null."""
+    """Return the mapping without `None` values: absent keys are omitted, never null."""
     return {key: value for key, value in form.items() if value is not None}
 
 

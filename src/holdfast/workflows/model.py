@@ -1,4 +1,4 @@
-"""Workflows: what a `.relavium.yaml` file says, as one value, and which of them can be run."""
+"""Workflows: the content of a `.relavium.yaml` file as a value, and the subset that can run."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ from holdfast.domain.tools import ALWAYS
 
 SCHEMA_VERSION: Final = "1.0"
 ENDING: Final = ".relavium.yaml"
-# The one key under which an export keeps the transcript.
+# The metadata key under which an export stores the transcript.
 EXPORT_KEY: Final = "relaviumExport"
 _NO_TITLE: Final = "exported-session"
-# File systems end at 255 bytes, and the ending has to be there.
+# File names are limited to 255 bytes, including the extension.
 _STEM_LONGEST: Final = 200
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _OTHERS: Final = re.compile(r"[^a-z0-9]+")
@@ -23,7 +23,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 class NodeType(StrEnum):
-    """What a node of a workflow does; only the first three are played here."""
+    """Type of a workflow node; only the first three can run."""
 
     INPUT = "input"
     AGENT = "agent"
@@ -36,7 +36,7 @@ class NodeType(StrEnum):
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """A way from one node to another; `extras` are the keys it has beside its two ends."""
+    """An edge between two nodes; `extras` are its keys besides the two ends."""
 
     source: str
     target: str
@@ -44,51 +44,51 @@ class Edge(Struct, frozen=True, kw_only=True):
 
 
 class Workflow(Struct, frozen=True):
-    """A workflow as its file says it, key by key."""
+    """A workflow as the parsed content of its file."""
 
     document: dict[str, Any]
 
     @property
     def body(self) -> dict[str, Any]:
-        """Return what stands under `workflow`."""
+        """Return the content of `workflow`."""
         body: dict[str, Any] = self.document["workflow"]
         return body
 
     @property
     def id(self) -> str:
-        """Return its id."""
+        """Return the id."""
         return str(self.body["id"])
 
     @property
     def file_name(self) -> str:
-        """Return what a file of it is called."""
+        """Return the name of the workflow's file."""
         return f"{self.id[:_STEM_LONGEST]}{ENDING}"
 
     @property
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return its nodes by their ids, in their order."""
+        """Return the nodes by id, in order."""
         return {node["id"]: node for node in self.body["nodes"]}
 
     @property
     def edges(self) -> list[Edge]:
-        """Return its edges; where one leaves a node by a handle, that is one of its extras."""
+        """Return the edges; a source handle is listed as one of the extras."""
         return [_edge(raw) for raw in self.body["edges"]]
 
     @property
     def agents(self) -> dict[str, dict[str, Any]]:
-        """Return the agents that it brings along, by their ids."""
+        """Return the agents defined in the file, by id."""
         return {each["id"]: each for each in self.body.get("agents", ()) if "id" in each}
 
 
 def kebab_id(title: str | None) -> str:
-    """Return the id that a session's title gives its workflow."""
+    """Return the workflow id derived from a session's title."""
     plain = _NOT_ASCII.sub("", title or "").lower()
     return _OTHERS.sub("-", plain).strip("-") or _NO_TITLE
 
 
 def placeholders(text: str) -> list[str]:
-    """Return what stands between the braces of each `{{…}}`; an opener without an end is text."""
-    # Behind the last end nothing can close, and looking for it would be done again and again.
+    """Return the content of each `{{…}}`; an unclosed `{{` is plain text."""
+    # Cut after the last `}}`: unclosed openers would make the pattern quadratic (ReDoS).
     closed, end, _ = text.rpartition("}}")
     return _PLACEHOLDER.findall(closed + end)
 
@@ -101,7 +101,7 @@ def _edge(raw: Mapping[str, Any]) -> Edge:
 
 
 _PLAYED: Final = frozenset({NodeType.INPUT, NodeType.AGENT, NodeType.OUTPUT})
-# They tell about the workflow, and change nothing about how it is played.
+# Descriptive keys that do not affect how the workflow runs.
 _TELLING: Final = frozenset(
     {"id", "version", "name", "description", "tags", "metadata", "agents", "nodes", "edges"}
 )
@@ -113,16 +113,16 @@ _APPLIED: Final[Mapping[str, frozenset[str]]] = {
 
 
 class WorkflowStep(Struct, frozen=True, kw_only=True):
-    """A node that is played, and what is said in its turn."""
+    """A node to run and the prompt of its turn."""
 
     node: str
     prompt: str = ""
 
 
 class AgentRun(Struct, frozen=True, kw_only=True):
-    """Neighbours with one agent: the turns of one session.
+    """Consecutive nodes with the same agent: the turns of one session.
 
-    `tools` are all that its nodes name; nothing where one of them leaves it to the agent.
+    `tools` are all tools named by the nodes; `None` if a node leaves them to the agent.
     """
 
     agent_ref: str
@@ -131,7 +131,7 @@ class AgentRun(Struct, frozen=True, kw_only=True):
 
 
 def agent_runs(workflow: Workflow) -> tuple[AgentRun, ...]:
-    """Return what is played, in its order; a workflow that cannot be played is refused."""
+    """Return the runs in order; raises `Invalid` for a workflow that cannot run."""
     _refuse_what_is_not_applied(workflow)
     line = _line(workflow)
     players = [node for node in line if node["type"] == NodeType.AGENT]
@@ -139,7 +139,7 @@ def agent_runs(workflow: Workflow) -> tuple[AgentRun, ...]:
         raise _not_runnable("it has no agent node", None)
     made = tuple(map(_stretch, _neighbours(players)))
     for number, stretch in enumerate(made):
-        # The first text of a later stretch is the answer before it.
+        # The first prompt of a later run is the previous answer.
         for step in stretch.steps[1:] if number else stretch.steps:
             if not step.prompt.strip():
                 raise _not_runnable(f"node {step.node} has no prompt_template", step.node)
@@ -166,7 +166,7 @@ def _refuse_what_is_not_applied(workflow: Workflow) -> None:
 
 
 def _line(workflow: Workflow) -> list[dict[str, Any]]:
-    """Return the nodes along their edges, which must be one line through all of them."""
+    """Return the nodes in edge order; they must form a single path."""
     nodes = workflow.nodes
     following: dict[str, str] = {}
     for edge in workflow.edges:
@@ -202,7 +202,7 @@ def _only(workflow: Workflow, kind: NodeType) -> str:
 
 
 def _neighbours(players: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the players in runs of one agent each."""
+    """Group consecutive agent nodes with the same agent."""
     runs: list[list[dict[str, Any]]] = []
     for node in players:
         if runs and runs[-1][0]["agent_ref"] == node["agent_ref"]:

@@ -41,7 +41,7 @@ MOST_TIMES: Final = 16
 
 
 class WorkflowFormat(Struct, frozen=True, kw_only=True):
-    """How a workflow is written and read; the grammar of files is not this floor's."""
+    """Reader and writer of workflow files, injected because this layer knows no file grammar."""
 
     write: Callable[[Workflow], str]
     read: Callable[[str], Workflow]
@@ -49,26 +49,26 @@ class WorkflowFormat(Struct, frozen=True, kw_only=True):
 
 
 class WorkflowTexts:
-    """Makes the files."""
+    """Creates workflow files from sessions."""
 
     def __init__(self, models: Models, default: str, scribe: WorkflowFormat) -> None:
-        """`default` is the model of an agent that names none, in a session without an answer."""
+        """`default` is the model for an agent without one, in a session without an answer."""
         self._models = models
         self._default = model_of(default)
         self._scribe = scribe
 
     def require_size(self, size: int) -> None:
-        """Refuse rows of so many bytes, of which no file of that kind can be made."""
-        # A file says less than the rows do, but never so much less.
+        """Refuse rows of this total size if no workflow file could hold them."""
+        # A file is smaller than its rows, but never by more than this factor.
         if size > MOST_TIMES * self._scribe.largest:
             raise _too_large(size, self._scribe.largest)
 
     async def text_of(self, session: Session, rows: tuple[Message, ...]) -> tuple[Workflow, str]:
-        """Return the workflow of a session, and its text."""
+        """Return the workflow of a session and its text."""
         known = (self._default, *await self._models.list())
         refs = {model.id: model.ref for model in known}
         agent = self._agent(session, rows, refs)
-        # In a thread, because a long session takes seconds to be read again.
+        # In a thread, because parsing the file of a long session takes seconds.
         return await asyncio.to_thread(self._read_again, session, rows, refs, agent)
 
     def _read_again(
@@ -86,7 +86,7 @@ class WorkflowTexts:
         try:
             self._scribe.read(text)
         except Invalid as error:
-            # An agent that was made otherwise than by a file may say what a file cannot.
+            # An agent that was not created from a file may have values that a file cannot hold.
             if agent is not None:
                 return self._read_again(session, rows, refs, None)
             if error.code is Code.YAML_INVALID:
@@ -97,7 +97,7 @@ class WorkflowTexts:
     def _agent(
         self, session: Session, rows: tuple[Message, ...], refs: Mapping[ModelId, str]
     ) -> dict[str, Any] | None:
-        """Return the frozen agent as a file says it; nothing where it has no such form."""
+        """Return the agent snapshot in file form; `None` if it has no such form."""
         runtime = session.agent.runtime
         if not isinstance(runtime, LlmRuntime) or not session.agent.system_prompt:
             return None
@@ -119,14 +119,14 @@ T = TypeVar("T")
 
 
 class ExportFormat(StrEnum):
-    """The forms a record can have outside."""
+    """Export formats of a session."""
 
     JSONL = "jsonl"
     MARKDOWN = "markdown"
     WORKFLOW = "workflow"
 
 
-# How a file of each form ends, and what it is.
+# File extension and media type of each format.
 FILES: Final[Mapping[ExportFormat, tuple[str, str]]] = {
     ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
     ExportFormat.MARKDOWN: ("md", "text/markdown; charset=utf-8"),
@@ -135,7 +135,7 @@ FILES: Final[Mapping[ExportFormat, tuple[str, str]]] = {
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A file: its name, what it is, and what is in it; a workflow also as a value."""
+    """An exported file; a workflow also as a value."""
 
     file_name: str
     media_type: str
@@ -148,7 +148,7 @@ Batches = AsyncGenerator[MessageBatch, None]
 
 
 class ExportStream(Struct, frozen=True, kw_only=True):
-    """A file whose content comes in pieces."""
+    """An exported file with streamed content."""
 
     file_name: str
     media_type: str
@@ -166,7 +166,7 @@ def _as_stored(row: Message, _: bool) -> object:
 
 
 class Exports:
-    """Writes records out, for their owner; nothing in them changes by it."""
+    """Exports sessions for their owner; read-only except for `record`."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Exports:
         self._journal = journal
         self._workflows = workflows
         self._scrubber = scrubber
-        # Several at a time would only take the interpreter away from one another, and from others.
+        # Concurrent exports would only compete for the interpreter lock and delay other requests.
         self._one_at_a_time = asyncio.Semaphore(1)
 
     async def export(
@@ -191,10 +191,9 @@ class Exports:
         through: int | None = None,
         line: Line = _as_stored,
     ) -> Export:
-        """Return the record up to a row, inherited rows first; without `through`, all of it.
+        """Return the messages up to `through`, inherited ones first; by default all of them.
 
-        `line` says what one message is in a form of lines: it is given the message, and whether
-        that is a text which was cut off.
+        `line` converts a message for JSONL; its second argument is whether the text was cut off.
         """
         stream = await self.stream(owner, session_id, form, through=through, line=line)
         return Export(
@@ -213,7 +212,7 @@ class Exports:
         through: int | None = None,
         line: Line = _as_stored,
     ) -> ExportStream:
-        """Return the same file in pieces, each made in a thread when it is asked for."""
+        """Return the same file as a stream; each piece is built in a thread on demand."""
         found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
         if found is None:
             raise session_not_found()
@@ -231,7 +230,7 @@ class Exports:
                 assert_never(form)
 
     async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
-        """Write down where a workflow was written to; the session stays as it was."""
+        """Record the target of a workflow export as an event; the session is unchanged."""
         told = SessionExported(target=require_text(target, field="target", **_TARGET))
 
         async def compose(pen: SessionWriter) -> Event:
@@ -262,7 +261,7 @@ class Exports:
         scrubber = self._scrubber()
 
         def cleaned(batch: MessageBatch) -> tuple[list[Message], int]:
-            # Before and not after: an id or a name that is masked would be no id any more.
+            # Redacted before the export, because a masked id or name would be invalid in the file.
             rows = [scrubber.cleaned(row) for row in batch.rows]
             return rows, sum(len(_encoder.encode(row)) for row in rows)
 
@@ -285,7 +284,7 @@ class Exports:
             return await asyncio.to_thread(make, batch)
 
     def _masked(self, encoded: bytes) -> bytes:
-        """Return JSON as it may leave the house."""
+        """Return JSON with secrets removed and masked."""
         scrubber = self._scrubber()
         return scrubber.mask(scrubber.clean_json(encoded))
 
@@ -346,7 +345,7 @@ def _mark(status: str) -> str:
 
 
 def _fenced(value: Any) -> str:
-    """Return a value in a fence that is longer than any within it."""
+    """Return a value in a code fence longer than any fence inside it."""
     language = "" if isinstance(value, str) else "json"
     text = value if isinstance(value, str) else _indented(value)
     fence = "```"

@@ -28,7 +28,7 @@ from holdfast.zones.replay import archives_of, summary_of, without_block
 
 
 class Archives:
-    """The half of `Zones` that is about archives."""
+    """Archive operations of `Zones`."""
 
     def __init__(self, store: Store, journal: Journal, ink: Stamping) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Archives:
         self.ink = ink
 
     async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
-        """Clear a desk into a new archive; nothing where nothing lies on it."""
+        """Move the files of an active zone into a new archive; `None` if it is empty."""
         require_definition_id(definition_id)
 
         async def compose(entry: JournalTransaction) -> ArchiveResult | None:
@@ -63,7 +63,7 @@ class Archives:
         return await self._store.read(look)
 
     async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive:
-        """Return an archive."""
+        """Return an archive with its snapshot."""
 
         async def look(tx: Tx) -> Archive:
             zone = await zone_at(tx, owner, definition_id, ms)
@@ -75,7 +75,7 @@ class Archives:
         return await self._store.read(look)
 
     async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> RestoreResult:
-        """Copy an archive to the desk; what lies there is archived first."""
+        """Copy an archive to the active zone; its current content is archived first."""
         require_definition_id(definition_id)
 
         async def compose(entry: JournalTransaction) -> RestoreResult:
@@ -109,14 +109,14 @@ class Archives:
 
         is_gone = await self._store.write(work, urgent=True)
         if is_gone:
-            # Out of the log file too: what was removed must not be found by reading the disk.
+            # Scrub the write-ahead log as well: deleted content must not remain on disk.
             await self._store.scrub()
         return is_gone
 
     async def purge(self, owner: Owner, definition_id: str, *, confirm: str) -> int:
-        """Remove the desk and all archives of an id; return how many zones went.
+        """Remove the active zone and all archives of an id; return the number of zones.
 
-        Said twice on purpose: `confirm` must be the id itself.
+        `confirm` must repeat the id, to prevent accidental deletion.
         """
         require_definition_id(definition_id)
         if confirm != definition_id:
@@ -144,7 +144,7 @@ class Archives:
 
     async def _brought_back(self, files: ZoneFiles, file: ZoneFile, zone: str) -> None:
         at = max(self._now(), file.modified_ms)
-        # What an importer brought may be larger than anything that is written at once.
+        # An imported file may exceed the size limit of a single write.
         if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
             content = await files.read(file.zone, file.name) or b""
             cleaned = without_block(content)
@@ -155,12 +155,12 @@ class Archives:
 
 
 async def active_zone_of(tx: Tx, owner: Owner, definition_id: str) -> str:
-    """Return the name of an agent's desk."""
+    """Return the name of an agent's active zone."""
     return agent_current_zone(await definition_for(tx, owner, definition_id))
 
 
 async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None) -> str:
-    """Return the desk, or the archive of an instant if there is one."""
+    """Return the active zone, or the archive of a timestamp; raises `NotFound`."""
     found = await definition_for(tx, owner, definition_id)
     if archive is None:
         return agent_current_zone(found)

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def stamp_of(ink: Stamping) -> ZoneStamp:
-    """Return what files are stamped with from here on."""
-    # Sixteen digits of an id, nearly all of them random.
+    """Return the time and the generation factory for file changes."""
+    # The last sixteen digits of an id, nearly all of them random.
     return ZoneStamp(
         at=_ms(ink.clock.now()),
         generation=lambda: ink.id_factory.new().replace("-", "")[-16:],
@@ -28,9 +28,9 @@ def stamp_of(ink: Stamping) -> ZoneStamp:
 
 
 async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
-    """Return the id that an agent's zones are named by, whether its id or its slug was given.
+    """Return the id that names an agent's zones, given its id or its slug.
 
-    What names no agent of this owner stays as it is.
+    A value that matches no agent of this owner is returned unchanged.
     """
     require_definition_id(definition_id)
     agent = None
@@ -42,7 +42,7 @@ async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
 
 
 async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) -> None:
-    """Clear the desk of an agent for a session that was opened just now, and seat it there."""
+    """Archive an agent's active zone and bind the zone to a new session."""
     zone = agent_current_zone(agent.id)
     archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
     before = await entry.tx.zones.seated(agent.owner, zone)
@@ -52,7 +52,7 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
 
 
 async def unbind_zone(pen: SessionWriter) -> None:
-    """Clear the desk that a session sits at, because it ends; another one's stays as it is."""
+    """Archive and unbind the zone of a session that ends; other zones are unchanged."""
     desk = await pen.tx.zones.desk_of(pen.head.key)
     if desk is None:
         return
@@ -66,7 +66,7 @@ async def unbind_zone(pen: SessionWriter) -> None:
 async def notify_bound_session(
     entry: JournalTransaction, owner: Owner, zone: str, archive: str
 ) -> None:
-    """Tell the session at a desk that the desk was cleared."""
+    """Emit `ZoneArchived` in the session bound to the zone, if any."""
     seated = await entry.tx.zones.seated(owner, zone)
     if seated is not None:
         await _tell(entry, seated, archive)
@@ -78,7 +78,7 @@ async def _cleared(
     try:
         return await clear_active_zone(tx, owner, zone, lambda: _ms(now()))
     except Internal as error:
-        # A damaged desk must not keep a session from beginning, or from its end.
+        # A damaged zone must not prevent a session from starting or ending.
         log.error("a desk was not cleared: %s", error.message)
         return None
 
@@ -87,7 +87,7 @@ async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> Non
     try:
         pen = await entry.open_by_key(key)
     except Internal as error:
-        # One damaged session must not keep the others from their desk.
+        # One damaged session must not prevent the others from using the zone.
         log.error("a session was not told of its desk: %s", error.message)
         return
     await pen.tell(ZoneArchived(zone=archive))

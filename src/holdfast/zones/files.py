@@ -38,7 +38,7 @@ NO_LINES: Final = Lines(lines=(), start=0, total=0, generation=None, torn=False)
 
 
 async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
-    """Return counted lines of a file; none of one that is not there."""
+    """Return counted lines of a file; a missing file has none."""
     if query.generation is not None and query.generation != (file and file.generation):
         raise zone_changed({"generation": file.generation if file else None})
     if file is None:
@@ -61,7 +61,7 @@ async def read_lines(tx: Tx, file: ZoneFile | None, query: LineQuery) -> Lines:
 async def lines_between(
     tx: Tx, file: ZoneFile, start: int, end: int, *, room: int = TEXT_MOST
 ) -> list[bytes]:
-    """Return counted lines from one to before another, as many as there is room for."""
+    """Return counted lines in `[start, end)`, limited to `room` bytes."""
     if start >= end:
         return []
     number = await tx.zones.part_before(file, start)
@@ -75,15 +75,15 @@ async def lines_between(
 
 
 async def newest_lines(tx: Tx, file: ZoneFile, start: int, *, room: int) -> tuple[int, list[bytes]]:
-    """Return the lines from one on up to the last, and the number of the first of them.
+    """Return the lines from `start` to the last one, and the number of the first.
 
-    Where there is no room for all of them, the oldest are left out before they are read; the last
-    one is given whatever its size.
+    If they exceed `room`, the oldest are skipped without reading them. The last line is always
+    returned, whatever its size.
     """
     number = max(file.parts - room // PART_SIZE, 0)
     if number > await tx.zones.part_before(file, start):
         before, _ = await tx.zones.part(file, number)
-        # The line that goes on into this part began in one that is not read.
+        # The line that continues into this part began in a part that is not read.
         whole = before.ended + (before.tail is not None)
         start = max(start, min(whole, file.lines - 1))
     return start, await lines_between(tx, file, start, file.lines, room=sys.maxsize)
@@ -96,14 +96,14 @@ async def _last_line(tx: Tx, file: ZoneFile) -> list[bytes]:
 
 
 class ZoneStamp(Struct, frozen=True, kw_only=True):
-    """When something happens to files, and where new generations come from."""
+    """Time of a change and the factory of new generations."""
 
     at: int
     generation: Callable[[], str]
 
 
 class ZoneFiles:
-    """The files of one owner's zones, seen through one transaction."""
+    """Files of one owner's zones in one transaction."""
 
     def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp) -> None:
         self._table = tx.zones
@@ -111,7 +111,7 @@ class ZoneFiles:
         self._stamp = stamp
 
     async def stat(self, zone: str, name: str) -> ZoneFile | None:
-        """Return what is known of a file."""
+        """Return the metadata of a file."""
         return await self._table.file(self._owner, zone, name)
 
     async def files(self, zone: str) -> tuple[ZoneFile, ...]:
@@ -119,24 +119,24 @@ class ZoneFiles:
         return await self._table.files(self._owner, zone)
 
     async def ensure(self, zone: str, name: str) -> ZoneFile:
-        """Return a file, made empty if it is missing."""
+        """Return a file; creates an empty one if it is missing."""
         found = await self.stat(zone, require_file_name(name))
         return found or await self._table.add(self._owner, self._new(zone, name))
 
     async def write(self, zone: str, name: str, content: bytes) -> ZoneFile:
-        """Make a file of a content, or replace all of the one that is there."""
+        """Create a file, or replace its whole content."""
         require_size(len(content), WRITE_LARGEST, what="A file that is written at once")
         at = self._stamp.at
         known = await self.stat(zone, name)
         file = known or await self.ensure(zone, name)
-        # Later than before, also within one millisecond: whoever read the old one is told so.
+        # Strictly later, even within one millisecond, so that stale readers are detected.
         later = max(at, min(file.modified_ms + (known is not None), TIME_LATEST))
         file = replace(file, modified_ms=later, generation=self._stamp.generation())
         emptied = await self._table.empty(self._owner, file)
         return await self._table.append(self._owner, emptied, content, at) if content else emptied
 
     async def append(self, zone: str, name: str, more: bytes) -> tuple[int, int]:
-        """Put bytes behind the last; return where they begin, and how large the file is then."""
+        """Append bytes; return their offset and the new size of the file."""
         require_size(len(more), APPEND_LARGEST, what="What is appended at once")
         if not more:
             found = await self.stat(zone, require_file_name(name))
@@ -147,28 +147,28 @@ class ZoneFiles:
         return file.size, grown.size
 
     async def extend(self, file: ZoneFile, more: bytes) -> ZoneFile:
-        """Put bytes behind the last of a file that was found in this transaction."""
+        """Append bytes to a file read in this transaction."""
         return await self._table.append(self._owner, file, more, self._stamp.at)
 
     async def read(
         self, zone: str, name: str, start: int = 0, end: int | None = None
     ) -> bytes | None:
-        """Return bytes of a file, none of an empty one; nothing where there is no file."""
+        """Return bytes of a file; `None` if it is missing."""
         file = await self.stat(zone, name)
         if file is None:
             return None
         return await self._table.read(file, start, file.size if end is None else end)
 
     async def copy_zone(self, source: str, target: str) -> None:
-        """Copy all files with their times; refused where the target has any."""
+        """Copy all files with their times; raises `Conflict` if the target has files."""
         if await self.files(target):
             raise Conflict(Code.ZONE_EXISTS, "The zone has files already.", {"zone": target})
         for file in await self.files(source):
             await self.copy(file, target)
 
     async def copy(self, file: ZoneFile, zone: str, *, modified_ms: int | None = None) -> ZoneFile:
-        """Copy a file into another zone, where none of its name is."""
-        # A generation of its own: what is appended to one of them is not in the other.
+        """Copy a file into another zone, which must not have a file of that name."""
+        # A new generation, because the two files diverge after an append.
         target = replace(
             file,
             key=0,
@@ -179,26 +179,26 @@ class ZoneFiles:
         return await self._table.copy(self._owner, file, target)
 
     async def move(self, file: ZoneFile, zone: str) -> None:
-        """Put a file into another zone, where none of its name is."""
+        """Move a file into another zone, which must not have a file of that name."""
         await self._table.place(self._owner, replace(file, zone=zone))
 
     async def delete_file(self, zone: str, name: str) -> int:
-        """Take a file away; return how many went."""
+        """Remove a file; return the number of removed files."""
         file = await self.stat(zone, name)
         if file is not None:
             await self._table.remove(file)
         return int(file is not None)
 
     async def delete_zone(self, zone: str) -> int:
-        """Take all files of a zone away; return how many went."""
+        """Remove all files of a zone; return the number of removed files."""
         return await self._table.remove_all(self._owner, zone)
 
     async def list_zones(self, prefix: str) -> list[str]:
-        """Return the names of the zones that begin so, sorted."""
+        """Return the sorted names of the zones with that prefix."""
         return await self._table.names(self._owner, prefix)
 
     async def is_same(self, left: ZoneFile, right: ZoneFile) -> bool:
-        """Tell whether two files hold the same bytes."""
+        """Return whether two files hold the same bytes."""
         if left.size != right.size:
             return False
         step = 1 << 20
@@ -215,10 +215,10 @@ class ZoneFiles:
 
 
 async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tuple[str, int]:
-    """Return the first archive of an agent from an instant on that has no files."""
+    """Return the first unused archive of an agent at or after a timestamp."""
     step = 1
     while await tx.zones.is_taken(owner, agent_archive_zone(definition_id, ms)):
-        # An importer may bring the last instant there is; beyond it nothing would be listed.
+        # An imported archive may have the latest valid timestamp; later ones are not listed.
         step = -1 if ms >= TIME_LATEST else step
         ms += step
     return agent_archive_zone(definition_id, ms), ms
@@ -227,7 +227,7 @@ async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tup
 async def clear_active_zone(
     tx: Tx, owner: Owner, zone: str, now: Callable[[], int]
 ) -> ArchiveResult | None:
-    """Move what lies on a desk into a new archive; nothing where there is nothing."""
+    """Move the files of an active zone into a new archive; `None` if it is empty."""
     files = await tx.zones.files(owner, zone)
     return await _archived(tx, owner, files, now) if is_filled(files) else None
 
@@ -235,7 +235,7 @@ async def clear_active_zone(
 async def make_room(
     tx: Tx, owner: Owner, zone: str, now: Callable[[], int]
 ) -> ArchiveResult | None:
-    """Leave nothing on a desk, for what is brought there: any byte of any file is archived."""
+    """Empty an active zone before a restore; archives its files if any has content."""
     files = await tx.zones.files(owner, zone)
     if any(file.size for file in files):
         return await _archived(tx, owner, files, now)
@@ -250,7 +250,7 @@ async def _archived(
     target, ms = await free_archive(tx, owner, definition_id, now())
     for file in files:
         if file.size:
-            # Only the row moves: however long a log is, its parts stay where they are.
+            # Only the file row changes; the parts of a long log are not copied.
             await tx.zones.place(owner, replace(file, zone=target))
         else:
             await tx.zones.remove(file)

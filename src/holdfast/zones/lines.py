@@ -1,4 +1,4 @@
-"""Lines of a zone's file: which count, and how they are counted part by part."""
+"""Lines of a zone file: which lines count, and how they are counted part by part."""
 
 import re
 from collections.abc import Iterator
@@ -11,22 +11,22 @@ LINES_USUAL: Final = 200
 LINES_MOST: Final = 10_000
 TEXT_MOST: Final = 8 << 20
 
-# Unicode's White_Space in UTF-8; U+001C to U+001F, which Python strips as well, are not in it.
+# Unicode White_Space in UTF-8, without U+001C to U+001F, which Python strips as well.
 _BLANK: Final = re.compile(
     rb"(?:[\t-\r ]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f"
     rb"|\xe3\x80\x80)*"
 )
-# How such a character may begin that is not there as a whole yet.
+# Incomplete UTF-8 prefixes of such a character.
 _BEGUN: Final = re.compile(rb"\xc2|\xe1\x9a?|\xe2(?:\x80|\x81)?|\xe3\x80?")
 _FILLED: Final = b"x"
 
 
 class LineCount(Struct, frozen=True):
-    r"""How many lines of a text count: those that a `\n` ends, and the one behind the last.
+    r"""Number of lines that are not blank: those ended by `\n`, and the unfinished last one.
 
-    `tail` stands for the line that goes on, and is nothing where the text ends with a `\n` or is
-    empty: once that line counts it is one letter, before that it is at most the beginning of a
-    white character. So it is short, and what follows makes of it what it would make of the line.
+    `tail` represents the unfinished line; it is `None` if the text ends with `\n` or is empty.
+    It is one letter once the line is not blank, before that at most the prefix of a white-space
+    character. So it stays short and counting can continue from it.
     """
 
     ended: int = 0
@@ -34,18 +34,18 @@ class LineCount(Struct, frozen=True):
 
     @property
     def lines(self) -> int:
-        """Return how many lines count."""
+        """Return the number of counted lines."""
         return self.ended + (self.tail is not None and not is_blank(self.tail))
 
 
 def is_blank(line: bytes) -> bool:
-    """Tell whether nothing but white space stands in a line."""
-    # Most lines begin with a brace or a letter, which is seen without looking for more.
+    """Return whether a line contains only white space."""
+    # Fast path: most lines begin with a brace or a letter.
     return not (line and 0x20 < line[0] < 0x7F) and _BLANK.fullmatch(line) is not None
 
 
 def count_lines(before: LineCount, more: bytes) -> LineCount:
-    """Return the tally of a text that goes on; in whatever pieces it comes, the sum is the same."""
+    """Return the count after more bytes; independent of how the text is split into pieces."""
     if not more:
         return before
     lines = more.split(b"\n")
@@ -65,7 +65,7 @@ def _stand_in(line: bytes) -> bytes:
 
 
 class LineQuery(Struct, frozen=True, kw_only=True):
-    """Which lines; with a generation, only of the very content that it names."""
+    """Range of lines; with a generation, only of that version of the content."""
 
     start: int = 0
     limit: int = LINES_USUAL
@@ -73,10 +73,9 @@ class LineQuery(Struct, frozen=True, kw_only=True):
 
 
 class Lines(Struct, frozen=True, kw_only=True):
-    """Counted lines of a file, without their ends.
+    """Counted lines of a file, without their line breaks.
 
-    The file's last line is `torn` when nothing ends it, which is `tail_open`, or when it is no
-    JSON.
+    `torn`: the last line of the file is unfinished (`tail_open`) or not valid JSON.
     """
 
     lines: tuple[str, ...]
@@ -88,17 +87,17 @@ class Lines(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> int:
-        """Return the number of the line behind the last one here."""
+        """Return the number of the line after the last one."""
         return self.start + len(self.lines)
 
 
 class LineReader:
-    """Takes a file piece by piece from anywhere in it, and gives the counted lines of a range."""
+    """Collects the counted lines of a range from consecutive pieces of a file."""
 
     def __init__(self, begun: LineCount, start: int, end: int, room: int = TEXT_MOST) -> None:
-        """`begun` is the tally of all that stands before the first piece, `room` is in bytes."""
+        """`begun` is the count of everything before the first piece; `room` is in bytes."""
         self._number = begun.ended
-        # Only whether the line counts that goes on from before, so it is not one of the range.
+        # Only indicates whether the continued line is blank; it is not part of the range.
         self._line = bytearray(begun.tail or b"")
         self._start = start
         self._end = end
@@ -107,7 +106,7 @@ class LineReader:
         self.is_full = start >= end
 
     def take(self, piece: bytes) -> None:
-        """Take the next piece; what is behind the range, or over its size, is left."""
+        """Add the next piece; lines after the range or over the size limit are dropped."""
         first, *others = piece.split(b"\n")
         self._line += first
         for other in others:
@@ -116,11 +115,11 @@ class LineReader:
             if self.is_full:
                 return
         if self._number < self._start:
-            # However long it is, only whether it counts is wanted of it.
+            # Before the range only blankness matters, so a long line is not buffered.
             self._line = bytearray(_stand_in(bytes(self._line)))
 
     def finish(self) -> None:
-        """Take what stands behind the last line break for a line."""
+        """Treat the bytes after the last line break as a line."""
         if not self.is_full and self._line:
             self._close()
 
@@ -129,7 +128,7 @@ class LineReader:
         if is_blank(line):
             return
         if self._number >= self._start:
-            # The first is given whatever its size: who goes on from here must get further.
+            # The first line is returned whatever its size, so that a paging reader makes progress.
             if self.found and len(line) > self._room:
                 self.is_full = True
                 return
@@ -140,7 +139,7 @@ class LineReader:
 
 
 def is_document(line: bytes) -> bool:
-    """Tell whether a line is JSON as a whole; one that was cut off is not."""
+    """Return whether a line is a complete JSON document."""
     try:
         msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -149,5 +148,5 @@ def is_document(line: bytes) -> bool:
 
 
 def display_line(lines: list[bytes]) -> Iterator[str]:
-    """Yield lines as text; what is no UTF-8 is shown as replacement characters."""
+    """Yield lines as text; invalid UTF-8 becomes replacement characters."""
     return (line.decode("utf-8", "replace") for line in lines)

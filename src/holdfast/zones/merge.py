@@ -24,7 +24,7 @@ from holdfast.zones.model import (
 
 
 class CopyAction(StrEnum):
-    """What becomes of one file of the source."""
+    """Action for one file of the source."""
 
     COPY = "copy"
     PRESERVE = "preserve"
@@ -33,14 +33,14 @@ class CopyAction(StrEnum):
 
 
 class MergeSide(StrEnum):
-    """Whose files stay."""
+    """Side of a merge."""
 
     SOURCE = "source"
     DESTINATION = "destination"
 
 
 class MergePlan(Struct, frozen=True, kw_only=True):
-    """Per file what happens, and whose former files go into an archive first, if anybody's."""
+    """Action for each file, and the side to archive before the merge, if any."""
 
     actions: dict[str, CopyAction]
     loser: MergeSide | None
@@ -55,7 +55,7 @@ _WINNERS: Final[Mapping[CopyAction, MergeSide]] = {
 
 
 def action_of(source: ZoneFile, there: ZoneFile | None, *, is_same: bool) -> CopyAction:
-    """Decide about one file; `is_same` tells whether both hold the same bytes."""
+    """Choose the action for one file; `is_same` means that both hold the same bytes."""
     if there is None or there.size == 0:
         return CopyAction.COPY
     if is_same:
@@ -68,7 +68,7 @@ def action_of(source: ZoneFile, there: ZoneFile | None, *, is_same: bool) -> Cop
 def plan_merge(
     sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile], same: frozenset[str]
 ) -> MergePlan:
-    """Decide about all files of a zone at once, so that a snapshot and its log stay together."""
+    """Plan all files of a zone together, so that a snapshot and its log stay consistent."""
     actions = {
         file.name: action_of(file, there.get(file.name), is_same=file.name in same)
         for file in sources
@@ -98,7 +98,7 @@ def _decided(action: CopyAction, winner: MergeSide) -> CopyAction:
 
 
 def _newer(sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile]) -> MergeSide:
-    """Return whose output is newer, else whose snapshot, else the destination."""
+    """Return the side with the newer output, else the newer snapshot, else the destination."""
     ours = {file.name: file for file in sources}
     for name in (OUTPUT_FILE, SNAPSHOT_FILE):
         left, right = ours.get(name), there.get(name)
@@ -113,21 +113,21 @@ log = logging.getLogger(__name__)
 
 
 class MergeResult(Struct, frozen=True, kw_only=True):
-    """Where the files of a zone went, and of how many of them nobody could say which is newer."""
+    """Destination zone, and the number of files with equal timestamps but other content."""
 
     zone: str
     conflicts: int = 0
 
 
 async def merge_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: ZoneStamp) -> MergeResult:
-    """Move every file of a zone, its bytes and times preserved; without files nothing is done."""
+    """Move every file of a zone with its bytes and times; does nothing without files."""
     return await _ZoneMerge(tx, owner, stamp, old).to(new)
 
 
 async def adopt_zones(tx: Tx, agent: Agent, stamp: ZoneStamp) -> None:
-    """Move to a new agent what was written under its slug while nobody had that name."""
+    """Move zones that were written under a slug to the agent that now has this slug."""
     if await definition_for(tx, agent.owner, agent.slug) != agent.id:
-        # The slug is another agent's id, and so are the zones of that name.
+        # The slug is the id of another agent, which owns these zones.
         return
     for zone in await tx.zones.names(agent.owner, f"agent:{agent.slug}:"):
         if definition_of(zone) is None:
@@ -137,12 +137,12 @@ async def adopt_zones(tx: Tx, agent: Agent, stamp: ZoneStamp) -> None:
         except Internal as error:
             if error.code is not Code.CORRUPT_ROW:
                 raise
-            # Left where it is: a damaged file must not keep anybody from having an agent.
+            # Left in place: a damaged file must not prevent the creation of an agent.
             log.error("a zone was not moved to its agent: %s", error.message)
 
 
 class _ZoneMerge:
-    """One move: what there is to move, and the tables it happens in."""
+    """One merge with its source zone and tables."""
 
     def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp, old: str) -> None:
         self._tx = tx
@@ -170,7 +170,7 @@ class _ZoneMerge:
     async def _beside(
         self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile], new: str, ms: int
     ) -> MergeResult:
-        """Move an archive to the next free number, unless the one that is there is the same."""
+        """Move an archive to the next free timestamp; drops it if the existing one is the same."""
         same = await self._same(sources, there)
         if len(same) == len(sources) == len(there):
             await self._files.delete_zone(self._old)
@@ -183,7 +183,7 @@ class _ZoneMerge:
     async def _same(
         self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile]
     ) -> frozenset[str]:
-        """Return the names under which both sides have the same bytes."""
+        """Return the names of files with the same bytes on both sides."""
         return frozenset(
             [
                 file.name
@@ -199,7 +199,7 @@ class _ZoneMerge:
         plan: MergePlan,
         destination: str,
     ) -> str | None:
-        """Write all that the losing side had to an archive, and return which; nothing if none."""
+        """Copy the losing side's files to an archive and return it; `None` if there is none."""
         if plan.loser is None:
             return None
         losing = sources if plan.loser is MergeSide.SOURCE else tuple(there.values())
@@ -223,7 +223,7 @@ class _ZoneMerge:
     async def _require_complete(
         self, sources: tuple[ZoneFile, ...], places: tuple[str | None, ...]
     ) -> None:
-        """Refuse a move that would leave a name behind, or lose one."""
+        """Raise `Internal` if a file was lost or left behind; rolls back the merge."""
         found = {
             file.name
             for zone in places

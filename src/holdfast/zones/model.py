@@ -12,9 +12,9 @@ from holdfast.domain.ids import SessionId
 SNAPSHOT_FILE: Final = "output.state.json"
 OUTPUT_FILE: Final = "output"
 MIGRATION_MARKER_V1: Final = "migration_agent_zones_v1.flag"
-# Named for compatibility, never read: what it would stand for is held at every start.
+# Named for compatibility, never read: its condition is ensured at every start.
 TEMPLATE_PROMOTE_MARKER_V1: Final = "migration_template_promote_v1.flag"
-# The tag of an agent that others are made of; such an agent owns no zone.
+# Tag of an agent used as a template; such an agent owns no zone.
 TEMPLATE_TAG: Final = "template"
 
 PART_SIZE: Final = 65_536
@@ -32,11 +32,11 @@ _SHOWN: Final = 100
 
 
 class ZoneFile(Struct, frozen=True, kw_only=True):
-    """A file of a zone; `generation` is new whenever its content was replaced.
+    """A file of a zone; `generation` changes whenever its content is replaced.
 
-    `ended` counts the lines that a line break ends, `tail` stands for the one that none does yet;
-    see `zone_lines`. `key` is the store's own name for the file; `rest` is how many of its last
-    bytes the store keeps apart from the others, with a checksum of their own.
+    `ended` counts the lines that end with a line break; `tail` represents the unfinished last line,
+    see `lines.py`. `key` is the primary key in the store. `rest` is the number of trailing bytes
+    that the store holds in the file's own row, with a separate checksum.
     """
 
     key: int = 0
@@ -54,17 +54,17 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> int:
-        """Return how many parts the content has."""
+        """Return the number of parts of the content."""
         return -(-self.size // PART_SIZE)
 
     @property
     def tail_open(self) -> bool:
-        """Tell whether the last byte is no line break."""
+        """Return whether the last byte is not a line break."""
         return self.tail is not None
 
 
 class ActiveZone(Struct, frozen=True, kw_only=True):
-    """What lies on an agent's desk, and the session that sits at it."""
+    """Files of an agent's active zone and the session bound to it."""
 
     zone: str
     session_id: SessionId | None
@@ -72,7 +72,7 @@ class ActiveZone(Struct, frozen=True, kw_only=True):
 
 
 class ZoneState(Struct, frozen=True, kw_only=True):
-    """The snapshot of a desk; both are missing where there is nothing to restore."""
+    """Snapshot of an active zone; both values are `None` if there is no snapshot."""
 
     zone: str
     content: str | None
@@ -80,7 +80,7 @@ class ZoneState(Struct, frozen=True, kw_only=True):
 
 
 class StateWritten(Struct, frozen=True, kw_only=True):
-    """A snapshot was written."""
+    """Result of writing a snapshot."""
 
     zone: str
     bytes_written: int
@@ -88,7 +88,7 @@ class StateWritten(Struct, frozen=True, kw_only=True):
 
 
 class OutputAppended(Struct, frozen=True, kw_only=True):
-    """Lines were appended, beginning at an offset."""
+    """Result of appending lines; `offset` is where they begin."""
 
     zone: str
     offset: int
@@ -96,7 +96,7 @@ class OutputAppended(Struct, frozen=True, kw_only=True):
 
 
 class ArchiveResult(Struct, frozen=True, kw_only=True):
-    """A desk was cleared into an archive: the sizes of its files, by name."""
+    """Result of archiving an active zone; `files` maps names to sizes."""
 
     archive_zoneid: str
     archived_at_ms: int
@@ -118,7 +118,7 @@ class ArchiveSummary(Struct, frozen=True, kw_only=True):
 
 
 class Archive(Struct, frozen=True, kw_only=True):
-    """One archive: its snapshot, and its files."""
+    """An archive with its snapshot and its files."""
 
     archive_zoneid: str
     archived_at_ms: int
@@ -127,7 +127,7 @@ class Archive(Struct, frozen=True, kw_only=True):
 
 
 class RestoreResult(Struct, frozen=True, kw_only=True):
-    """An archive lies on the desk again; what lay there before is in `displaced`."""
+    """Result of a restore; `displaced` is the archive of the previous content."""
 
     zone: str
     restored_from: str
@@ -135,12 +135,12 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
 
 
 def is_valid_definition_id(text: str) -> bool:
-    """Tell whether the text can name an agent's zones: ASCII letters, digits, `_` and `-`."""
+    """Return whether the text is a valid id for zones: ASCII letters, digits, `_` and `-`."""
     return _ID.fullmatch(text) is not None
 
 
 def require_definition_id(text: str) -> str:
-    """Return the id unchanged, or refuse it with a message that begins the same everywhere."""
+    """Return the id unchanged; raises `Invalid` with the same message prefix everywhere."""
     if not is_valid_definition_id(text):
         shown = text[:_SHOWN]
         raise Invalid(
@@ -152,37 +152,37 @@ def require_definition_id(text: str) -> str:
 
 
 def agent_current_zone(definition_id: str) -> str:
-    """Return the name of an agent's desk; the id must have been judged."""
-    assert is_valid_definition_id(definition_id)  # noqa: S101 — a fault of ours
+    """Return the name of an agent's active zone; the id must be validated before."""
+    assert is_valid_definition_id(definition_id)  # noqa: S101 — a programming error
     return f"agent:{definition_id}:current"
 
 
 def agent_archive_zone(definition_id: str, ms: int) -> str:
-    """Return the name of an archive of an instant; the id must have been judged."""
-    assert is_valid_definition_id(definition_id)  # noqa: S101 — a fault of ours
+    """Return the name of the archive of a timestamp; the id must be validated before."""
+    assert is_valid_definition_id(definition_id)  # noqa: S101 — a programming error
     return f"{archive_prefix(definition_id)}{ms}"
 
 
 def validate_and_current(definition_id: str) -> str:
-    """Return the name of an agent's desk, or refuse the id."""
+    """Return the name of an agent's active zone; raises `Invalid` for an invalid id."""
     return agent_current_zone(require_definition_id(definition_id))
 
 
 def archive_prefix(definition_id: str) -> str:
-    """Return how the names of an agent's archives begin."""
-    # Up to the colon, so that one agent's name is never the beginning of another's.
+    """Return the common prefix of an agent's archives."""
+    # Includes the colon, so that an id that is a prefix of another one does not match.
     return f"agent:{definition_id}:archive:"
 
 
 def archive_time(definition_id: str, zone: str) -> int | None:
-    """Return when a zone of an agent was archived; nothing if it is no archive of it."""
+    """Return the timestamp of an agent's archive; `None` if it is not one of its archives."""
     prefix = archive_prefix(definition_id)
     return parse_archive_time(zone[len(prefix) :]) if zone.startswith(prefix) else None
 
 
 def parse_archive_time(text: str) -> int | None:
-    """Return the instant that a text spells in the one way it is spelled."""
-    # Bounded before it is read, because int() refuses very long numbers with its own error.
+    """Return the timestamp if the text is in canonical form, else `None`."""
+    # Length is checked before parsing, because `int()` raises its own error for long numbers.
     if _TIME.fullmatch(text) is None or len(text) > 19:
         return None
     ms = int(text)
@@ -190,7 +190,7 @@ def parse_archive_time(text: str) -> int | None:
 
 
 def definition_of(zone: str) -> str | None:
-    """Return whose desk or archive a zone is; nothing for any other name."""
+    """Return the agent id in the name of an active zone or an archive, else `None`."""
     parts = zone.split(":")
     match parts:
         case ["agent", definition_id, "current"] if is_valid_definition_id(definition_id):
@@ -202,13 +202,13 @@ def definition_of(zone: str) -> str | None:
 
 
 def rename_zone(zone: str, definition_id: str) -> str:
-    """Return the same desk or archive of another agent."""
+    """Return the name of the same zone for another agent."""
     _, _, *kind = zone.split(":")
     return ":".join(("agent", definition_id, *kind))
 
 
 def require_file_name(name: str) -> str:
-    """Return the name unchanged, or refuse what no file of a zone can be called."""
+    """Return the name unchanged; raises `Invalid` for an invalid name or a path."""
     if _NAME.fullmatch(name) is None or name in {".", ".."}:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -219,7 +219,7 @@ def require_file_name(name: str) -> str:
 
 
 def require_size(size: int, most: int, *, what: str) -> None:
-    """Refuse more bytes than one operation takes."""
+    """Refuse more bytes than one operation accepts."""
     if size > most:
         raise Invalid(
             Code.TOO_LARGE,
@@ -229,19 +229,19 @@ def require_size(size: int, most: int, *, what: str) -> None:
 
 
 def archives_limit(wanted: int | None) -> int:
-    """Return how many archives are listed: without a wish 20, never more than 100."""
+    """Return the number of archives to list: 20 by default, at most 100."""
     if wanted is not None and wanted < 0:
         raise Invalid(Code.INVALID_LIMIT, "The limit must not be negative.", {"field": "limit"})
     return min(wanted or ARCHIVES_USUAL, ARCHIVES_MOST)
 
 
 def is_filled(files: tuple[ZoneFile, ...]) -> bool:
-    """Tell whether a desk holds anything: a snapshot or an output with at least a byte."""
+    """Return whether the zone has a snapshot or an output that is not empty."""
     return any(file.size and file.name in {SNAPSHOT_FILE, OUTPUT_FILE} for file in files)
 
 
 def archive_not_found() -> NotFound:
-    """Return the one answer for a missing and a foreign archive."""
+    """Return the same error for a missing archive and for an archive of another owner."""
     return NotFound(
         Code.ARCHIVE_NOT_FOUND,
         "There is no such archive; `holdfast zones archives ID` lists those of an agent.",
@@ -249,7 +249,7 @@ def archive_not_found() -> NotFound:
 
 
 def zone_changed(details: dict[str, object]) -> Conflict:
-    """Return the answer to who speaks of a file as it no longer is."""
+    """Return the error for a file that was changed since the caller read it."""
     return Conflict(
         Code.ZONE_CHANGED, "The file was changed since you read it; read it again.", details
     )

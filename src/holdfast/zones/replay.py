@@ -28,22 +28,22 @@ PREVIEW_LONGEST: Final = 240
 PREVIEW_LINES: Final = 200
 BOOTSTRAP: Final = "# Session Context"
 NOTHING: Final = ("", 0)
-# As deep as the bodies of requests may be.
+# Same nesting limit as for request bodies.
 DEEPEST: Final = 100
 _RUNS: Final = re.compile(r"\s+")
 
 
 def parse_snapshot(content: bytes) -> Any:
-    """Return the document that a content is; nothing where it is none."""
+    """Return the parsed JSON document; `None` if it is invalid."""
     try:
         return msgspec.json.decode(content)
-    # Nested without end it is no document that anybody wrote.
+    # Nesting that exceeds the recursion limit is treated as invalid.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def is_deep(value: Any) -> bool:
-    """Tell whether a document is nested more deeply than anybody writes one."""
+    """Return whether a document exceeds the nesting limit."""
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for each in level for inner in _inside(each)]
@@ -59,7 +59,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def version_of(document: Any) -> int | None:
-    """Return the version of a snapshot's form; one with nodes that says none is the first."""
+    """Return the schema version of a snapshot; nodes without a version mean version 1."""
     if not isinstance(document, dict):
         return None
     said = document.get("schemaVersion")
@@ -80,7 +80,7 @@ def snapshot_preview(content: bytes | None) -> tuple[str, int]:
 
 
 def output_preview(lines: Iterable[bytes]) -> str:
-    """Return what the first user prompt among the first lines of an output says."""
+    """Return the first user prompt among the given lines of an output."""
     for line in lines:
         said = _prompt_in(parse_snapshot(line))
         if said:
@@ -89,7 +89,7 @@ def output_preview(lines: Iterable[bytes]) -> str:
 
 
 def collapse_preview(text: str) -> str:
-    """Return a text on one line, at most 240 characters of it, and an ellipsis for the rest."""
+    """Return a text on one line, cut to 240 characters with an ellipsis."""
     collapsed = _RUNS.sub(" ", text).strip()
     if len(collapsed) > PREVIEW_LONGEST:
         return collapsed[:PREVIEW_LONGEST] + "…"
@@ -97,7 +97,7 @@ def collapse_preview(text: str) -> str:
 
 
 def _first_said(nodes: list[Any]) -> str:
-    """Return the first message of a person; what a program said to begin with only if need be."""
+    """Return the first user message; a bootstrap message only if there is no other."""
     said = [
         node["message"]
         for node in nodes
@@ -125,7 +125,7 @@ def _under(message: Any) -> Any:
 
 
 def _text(place: Any) -> str:
-    """Return the words at a place: a text, or the texts of a list of parts."""
+    """Return a text, or the joined texts of a list of parts."""
     if isinstance(place, str):
         return place
     if not isinstance(place, list):
@@ -135,13 +135,13 @@ def _text(place: Any) -> str:
 
 
 def without_block(content: bytes) -> bytes:
-    """Return a second snapshot that belongs to no block any more, not a byte of it else changed."""
+    """Return a version 2 snapshot with an empty `sourceBlockId`; other bytes are unchanged."""
     document = parse_snapshot(content)
     version = version_of(document)
     if version is None or version < 2 or "sourceBlockId" not in document:
         return content
     if is_deep(document):
-        # So deep that two readers of JSON disagree about it: nobody's page wrote it.
+        # At this depth JSON parsers differ; no client writes such a snapshot.
         return content
     text = content.decode()
     for start, end in reversed(_values_of(text, "sourceBlockId")):
@@ -150,7 +150,7 @@ def without_block(content: bytes) -> bytes:
 
 
 def _values_of(text: str, wanted: str) -> list[tuple[int, int]]:
-    """Return where the values of a key stand in the text of an object that is known to be one."""
+    """Return the spans of a key's values in the text of a valid JSON object."""
     decoder = json.JSONDecoder()
     found = []
     at = _behind_space(text, text.index("{") + 1)
@@ -174,7 +174,7 @@ def _behind_space(text: str, at: int) -> int:
 
 WINDOW: Final = 5_000
 PAGE: Final = 200
-# Beyond so many bytes the oldest lines of a window are left to be asked for.
+# Above this many bytes the oldest lines of a window are omitted; they can be requested.
 REPLAY_ROOM: Final = 64 << 20
 FILTER_DEFAULTS: Final = {
     "showThinking": False,
@@ -186,7 +186,7 @@ FILTER_DEFAULTS: Final = {
 
 
 class ReplaySource(StrEnum):
-    """From what a replay was made."""
+    """Source of a replay."""
 
     V2 = "v2"
     V1 = "v1"
@@ -195,7 +195,7 @@ class ReplaySource(StrEnum):
 
 
 class ReplayProblem(StrEnum):
-    """Why a snapshot was of no use, or of less than it says."""
+    """Why a snapshot was ignored, or used only in part."""
 
     EMPTY_SNAPSHOT = "empty_snapshot"
     NOT_JSON = "not_json"
@@ -206,9 +206,9 @@ class ReplayProblem(StrEnum):
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """What to show: nodes as a snapshot kept them, then lines of the log up to its last.
+    """Initial view: nodes of the snapshot, then the log lines up to the last one.
 
-    `start` is the number of the first line, or where the history of the nodes begins.
+    `start` is the number of the first line, or the history offset of the nodes.
     """
 
     source: ReplaySource
@@ -223,9 +223,9 @@ class Replay(Struct, frozen=True, kw_only=True):
 
 
 class ReplayPlan(Struct, frozen=True, kw_only=True):
-    """From which line on a replay needs the log, and what else it shows.
+    """First log line that a replay reads, and the other content that it shows.
 
-    `start` is where what is shown begins, which may be before the first of the lines.
+    `start` is where the view begins, which may be before the first line.
     """
 
     source: ReplaySource
@@ -237,7 +237,7 @@ class ReplayPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_replay(snapshot: bytes | None, total: int, *, window: int, page: int) -> ReplayPlan:
-    """Decide what is shown of a desk with a snapshot, or without, and so many lines of log."""
+    """Plan the replay of a zone with an optional snapshot and `total` log lines."""
     if snapshot is None:
         return _tail(total, page)
     if not snapshot:
@@ -255,9 +255,9 @@ def plan_replay(snapshot: bytes | None, total: int, *, window: int, page: int) -
 
 
 def _shallow(snapshot: bytes) -> Any:
-    """Return the document of a snapshot; nothing where it is none, or nested without end."""
+    """Return the document of a snapshot; `None` if it is invalid or nested too deeply."""
     document = parse_snapshot(snapshot)
-    # What is shown is written as JSON again, wherever the one stands who shows it.
+    # The document is encoded as JSON again by callers at different stack depths.
     return None if is_deep(document) else document
 
 
@@ -266,7 +266,7 @@ def _second(document: dict[str, Any], total: int, *, window: int, page: int) -> 
     mark = _number(document.get("highWaterMark"))
     if not mark:
         return _tail(total, page, overlay=overlay, problem=ReplayProblem.NO_MARK)
-    # Up to where the log is now: what was written after the last save must not be hidden.
+    # Up to the current end of the log: lines written after the last save must be visible.
     start = max(0, total - window)
     problem = ReplayProblem.MARK_BEYOND_LOG if mark > total else None
     return ReplayPlan(
@@ -283,7 +283,7 @@ def _first(document: dict[str, Any], total: int, *, window: int) -> ReplayPlan:
     return ReplayPlan(
         source=ReplaySource.V1,
         start=_number(document.get("historyOffset")) or 0,
-        # Never more than the window: a page that saved long ago would be shown all of a long log.
+        # Limited to the window: an old snapshot would otherwise replay the whole log.
         first=max(min(mark, total), total - window),
         nodes=tuple(document["nodes"]),
         problem=ReplayProblem.MARK_BEYOND_LOG if mark > total else None,
@@ -308,7 +308,7 @@ def _tail(
 
 
 def _overlay(document: dict[str, Any]) -> dict[str, Any]:
-    """Return how the page was left; what a filter does not say is as it usually is."""
+    """Return the saved view state, with defaults for missing filter values."""
     kept = {
         name: document[name]
         for name in ("documentState", "paneState")
@@ -323,19 +323,19 @@ def _overlay(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int | None:
-    # True is a number to Python and none to anybody else.
+    # `bool` is a subclass of `int` in Python, but not a number in JSON.
     return value if type(value) is int and value >= 0 else None
 
 
 async def archives_of(tx: Tx, owner: Owner, definition_id: str) -> list[tuple[str, int]]:
-    """Return the archives of an agent with their times, newest first; other names are left out."""
+    """Return an agent's archives with their timestamps, newest first; skips other names."""
     names = await tx.zones.names(owner, archive_prefix(definition_id))
     dated = [(zone, archive_time(definition_id, zone)) for zone in names]
     return sorted(((zone, ms) for zone, ms in dated if ms is not None), key=lambda each: -each[1])
 
 
 async def summary_of(tx: Tx, owner: Owner, zone: str, ms: int) -> ArchiveSummary:
-    """Return an archive as a list shows it; one that is damaged must not hide the others."""
+    """Return the list entry of an archive; a damaged archive must not hide the others."""
     try:
         files = {file.name: file for file in await tx.zones.files(owner, zone)}
     except Internal:
@@ -361,7 +361,7 @@ async def summary_of(tx: Tx, owner: Owner, zone: str, ms: int) -> ArchiveSummary
 async def _preview(
     tx: Tx, state: ZoneFile | None, output: ZoneFile | None
 ) -> tuple[int | None, str, int]:
-    """Return the version of a snapshot, what an archive is about, and how much is in it."""
+    """Return the snapshot version, the preview and the number of nodes or lines."""
     content = await _snapshot(tx, state)
     version = None if content is None else version_of(parse_snapshot(content))
     is_log = state is None or (version is not None and version >= 2)
@@ -383,7 +383,7 @@ async def _log_preview(tx: Tx, output: ZoneFile | None) -> tuple[str, int]:
 
 
 async def replay_zone(tx: Tx, owner: Owner, zone: str, *, window: int, page: int) -> Replay:
-    """Return what is shown of a desk; whatever lies there, nothing of it raises."""
+    """Return the replay of an active zone; invalid content never raises."""
     files = {file.name: file for file in await tx.zones.files(owner, zone)}
     state, output = files.get(SNAPSHOT_FILE), files.get(OUTPUT_FILE)
     snapshot = None if state is None else await tx.zones.read(state, 0, state.size)

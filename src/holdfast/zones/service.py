@@ -32,7 +32,7 @@ from holdfast.zones.model import (
 )
 from holdfast.zones.replay import PAGE, WINDOW, Replay, replay_zone
 
-# How often a follower looks: nobody notices less, and a look is one row.
+# Poll interval in seconds of a follower; a poll reads one row.
 LOOK: Final = 0.2
 Read = Callable[[LineQuery], Awaitable[Lines]]
 
@@ -40,9 +40,9 @@ Read = Callable[[LineQuery], Awaitable[Lines]]
 async def follow_output(
     read: Read, start: int | None, *, pause: float = LOOK
 ) -> AsyncGenerator[Lines, None]:
-    """Yield lines from a number on, else from the end, and what comes.
+    """Yield lines from a number on, by default from the end, then new lines.
 
-    Where the output was cleared or replaced, what is there then begins anew.
+    Starts again at line 0 when the output is cleared or replaced.
     """
     seen = await read(LineQuery(start=0, limit=1))
     at = seen.total if start is None else start
@@ -61,16 +61,16 @@ async def follow_output(
 
 
 def _whole(page: Lines) -> Lines:
-    """Return a page without a last line that may still be growing, because nothing ends it."""
+    """Return a page without an unfinished last line, which may still grow."""
     is_growing = page.tail_open and page.lines and page.end == page.total
     return replace(page, lines=page.lines[:-1]) if is_growing else page
 
 
 class Zones(Archives):
-    """Desks and their archives, for their owner."""
+    """Active zones and archives of an owner."""
 
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
-        """Return what lies on a desk, and who sits at it."""
+        """Return the files of an active zone and the session bound to it."""
 
         async def look(tx: Tx) -> ActiveZone:
             zone = await active_zone_of(tx, owner, definition_id)
@@ -89,9 +89,9 @@ class Zones(Archives):
         *,
         if_modified_ms: int | None = None,
     ) -> StateWritten:
-        """Replace the snapshot of a desk; with a time, only if it was last changed then.
+        """Replace the snapshot; with `if_modified_ms`, only if it was last modified then.
 
-        The time 0 stands for a snapshot that is not there.
+        The time 0 stands for a missing snapshot. Detects lost updates.
         """
         require_definition_id(definition_id)
         written = _encoded(content)
@@ -109,7 +109,7 @@ class Zones(Archives):
         return await self._store.write(work)
 
     async def read_state(self, owner: Owner, definition_id: str) -> ZoneState:
-        """Return the snapshot of a desk; one that is not there is nothing to restore."""
+        """Return the snapshot of an active zone; its content is `None` if it is missing."""
 
         async def look(tx: Tx) -> ZoneState:
             zone = await active_zone_of(tx, owner, definition_id)
@@ -123,13 +123,13 @@ class Zones(Archives):
         return await self._store.read(look)
 
     async def append_output(self, owner: Owner, definition_id: str, line: str) -> OutputAppended:
-        """Append a line to a desk's output; what another writer left torn is ended first."""
+        """Append a line to the output; an unfinished line of another writer is ended first."""
         return await self.append_lines(owner, definition_id, (line,))
 
     async def append_lines(
         self, owner: Owner, definition_id: str, lines: Sequence[str]
     ) -> OutputAppended:
-        """Append several lines at once, all of them or none."""
+        """Append several lines atomically."""
         require_definition_id(definition_id)
         more = b"".join(_ended(_encoded(line)) for line in lines)
 
@@ -141,7 +141,7 @@ class Zones(Archives):
         return await self._store.write(Brief(work))
 
     async def raw_lines(self, key: SessionKey, lines: Sequence[bytes]) -> bool:
-        """Append lines of a session's program to the desk it sits at; `False` if at none."""
+        """Append lines of an agent process to the session's zone; `False` if it has none."""
         scrubber = self.ink.scrubber()
         more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
 
@@ -162,7 +162,7 @@ class Zones(Archives):
         *,
         archive: int | None = None,
     ) -> Lines:
-        """Return lines of a desk's output, or of an archive's."""
+        """Return lines of the output of the active zone or of an archive."""
         require_definition_id(definition_id)
         wanted = query or LineQuery()
         require_limit(wanted.limit, most=LINES_MOST)
@@ -176,9 +176,9 @@ class Zones(Archives):
     async def follow(
         self, owner: Owner, definition_id: str, *, start: int | None = None
     ) -> AsyncGenerator[Lines, None]:
-        """Yield lines of a desk's output from a number on, else from its end, and what comes.
+        """Yield lines of the output from a number on, by default from its end, then new lines.
 
-        Where the output was cleared or replaced, what is there then begins anew.
+        Starts again at line 0 when the output is cleared or replaced.
         """
 
         async def read(query: LineQuery) -> Lines:
@@ -191,7 +191,7 @@ class Zones(Archives):
     async def read_file(
         self, owner: Owner, definition_id: str, name: str, *, archive: int | None = None
     ) -> ZoneFile:
-        """Return what is known of a file of a desk, or of an archive."""
+        """Return the metadata of a file in the active zone or in an archive."""
 
         async def look(tx: Tx) -> ZoneFile:
             zone = await zone_at(tx, owner, definition_id, archive)
@@ -203,7 +203,7 @@ class Zones(Archives):
         return await self._store.read(look)
 
     async def read_bytes(self, owner: Owner, file: ZoneFile, start: int, end: int) -> bytes:
-        """Return bytes of a file that was found before; refused if it was replaced since."""
+        """Return bytes of a file read before; raises `Conflict` if it was replaced since."""
 
         async def look(tx: Tx) -> bytes:
             now = await tx.zones.file(owner, file.zone, file.name)
@@ -216,7 +216,7 @@ class Zones(Archives):
     async def replay(
         self, owner: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
     ) -> Replay:
-        """Return what to show of a desk at once: the snapshot, and the newest lines of its log."""
+        """Return the initial view of an active zone: the snapshot and the newest log lines."""
         require_definition_id(definition_id)
         require_limit(window, most=LINES_MOST, field="window")
         require_limit(page, most=LINES_MOST, field="page")
@@ -229,12 +229,12 @@ class Zones(Archives):
 
 
 async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
-    """Append lines behind a line break; return where they begin."""
+    """Append lines after a line break; return their offset."""
     require_size(len(more), APPEND_LARGEST, what="What is appended at once")
     file = await files.ensure(zone, OUTPUT_FILE) if more else await files.stat(zone, OUTPUT_FILE)
     if file is None or not more:
         return file.size if file else 0
-    # Left by a writer that was cut off; it stays as it is, on a line of its own.
+    # Left by an interrupted writer; it is preserved as a line of its own.
     ended = b"\n" if file.tail_open else b""
     await files.extend(file, ended + more)
     return file.size + len(ended)
@@ -256,7 +256,7 @@ def _ended(line: bytes) -> bytes:
 
 
 def _clean(scrubber: Scrubber, line: bytes) -> bytes:
-    """Return a line without the secrets that we hold; one of JSON is one afterwards, too."""
+    """Return the line with known secrets redacted; valid JSON stays valid."""
     if is_document(line):
         return scrubber.clean_json(line)
     return scrubber.clean(line.decode("utf-8", "surrogateescape")).encode(

@@ -148,7 +148,7 @@ _NOTHING_BEFORE = LineCount()
 
 
 def file_of(row: Row) -> ZoneFile:
-    """Return what is kept about a file, or refuse a damaged row."""
+    """Return the metadata of a file; raises if the row is damaged."""
     key, _, zone, name, size, created_ms, modified_ms, generation, ended, tail, *others = row
     rest, rest_checksum, stored = others
     require_sound(stored, encode(row[1:12]), what=f"{zone} {name}")
@@ -169,7 +169,7 @@ def file_of(row: Row) -> ZoneFile:
 
 
 def zone_file_columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
-    """Return the columns of a file's row, all but its last bytes themselves."""
+    """Return the columns of a file's row, without its trailing bytes."""
     columns: dict[str, object] = {
         "owner": owner,
         "zone": file.zone,
@@ -189,7 +189,7 @@ def zone_file_columns(owner: Owner, file: ZoneFile) -> dict[str, object]:
 
 
 def part_of(rows: Sequence[Row], what: str) -> tuple[LineCount, bytes]:
-    """Return the pieces of a part as one and the tally before it, or refuse damaged ones."""
+    """Return a part joined from its pieces and the line count before it; checks integrity."""
     pieces: list[bytes] = []
     first, filled = _NOTHING_BEFORE, 0
     for number, start, ended, tail, stored, content in rows:
@@ -208,13 +208,13 @@ def part_of(rows: Sequence[Row], what: str) -> tuple[LineCount, bytes]:
 def piece_checksum(
     content: int, place: tuple[int, int], before: LineCount = _NOTHING_BEFORE
 ) -> int:
-    """Return the checksum of a piece, given that of its content, its part and where it starts."""
-    # The content first: so the sum of bytes that are there grows with those that come.
+    """Return the checksum of a piece from the checksum of its content and its position."""
+    # The content comes first, so that its checksum can be extended by appended bytes.
     return zlib.crc32(encode((place, before.ended, before.tail)), content)
 
 
 def rest_of(rows: Sequence[Row], file: ZoneFile, what: str) -> bytes:
-    """Return the last bytes of a file, or refuse damaged ones."""
+    """Return the trailing bytes of a file; raises if they are damaged."""
     rest: bytes = rows[0][0] if rows else b""
     if (len(rest), zlib.crc32(rest)) != (file.rest, file.rest_checksum):
         raise corrupt(what)
@@ -274,29 +274,29 @@ ON CONFLICT DO NOTHING
 
 
 async def bound_session(database: Database, owner: Owner, zone: str) -> SessionKey | None:
-    """Return the session that sits at a desk."""
+    """Return the session bound to a zone."""
     rows = await database.fetch(SEATED, {"owner": owner, "zone": zone})
     return SessionKey(rows[0][0]) if rows else None
 
 
 async def bound_zone(database: Database, key: SessionKey) -> tuple[Owner, str] | None:
-    """Return the desk that a session sits at."""
+    """Return the zone that a session is bound to."""
     rows = await database.fetch(DESK_OF, {"session_key": key})
     return (Owner(rows[0][0]), rows[0][1]) if rows else None
 
 
 async def bind(database: Database, owner: Owner, zone: str, key: SessionKey) -> None:
-    """Seat a session at a desk, in the place of whoever sat there."""
+    """Bind a session to a zone; replaces an earlier binding of the zone."""
     await database.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
 
 
 async def unbind(database: Database, key: SessionKey) -> None:
-    """Let a session leave its desk."""
+    """Remove the binding of a session."""
     await database.execute(UNSEAT, {"session_key": key})
 
 
 async def repoint(database: Database, owner: Owner, before: str, after: str) -> int:
-    """File the sessions of one agent under another one; return how many."""
+    """Assign the sessions of one agent to another one; return their number."""
     keys = await database.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
     for (key,) in keys:
         head = await SessionRows(database).head_by_key(SessionKey(key))
@@ -308,23 +308,23 @@ async def repoint(database: Database, owner: Owner, before: str, after: str) -> 
 
 
 async def is_marked(database: Database, name: str) -> bool:
-    """Tell whether work of that name was done."""
+    """Return whether the named task was done."""
     return bool(await database.fetch(IS_MARKED, {"name": name}))
 
 
 async def mark(database: Database, name: str, at: int) -> None:
-    """Remember that work of that name is done."""
+    """Record that the named task is done."""
     await database.execute(MARK, {"name": name, "at": at})
 
 
-# So much of the last part is kept in the file's own row, which fits on a page with it.
+# Maximum bytes of the last part in the file's own row, so that both fit on a page.
 REST_MOST: Final = 3_500
-# Behind every name that a zone can have and that begins with the text before it.
+# Sorts after every zone name that begins with the given prefix.
 _LAST: Final = "\U0010ffff"
 
 
 class ZoneTables:
-    """Files of zones in the store."""
+    """Implements the zone tables in the store."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -373,7 +373,7 @@ class ZoneTables:
         return grown
 
     async def _lay_down(self, file: ZoneFile, more: bytes) -> LineCount:
-        """Write bytes to the parts, behind those that were kept apart; return the tally of all."""
+        """Write bytes to the parts, after the trailing bytes; return the new line count."""
         tally = LineCount(file.ended, file.tail)
         number, filled = divmod(file.size - file.rest, PART_SIZE)
         start = 0
@@ -421,7 +421,7 @@ class ZoneTables:
         tally, content = part_of(rows, what)
         if file.rest and number == file.parts - 1:
             content += await self._rest(file, what)
-        # Pieces that prove themselves may still be fewer than the file says.
+        # Valid pieces may still be incomplete, so the size is checked as well.
         if len(content) != min(PART_SIZE, file.size - number * PART_SIZE):
             raise corrupt(what)
         return tally, content
@@ -490,8 +490,8 @@ class ZoneTables:
 
 
 def _is_short(file: ZoneFile, more: bytes) -> bool:
-    """Tell whether bytes are kept apart for now, with those that are already."""
+    """Return whether the bytes fit with the trailing bytes in the file's row."""
     rest = file.rest + len(more)
-    # A part begins with bytes of its own, because what was counted before it stands there.
+    # The first bytes of a part are always stored in it, because it holds the line count.
     filled = (file.size - file.rest) % PART_SIZE
     return filled > 0 and rest <= REST_MOST and filled + rest <= PART_SIZE

@@ -1,1 +1,1 @@
-"""The client side of ACP: a session whose turns another agent's program runs."""
+"""The client side of ACP: sessions whose turns run in an external agent process."""

@@ -18,15 +18,15 @@ from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.process.agent_child import AgentLimits, AgentStart, find_command
 from holdfast.process.process_table import SESSION_VARIABLE
 
-# All that a program gets of ours without being named; nothing of it is a secret.
+# Variables that every agent inherits; none of them holds a secret.
 _PASSED_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
 
 
 class StartSettings(Struct, frozen=True, kw_only=True):
-    """What an installation says about starting programs.
+    """Installation-wide settings for starting agents.
 
-    `secret` returns what a variable holds that an agent names, from wherever that is kept, and
-    `scrubber` who finds it again in what a program says.
+    `secret` returns the value of a variable that an agent names; `scrubber` finds these values in
+    the agent's output.
     """
 
     environment: Mapping[str, str]
@@ -44,7 +44,7 @@ async def build_start(
     *,
     has_servers: bool = False,
 ) -> AgentStart:
-    """Return how an agent's program is started for a session, with MCP servers or without."""
+    """Build the start parameters of an agent process for a session, with or without MCP servers."""
     options = parse_program_options(runtime)
     if has_servers:
         given = options.environment | options.with_servers
@@ -62,7 +62,7 @@ async def build_start(
 
 
 def find_agent_program(runtime: AcpRuntime, environment: Mapping[str, str]) -> str:
-    """Return the file of an agent's program, or say that it is missing and how to get it."""
+    """Return the path of the agent's program; raises `Unavailable` with an install hint."""
     found = find_command(runtime.command, environment)
     if found is None:
         install = runtime.options.get("install")
@@ -78,7 +78,7 @@ def find_agent_program(runtime: AcpRuntime, environment: Mapping[str, str]) -> s
 def _arguments(
     start_settings: StartSettings, runtime: AcpRuntime, folder: str, session: str
 ) -> tuple[str, ...]:
-    """Return the arguments, each one word whatever is put into it: no shell reads them."""
+    """Return the arguments; each stays one argument, because no shell parses them."""
     flag = (start_settings.workspace_flag, folder) if start_settings.workspace_flag else ()
     values = {"{workspace}": folder, SESSION_WORD: session}
     return (*(_fill(word, values) for word in runtime.args), *flag)
@@ -86,7 +86,7 @@ def _arguments(
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
-        # Not into what was put in: a folder may be called `{session_id}`.
+        # Substituted values are not expanded again: a folder may be named `{session_id}`.
         if name in word:
             before, _, after = word.partition(name)
             return f"{_fill(before, values)}{value}{_fill(after, values)}"
@@ -104,7 +104,7 @@ async def _environment(
         secret = await start_settings.secret(name)
         if secret is not None:
             found[name] = secret.reveal()
-    # Last: an orphan is known by it, whatever an agent's options say.
+    # Last, so that options cannot override the mark by which orphaned processes are found.
     return found | {SESSION_VARIABLE: session}
 
 

@@ -1,6 +1,6 @@
-"""A running agent program that speaks ACP on its pipes: its start, its stderr, its end.
+"""A running agent process that speaks ACP on its pipes: start, stderr and end.
 
-Also the terminals that the agent has us run: their output within a bound, and their end.
+Also the terminals that we run for the agent: bounded output and their end.
 
 """
 
@@ -24,8 +24,8 @@ from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_memb
 from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
 
 log = logging.getLogger(__name__)
-# `exited` by itself, `ended` by us, the next two because we had to end it for that reason, and
-# `lost` when nobody knows.
+# `exited` by itself, `ended` by us, `stdout_closed` or `stuck` when we ended it for that reason,
+# `lost` when the exit status is unknown.
 ExitReason: TypeAlias = Literal["exited", "ended", "stdout_closed", "stuck", "lost"]
 STDERR_MOST: Final = 64 << 10
 STDERR_SHOWN: Final = 4 << 10
@@ -34,24 +34,24 @@ _REAP_SECONDS: Final = 2.0
 
 
 class StopTimeouts(Struct, frozen=True, kw_only=True):
-    """How long a program has, in seconds, at each step of its end."""
+    """Timeouts of each step of ending a process, in seconds."""
 
     farewell: float = 2.0
     closing: float = 2.0
-    # With the 5 s of a cancel that was ignored all is over within ten, and not a moment later.
+    # With the 5 s of an ignored cancel, the whole end stays below ten seconds.
     terminating: float = 2.8
     killing: float = 2.0
-    # After its exit somebody else may hold its output; so long that is listened to.
+    # Another process may hold the pipe open after the exit; output is read this much longer.
     last_words: float = 1.0
 
 
 DEFAULT_TIMEOUTS: Final = StopTimeouts()
-# Who has said so much that is no message, and no message yet, is no agent.
+# A program that writes this much without any message does not speak ACP.
 AGENT_LIMITS: Final = ConnectionLimits(noise_lines=100, noise_bytes=1 << 20)
 
 
 class AgentProcess:
-    """A running program. Whoever spawned it has to `end` it, even when it ended by itself."""
+    """A running agent process. The owner must call `end`, even after it has exited."""
 
     def __init__(
         self, child: AgentChild, connection: AcpConnection, timeouts: StopTimeouts, mark: str
@@ -65,7 +65,7 @@ class AgentProcess:
         self._mark = mark
         self._reason: ExitReason = "exited"
         self._stderr = TailBuffer(STDERR_MOST)
-        # Read to its end all the time, because who complains into a full pipe hangs.
+        # Drained all the time, because a process blocks on a full stderr pipe (deadlock).
         self._hearing = loop.create_task(fill_tail(self._stderr, child.outputs[1]))
         self._watching = loop.create_task(self._watch())
         self._ending: Task[ProcessExit] | None = None
@@ -80,7 +80,7 @@ class AgentProcess:
         on_line: Callable[[bytes], None] | None = None,
         redactor: LineRedactor = NO_REDACTION,
     ) -> "AgentProcess":
-        """Start a program and return when it runs; raises `NotStarted`."""
+        """Start a program and return once it runs; raises `AgentNotStarted`."""
         child = await launch(start, is_talked_to=True)
         assert child.stdin is not None  # noqa: S101 — it is talked to
         connection = AcpConnection(
@@ -90,16 +90,16 @@ class AgentProcess:
 
     @property
     def stderr_tail(self) -> str:
-        """Return the last 4 KiB it complained, without colours and without secrets."""
+        """Return the last 4 KiB of stderr, without escape sequences and secrets."""
         stderr_text = strip_escapes(self._stderr.text()).replace("\x00", "\ufffd")
-        # Cut last: half a secret is not recognised.
+        # Truncated after the redaction, because half a secret would not be recognised.
         return last_bytes(self.connection.redactor.text(stderr_text), STDERR_SHOWN)
 
     async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> ProcessExit:
-        """End it and all that come from it, kindly first; a second call waits for the first.
+        """End the process and its descendants, gracefully first; a second call waits for the first.
 
-        The farewell is said while it still listens; what that raises or takes too long is passed
-        over. When cancelled it is ended all the same, and the cancellation is heard then.
+        `farewell` runs while the process still reads; its errors and timeout are ignored. On
+        cancellation the end is completed first, then `CancelledError` is raised.
         """
         ending = self._begin_end(farewell)
         is_cancelled = False
@@ -130,32 +130,32 @@ class AgentProcess:
         child.terminate()
         await asyncio.wait([child.gone], timeout=timeouts.terminating)
         await child.kill_all(timeouts.killing)
-        # Some say at their end what they had to say all the time.
+        # Some processes flush their output only when they exit.
         await asyncio.wait([self._hearing], timeout=timeouts.last_words)
         await self.connection.aclose()
         child.close()
         await asyncio.wait([self._watching, self._hearing])
         status = child.exited.result()
         if status is None:
-            # Its keeper was killed, and could not tend to who was left.
+            # The supervising process was killed and could not end the descendants.
             await reap(self.birth, self._mark)
         return process_exit(status, self._reason)
 
     async def _watch(self) -> None:
-        """Tell of the exit, and end a program that lives but cannot be talked to."""
+        """Report the exit, and end a process that runs but cannot be reached any more."""
         child, timeouts = self._child, self._timeouts
         loop = asyncio.get_running_loop()
         silent = loop.create_task(self.connection.ended())
         either: list[Future[Any]] = [child.exited, silent]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not child.exited.done():
-            # Most close their output by going, and are gone the next moment.
+            # Usually stdout closes because the process is exiting, so wait briefly for that.
             await asyncio.wait([child.exited], timeout=timeouts.last_words)
         if not child.exited.done() and self._ending is None:
             self._reason = "stuck" if self.connection.lost == "stuck" else "stdout_closed"
             self._begin_end(None)
         await asyncio.wait([child.exited])
-        # Whoever waited for it may have been cancelled, and it with them.
+        # A cancelled waiter may have cancelled the future with it.
         if not self.exited.done():
             self.exited.set_result(process_exit(child.exited.result(), self._reason))
         await self.connection.listen(timeouts.last_words)
@@ -164,10 +164,10 @@ class AgentProcess:
 
 
 async def reap(birth: ProcessIdentity, mark: str) -> bool:
-    """End what a former run of ours left of a program; `False` when nothing of it is there.
+    """Kill what a previous run has left of a process group; `False` when nothing is left.
 
-    `mark` is the value of `HOLDFAST_SESSION_ID`. The group is killed only when its number, start
-    and mark prove that it is the same one.
+    `mark` is the value of `HOLDFAST_SESSION_ID`. The group is killed only when process group id,
+    start time and mark prove its identity, because ids are reused.
     """
     if not _is_left_over(birth, mark):
         return False
@@ -181,9 +181,9 @@ async def reap(birth: ProcessIdentity, mark: str) -> bool:
 
 
 def _is_left_over(birth: ProcessIdentity, mark: str) -> bool:
-    """Tell whether somebody of the group proves that it is the one we started.
+    """Return whether a member of the group proves that we started the group.
 
-    The program itself may be gone: a group keeps its number until its last one is.
+    The leader may be gone: a group id stays in use until its last member exits.
     """
     if birth.boot != boot_id() or not birth.started or birth.group <= 1 or not mark:
         return False
@@ -194,7 +194,7 @@ def _is_left_over(birth: ProcessIdentity, mark: str) -> bool:
 
 
 def process_exit(status: int | None, reason: ExitReason) -> ProcessExit:
-    """Return what a wait status says; without one nobody knows."""
+    """Return the exit that a wait status describes; `lost` without a status."""
     if status is None:
         return ProcessExit(reason="lost")
     if os.WIFSIGNALED(status):
@@ -207,7 +207,7 @@ TERMINAL_OUTPUT_MOST: Final = 1 << 20
 
 
 class TerminalOutput(Struct, frozen=True, kw_only=True):
-    """What a terminal shows: the newest of its output, and how it ended if it did."""
+    """The latest output of a terminal, and its exit if it has ended."""
 
     text: str
     truncated: bool
@@ -215,7 +215,7 @@ class TerminalOutput(Struct, frozen=True, kw_only=True):
 
 
 class _Terminal:
-    """One command from its start to its last byte."""
+    """One command, from its start to its last byte of output."""
 
     def __init__(self, child: AgentChild, output_most: int, timeouts: StopTimeouts) -> None:
         loop = asyncio.get_running_loop()
@@ -242,11 +242,11 @@ class _Terminal:
     async def end(self) -> None:
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
-        # Ended to the end, whoever gives up waiting for it.
+        # Shielded, so that the end completes even when a waiter is cancelled.
         await asyncio.shield(self._ending)
 
     async def _live(self) -> ProcessExit:
-        """Wait for the exit; somebody else may hold the output, and is heard a moment longer."""
+        """Wait for the exit, then briefly for output of others that hold the pipe open."""
         await asyncio.wait([self._child.exited])
         await asyncio.wait([self._hearing], timeout=self._timeouts.last_words)
         return process_exit(
@@ -264,7 +264,7 @@ class _Terminal:
 
 
 class Terminals:
-    """The terminals of one session. An id that is not known, or not any more, is `Refused`."""
+    """The terminals of one session. An unknown or released id raises `RequestRefused`."""
 
     def __init__(self, *, timeouts: StopTimeouts = DEFAULT_TIMEOUTS) -> None:
         self._timeouts = timeouts
@@ -274,7 +274,7 @@ class Terminals:
         self._is_closed = False
 
     async def create(self, start: AgentStart, *, output_most: int | None = None) -> str:
-        """Start a command and return its id; the 17th, and one that cannot run, is `Refused`."""
+        """Start a command and return its id; raises `RequestRefused` at the limit or on failure."""
         if len(self._open) + self._starting >= TERMINALS_MOST:
             raise _terminal_error(f"at most {TERMINALS_MOST} terminals at once; release one first")
         self._starting += 1
@@ -291,7 +291,7 @@ class Terminals:
         )
         terminal = _Terminal(child, most, self._timeouts)
         if self._is_closed:
-            # Closed while it was started, so nobody else would end it.
+            # Closed during the start, so `aclose` did not see this terminal.
             await terminal.end()
             raise _terminal_error("the session is ending")
         self._last += 1
@@ -299,25 +299,25 @@ class Terminals:
         return f"terminal-{self._last}"
 
     def output(self, id: str) -> TerminalOutput:
-        """Return what it shows now."""
+        """Return the current output."""
         return self._known(id).output()
 
     async def wait(self, id: str) -> ProcessExit:
-        """Wait until it has ended; any number may wait."""
+        """Wait for the exit; allows any number of waiters."""
         return await self._known(id).wait()
 
     async def kill(self, id: str) -> None:
-        """End it; what it showed stays to be read."""
+        """End the command; its output stays readable."""
         await self._known(id).end()
 
     async def release(self, id: str) -> None:
-        """End it if it runs, and forget it."""
+        """End the command if it runs, and remove it."""
         terminal = self._known(id)
         del self._open[id]
         await terminal.end()
 
     async def aclose(self) -> None:
-        """Release all, and start none any more."""
+        """Release all terminals and start no more."""
         self._is_closed = True
         terminals, self._open = self._open, {}
         await asyncio.gather(*(each.end() for each in terminals.values()))

@@ -1,6 +1,6 @@
-"""Requests of the agent during a turn: permission, files of the repository, terminals.
+"""Requests of the agent during a turn: permissions, files of the repository, terminals.
 
-Each is written down before it has an effect, and gets exactly one answer.
+Each request is recorded before it takes effect and is answered exactly once.
 
 """
 
@@ -67,7 +67,7 @@ _WITHDRAWN: Final = CallOutcome(
 
 
 async def read_file(context: TurnContext, params: Params) -> dict[str, Any]:
-    """Return the text of a file, whole or some of its lines."""
+    """Return the text of a file, or a range of its lines."""
     path = _path_parameter(params)
     try:
         content = await context.files.read(context.folder, path)
@@ -81,7 +81,7 @@ async def read_file(context: TurnContext, params: Params) -> dict[str, Any]:
 async def begin_file_write(
     context: TurnContext, params: Params
 ) -> tuple[Batch, Coroutine[Any, Any, Any]]:
-    """Return what is to be written down about a write, and the write itself, to be done then."""
+    """Return the drafts to record first, and the coroutine that then writes the file."""
     path, content = _path_parameter(params), params.get("content")
     if not isinstance(content, str):
         raise RequestRefused(JsonRpcError(INVALID_PARAMS, "content must be a text"))
@@ -105,7 +105,7 @@ async def _write_file(
         path=planned.path,
         memory=planned.memory,
     )
-    # What the agent asked for in its own words was allowed already.
+    # The user may already have allowed this write as part of a tool call of the agent.
     before = await _current_text(context, planned.path) if context.allowed_calls else ""
     if not context.covers_write(planned, before, content):
         await require_approval(context, asked, subject)
@@ -121,7 +121,7 @@ async def _write_file(
 
 
 async def _current_text(context: TurnContext, path: str) -> str:
-    """Return what is in a file that would be written; nothing if it holds no text."""
+    """Return the current text of a file; empty if it is missing or not text."""
     try:
         return await context.files.read(context.folder, path)
     except FileProblem:
@@ -131,7 +131,7 @@ async def _current_text(context: TurnContext, path: str) -> str:
 async def require_approval(
     context: TurnContext, asked: CallRequest, subject: ApprovalSubject
 ) -> None:
-    """Have an act allowed; one that is not, or not wanted any more, ends here."""
+    """Require approval of an action; records it as denied or withdrawn otherwise."""
     try:
         is_allowed = await context.is_permitted(asked, subject)
     except asyncio.CancelledError:
@@ -143,7 +143,7 @@ async def require_approval(
 
 
 def require_no_secret(context: TurnContext, *texts: str) -> None:
-    """Refuse an act with a managed secret: a question shows something else in its place."""
+    """Refuse an action that contains a managed secret, because the question would redact it."""
     if context.agent_session.program.connection.redactor.holds(*texts):
         raise RequestRefused(
             JsonRpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages")
@@ -151,13 +151,13 @@ def require_no_secret(context: TurnContext, *texts: str) -> None:
 
 
 def failed_outcome(message: str) -> CallOutcome:
-    """Return the end of an act that could not be done."""
+    """Return the outcome of an action that failed."""
     error = ToolError(code=ResultCode.FAILED, message=message)
     return CallOutcome(status=ResultStatus.ERROR, error=error)
 
 
 async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -> None:
-    """Write down what came of an act."""
+    """Record the outcome of an action."""
     batches = context.translator.acted(asked.id, done, now=context.now())
     await context.outbox.record(tuple(draft for each in batches for draft in each))
 
@@ -165,7 +165,7 @@ async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -
 def path_error(
     context: TurnContext, problem: FileProblem, given: str, surface: str
 ) -> RequestRefused:
-    """Return the refusal of a path; one that leads out of the repository is a violation."""
+    """Return the refusal of a path; logs a security event for a path traversal."""
     if problem.kind == "outside":
         fields = {
             "session_id": context.start.environment.get("HOLDFAST_SESSION_ID"),
@@ -189,7 +189,7 @@ def _select_lines(content: str, first: object, most: object) -> str:
     if line is None and limit is None:
         return content
     start = max((line or 1) - 1, 0)
-    # Only where the agent's own tools count a line: other marks may stand inside of one.
+    # Split at `\n` only, as the agent's own tools do; other separators are part of a line.
     lines = io.StringIO(content, newline="\n")
     return "".join(islice(lines, start, None if limit is None else start + limit))
 
@@ -201,7 +201,7 @@ _SHOWN_MOST: Final = 128 << 10
 async def begin_terminal(
     context: TurnContext, params: Params
 ) -> tuple[Batch, Coroutine[Any, Any, Any]]:
-    """Return what is to be written down about a command, and its start, to be done then."""
+    """Return the drafts to record first, and the coroutine that then starts the command."""
     start = await _terminal_start(context, params)
     details: dict[str, Any] = {
         "command": params["command"],
@@ -212,7 +212,7 @@ async def begin_terminal(
     require_no_secret(context, params["command"], *start.argv[1:], *given, *given.values())
     if given:
         details["env"] = given
-    # Whole or not at all: nobody agrees to what they cannot have seen.
+    # Refused rather than truncated, because a user cannot approve what is not shown.
     if sum(map(len, (*texts_in(details), *given))) > _SHOWN_MOST:
         raise RequestRefused(JsonRpcError(INVALID_PARAMS, "the command is too long"))
     asked = context.translator.act("terminal.create", "execute", details, now=context.now())
@@ -225,7 +225,7 @@ async def _create_terminal(
 ) -> dict[str, Any]:
     command = (asked.arguments["command"], *start.argv[1:])
     covering = await context.files.covering(context.folder)
-    # Where nothing is covered it may write what runs later: that is asked about in every mode.
+    # Without a sandbox the command may write files that run later, so every mode has to ask.
     tool_class = ToolClass.SENSITIVE_WRITE if covering is None else ToolClass.PROCESS
     if not context.covers_command(command, start):
         await require_approval(context, asked, ApprovalSubject(tool_class=tool_class))
@@ -241,7 +241,7 @@ async def _create_terminal(
 
 
 def _covered(start: AgentStart, covering: tuple[str, ...]) -> AgentStart:
-    """Return how a command is started behind covers, if there are any."""
+    """Return the start parameters wrapped by the sandbox command, if there is one."""
     if not covering:
         return start
     given = {f"{COVERED_VARIABLE}{name}": value for name, value in start.environment.items()}
@@ -253,7 +253,7 @@ def _covered(start: AgentStart, covering: tuple[str, ...]) -> AgentStart:
 
 
 async def _require_same_folder(context: TurnContext, folder: str) -> None:
-    """Refuse a folder that is not any more what was asked about."""
+    """Refuse a folder that was replaced since the approval (TOCTOU)."""
     if await _real_path(context, folder) != folder:
         problem = FileProblem("outside", f"{folder} was replaced by a link.")
         raise path_error(context, problem, folder, "terminal")
@@ -267,25 +267,25 @@ async def _real_path(context: TurnContext, folder: str) -> str:
 
 
 async def terminal_output(context: TurnContext, params: Params) -> dict[str, Any]:
-    """Return what a terminal shows."""
+    """Return the output of a terminal."""
     shown = context.agent_session.terminals.output(_terminal_id(params))
     form: dict[str, Any] = {"output": shown.text, "truncated": shown.truncated}
     return form if shown.exit is None else form | {"exitStatus": _exit_form(shown.exit)}
 
 
 async def wait_for_terminal_exit(context: TurnContext, params: Params) -> dict[str, Any]:
-    """Return how a command came out, when it has."""
+    """Wait for a command to exit and return its status."""
     return _exit_form(await context.agent_session.terminals.wait(_terminal_id(params)))
 
 
 async def kill_terminal(context: TurnContext, params: Params) -> dict[str, Any]:
-    """End a command; what it showed stays."""
+    """End a command; its output stays readable."""
     await context.agent_session.terminals.kill(_terminal_id(params))
     return {}
 
 
 async def release_terminal(context: TurnContext, params: Params) -> dict[str, Any]:
-    """End a command and forget it."""
+    """End a command and remove it."""
     await context.agent_session.terminals.release(_terminal_id(params))
     return {}
 
@@ -310,13 +310,13 @@ async def _terminal_start(context: TurnContext, params: Params) -> AgentStart:
             _find_command(word, own) if at == 0 else word
             for at, word in enumerate(context.start.wrap)
         ),
-        # Under our mark in any case: by it those are found whom nobody looks after any more.
+        # Our mark last, so that the agent cannot override it: orphaned processes are found by it.
         environment={**own, **variables, SESSION_VARIABLE: own.get(SESSION_VARIABLE, "")},
     )
 
 
 def _find_command(command: str, environment: Mapping[str, str]) -> str:
-    """Return the program that the agent itself would run: a command's own `PATH` chooses none."""
+    """Resolve a command by the agent's own `PATH`; the request's `env` cannot change it."""
     found = find_command(command, environment)
     if found is None:
         raise RequestRefused(
@@ -349,7 +349,7 @@ def _exit_form(end: ProcessExit) -> dict[str, Any]:
 Work = Coroutine[Any, Any, Any]
 _UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
 _UNKNOWN_SESSION: Final = JsonRpcError(INVALID_PARAMS, "there is no such session here")
-# Those that change something: written down first, and then done.
+# Methods with side effects: recorded first, then executed.
 _RECORDED_METHODS: Final[
     Mapping[str, Callable[[TurnContext, Params], Awaitable[tuple[Batch, Work]]]]
 ] = {
@@ -366,17 +366,17 @@ _PLAIN_METHODS: Final[Mapping[str, Callable[[TurnContext, Params], Work]]] = {
 
 
 class AgentRequestHandler:
-    """Answers one program in one turn; every request gets one answer, whatever happens."""
+    """Answers the requests of one agent in one turn; each request gets exactly one answer."""
 
     def __init__(self, context: TurnContext, *, has_terminals: bool) -> None:
         self._context = context
         self._connection = context.agent_session.connection
         self._has_terminals = has_terminals
-        # Requests for a permission that somebody is asked about right now.
+        # Permission requests whose approval is still open.
         self._undecided: list[JsonRpcRequest] = []
 
     async def take(self, request: JsonRpcRequest) -> AsyncGenerator[Batch, None]:
-        """Take a request at its place; yield what has to be on disk before it goes on."""
+        """Process a request in line order; yield the drafts that must be on disk before it runs."""
         params = read_object(request.params)
         try:
             self._require(request.method, params)
@@ -400,7 +400,7 @@ class AgentRequestHandler:
                 await self._connection.refuse(request, refused.error)
 
     async def hush(self) -> None:
-        """Answer the permissions that nobody will decide about any more."""
+        """Answer open permission requests as cancelled, because the turn was abandoned."""
         waiting, self._undecided = self._undecided, []
         for request in waiting:
             await self._connection.answer(request, NOT_DECIDED)
@@ -450,19 +450,19 @@ class AgentRequestHandler:
         try:
             answer = await self._context.approver.decision(question)
         except asyncio.CancelledError:
-            # Not wanted any more; otherwise it was answered already, or nobody is there.
+            # Cancelled by the agent; else it is already answered, or the connection is lost.
             if request in self._undecided:
                 self._undecided.remove(request)
                 await self._context.withdraw(question)
             raise
         if answer.state is ApprovalState.EXPIRED and answer.answered_by != BY_TIME:
-            # The turn has ended, and with it the question; it may be answered so already.
+            # The question expired with the turn; `hush` may already have answered the request.
             return dict(NOT_DECIDED)
         if request in self._undecided:
             self._undecided.remove(request)
         is_yes = self._context.take_answer(asked, answer, question.tool_class)
         if is_allowed(answer) and not is_yes:
-            # Another request has got this yes, which was for one.
+            # This one-time approval was already used by another request.
             return dict(NOT_DECIDED)
         return permission_outcome(question.choices, answer)
 
@@ -470,12 +470,12 @@ class AgentRequestHandler:
         found, paths = tool_class_of(asked.kind), asked.paths
         folder, files = self._context.folder, self._context.files
         if found is ToolClass.READ and asked.edits:
-            # Whatever it is called, it changes something.
+            # The agent calls it a read, but its diffs change files.
             found = ToolClass.WRITE
         changes = [await files.change(each.path, each.old, each.new) for each in asked.edits]
         if found is not ToolClass.WRITE or not paths:
             return ApprovalSubject(tool_class=found, changes=tuple(changes))
         found = await files.class_of(folder, paths)
-        # Who lets files be edited has not said that they may go.
+        # Permission to edit files does not include permission to delete or move them.
         memory = folder_memory(paths, folder) if asked.kind == "edit" else None
         return ApprovalSubject(tool_class=found, memory=memory, changes=tuple(changes))

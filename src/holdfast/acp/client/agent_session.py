@@ -1,6 +1,6 @@
-"""The session with an agent's program: its connection, its state, and its own id for the session.
+"""The session with an agent process: its connection, its state, and the agent's session id.
 
-Updates that come before that id is known are kept a while, within limits.
+Updates that arrive before that id is known are buffered, within limits.
 
 """
 
@@ -33,9 +33,9 @@ EARLY_SECONDS: Final = 30.0
 
 
 class EarlyUpdates:
-    """What one program said of conversations that nobody knows yet, in its order.
+    """A bounded buffer for updates of sessions that are not known yet, in order.
 
-    Times are seconds of any steady clock. `dropped` counts what there was no room for.
+    Times are in seconds of any monotonic clock. `dropped` counts updates that did not fit.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class EarlyUpdates:
         self._until: float | None = None
 
     def add(self, params: object, *, size: int, now: float) -> None:
-        """Keep an update of so many bytes; the oldest give way to it."""
+        """Buffer an update of `size` bytes; drops the oldest ones above the limits."""
         if self.pass_to(now):
             return
         self._kept.append((params, size))
@@ -55,7 +55,7 @@ class EarlyUpdates:
             self.dropped += 1
 
     def claim(self, session_id: str, *, now: float) -> list[Any]:
-        """Return what was said of a conversation that has its name now; the rest waits on."""
+        """Return the updates of a session that is known now; the others stay buffered."""
         self.pass_to(now)
         self._until = now + EARLY_SECONDS
         waiting, self._kept = self._kept, deque()
@@ -69,7 +69,7 @@ class EarlyUpdates:
         return claimed
 
     def pass_to(self, now: float) -> bool:
-        """Forget everything once the time for it is over; tell whether it is."""
+        """Clear the buffer once its time is over; return whether it is."""
         is_over = self._until is not None and now > self._until
         if is_over:
             self._kept.clear()
@@ -78,12 +78,12 @@ class EarlyUpdates:
 
 
 log = logging.getLogger(__name__)
-# Done as they are asked for: a secret in a file that we write is what somebody wants there.
+# Executed without redaction: a secret in a file we write is part of its intended content.
 LITERAL_METHODS: Final = HOSTED - {"session/request_permission"}
 
 
 class AgentConversation:
-    """One program and what it has told; `session` is its own name for the conversation."""
+    """An agent process and its last known state; `session` is the agent's id of the session."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class AgentConversation:
         raw: RawLog | None = None,
         seat: Seat | None = None,
     ) -> None:
-        """`raw` keeps all that the program says; `seat` is a place among others who share it."""
+        """`raw` logs the agent's lines; `seat` is set when other sessions share the process."""
         self.program = program
         self.raw = raw
         self.seat = seat
@@ -101,9 +101,9 @@ class AgentConversation:
         self.agent_state = agent_state
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
-        # What became of nothing, by why.
+        # Ignored items, counted by reason.
         self.passed_over: Counter[str] = Counter()
-        # Whether somebody else has started the program.
+        # Whether the process was started for another session.
         self.is_joined = False
         self.is_fresh = True
         self.is_prompted = False
@@ -112,7 +112,7 @@ class AgentConversation:
 
     @property
     def session(self) -> str | None:
-        """Return the program's own name for the conversation."""
+        """Return the agent's id of the session."""
         return self._session
 
     @session.setter
@@ -122,11 +122,11 @@ class AgentConversation:
             self.seat.strand.name = name
 
     def is_free(self, name: str) -> bool:
-        """Tell whether no other conversation with the program bears this name."""
+        """Return whether no other session of the process has this id."""
         return self.seat is None or self.seat.strand.is_free(name)
 
     async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
-        """End the program and all that was done for it; one that others share may go on."""
+        """End the process and its terminals; a shared process may go on."""
         await self.terminals.aclose()
         if self.seat is None:
             end = await self.program.end(farewell=farewell)
@@ -137,14 +137,17 @@ class AgentConversation:
         return end
 
     def can(self, *path: str) -> bool:
-        """Tell whether the program offers something, by its place among the capabilities."""
+        """Return whether the agent offers a capability, given by its path."""
         found: object = self.introduction.get("agentCapabilities")
         for name in path:
             found = read_object(found).get(name)
         return is_offered(found)
 
     async def ask(self, method: str, params: Any, *, within: float) -> Any:
-        """Ask, taking in what comes before the answer: raises `Refused`, `Lost`, `TimeoutError`."""
+        """Send a request and process other items until its reply arrives.
+
+        Raises `RequestRefused`, `ConnectionLost` or `TimeoutError`.
+        """
         async with asyncio.timeout(within):
             answer = await self.connection.begin(method, params)
             async for item in self.connection.incoming():
@@ -154,14 +157,14 @@ class AgentConversation:
         raise ConnectionLost("ended")
 
     async def attend(self) -> bool:
-        """Take in one thing that is said between turns; `False` when nothing will be any more."""
+        """Process one item between turns; `False` when the connection is lost."""
         async for item in self.connection.incoming():
             await self.aside(item)
             return True
         return False
 
     async def aside(self, item: Item) -> None:
-        """Take in what is said while no prompt is in flight."""
+        """Process an item while no prompt is in flight."""
         if isinstance(item, JsonRpcRequest):
             await self._refuse(item)
         elif isinstance(item, JsonRpcNotification) and item.method == "session/update":
@@ -170,15 +173,15 @@ class AgentConversation:
             self.passed_over[type(item).__name__.lower()] += 1
 
     def named(self, session: str) -> None:
-        """Give the conversation its name; what was said of it before counts from now on."""
+        """Set the session id and process the updates that were buffered for it."""
         self.session = session
         for params in self._early.claim(session, now=_now()):
             self.hear(params)
 
     def hear(self, params: object, *, size: int = 0) -> None:
-        """Take in an update between turns: its state is told, its words were told before.
+        """Process an update between turns: apply state, ignore replayed messages.
 
-        `size` are the bytes of its line.
+        `size` is the length of its line in bytes.
         """
         found = read_object(params)
         if self.session is None or found.get("sessionId") != self.session:
@@ -193,7 +196,7 @@ class AgentConversation:
             self.passed_over["replayed"] += 1
 
     async def _refuse(self, request: JsonRpcRequest) -> None:
-        """Answer what is asked while no turn runs: nobody could be asked about it."""
+        """Refuse a request between turns, because no approval can be asked for it."""
         if request.method not in HOSTED:
             error = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
         elif read_object(request.params).get("sessionId") != self.session:
@@ -214,7 +217,7 @@ class AgentConversation:
             else:
                 await self.connection.answer(request, answer)
         except ConnectionLost:
-            # Seen by whoever waits for the program's end.
+            # The task that waits for the end of the process handles this.
             log.debug("an answer found nobody")
 
 

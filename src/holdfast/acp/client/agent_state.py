@@ -1,4 +1,4 @@
-"""The last known state of an agent: who it is, its modes, commands, options, title and costs."""
+"""The last known state of an agent: identity, modes, commands, options, title and costs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -26,7 +26,7 @@ _ITEMS_MOST: Final = 500
 
 
 def parse_initialize(result: object) -> dict[str, Any]:
-    """Return what a reply to `initialize` says, as far as it is of use here and not too large."""
+    """Return the fields of a reply to `initialize` that we use, limited in size."""
     said = read_object(result)
     return {
         "protocolVersion": said.get("protocolVersion"),
@@ -37,7 +37,7 @@ def parse_initialize(result: object) -> dict[str, Any]:
 
 
 def limit_list(value: object, largest: int) -> tuple[dict[str, Any], ...]:
-    """Return the objects of a list that fit into so many bytes together; too large ones do not."""
+    """Return the objects of a list that together fit into `largest` bytes; skips larger ones."""
     found: list[dict[str, Any]] = []
     for each in read_list(value)[:_ITEMS_MOST]:
         kept = limit_value(each, largest) if isinstance(each, dict) else None
@@ -48,15 +48,15 @@ def limit_list(value: object, largest: int) -> tuple[dict[str, Any], ...]:
 
 
 def _limit_object(value: object, largest: int) -> dict[str, Any]:
-    """Return the fields of an object that fit into so many bytes; none takes more than half."""
+    """Return the fields of an object that fit into `largest` bytes; each may use half of it."""
     found = read_object(value)
     kept: dict[str, Any] = {}
     room = largest
-    # What is somebody's own comes last: nobody here asks for it.
+    # Extension fields come last, because we do not use them.
     for name in sorted(found, key=_is_extension)[:_FIELDS_MOST]:
         each = limit_value(found[name], min(room, largest // 2))
         size = _encoded_size({name: each})
-        # What is a text now and was none has been cut, and says nothing any more.
+        # A value that became a text was truncated and is useless.
         if isinstance(each, type(found[name])) and size <= room:
             kept[name] = each
             room -= size
@@ -76,36 +76,35 @@ _TITLE_LONGEST: Final = 1_000
 
 
 class AgentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a program has told so far; lists are kept as the program words them.
+    """Everything an agent has reported about a session; lists have the agent's own format.
 
-    `used` and `size` are tokens of the model's window, `cost` is a sum since the conversation
-    began. A `title` that is empty was taken back. A conversation that begins anew begins with
-    nothing told.
+    `used` and `size` are tokens of the context window; `cost` is the total since the session began.
+    An empty `title` was removed by the agent. A new session starts with an empty state.
     """
 
     commands: tuple[dict[str, Any], ...] = ()
     mode: str | None = None
     modes: tuple[dict[str, Any], ...] = ()
     options: tuple[dict[str, Any], ...] = ()
-    # Removed from the protocol and still sent: for people to read.
+    # Removed from the protocol but still sent by some agents; only displayed.
     models: tuple[dict[str, Any], ...] = ()
     model: str | None = None
     used: int | None = None
     size: int | None = None
     cost: float | None = None
     currency: str | None = None
-    # How much of the cost stands in the ledger: some programs tell the rest after the turn.
+    # The part of `cost` that is in the ledger; some agents report the rest after the turn.
     charged: float | None = None
     title: str | None = None
 
     def kept(self) -> dict[str, Any]:
-        """Return it as it is kept and shown."""
+        """Return the state as it is stored and displayed."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
 
 def restore_state(kept: Mapping[str, Any]) -> AgentState:
-    """Return what was kept; what does not fit any more was never told."""
+    """Return the state from its stored form; empty if that is not valid any more."""
     try:
         return msgspec.convert(
             {each: kept[each] for each in AgentState.__struct_fields__ if each in kept}, AgentState
@@ -115,7 +114,7 @@ def restore_state(kept: Mapping[str, Any]) -> AgentState:
 
 
 def state_after_setup(state: AgentState, result: object) -> AgentState:
-    """Return what is told after the reply to `session/new`, `resume` or `load`."""
+    """Return the state after the reply to `session/new`, `resume` or `load`."""
     found = read_object(result)
     modes, models = read_object(found.get("modes")), read_object(found.get("models"))
     if modes:
@@ -130,7 +129,7 @@ def state_after_setup(state: AgentState, result: object) -> AgentState:
 
 
 def state_after_update(state: AgentState, update: Mapping[str, Any]) -> AgentState:
-    """Return what is told after an update; the same object if the update tells nothing of it."""
+    """Return the state after an update; the same object if nothing has changed."""
     kind = update.get("sessionUpdate")
     hear = STATE_UPDATES.get(kind) if isinstance(kind, str) else None
     changed = hear(state, update) if hear else state
@@ -164,7 +163,7 @@ def _usage(state: AgentState, update: Mapping[str, Any]) -> AgentState:
 def _info(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     if "title" not in update:
         return state
-    # Null takes a title back; what is no text at all says nothing.
+    # Null removes the title; any other value that is not a text is ignored.
     title = "" if update["title"] is None else read_text(update["title"], longest=_TITLE_LONGEST)
     return state if title is None else replace(state, title=title)
 
@@ -179,5 +178,5 @@ STATE_UPDATES: Final[Mapping[str, Callable[[AgentState, Mapping[str, Any]], Agen
 
 
 def _limited_list(value: object) -> tuple[dict[str, Any], ...]:
-    """Return the objects of a list; of one that is far too long, nothing but its beginning."""
+    """Return the objects of a list, limited in size to its beginning."""
     return limit_list(value, _LIST_LARGEST)

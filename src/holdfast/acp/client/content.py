@@ -1,4 +1,4 @@
-"""Content that an agent sends: text, media, diffs; bounded in size and depth for a stored row."""
+"""Content that an agent sends: text, media, diffs; limited in size and depth for a stored row."""
 
 import base64
 import binascii
@@ -22,11 +22,11 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def limit_value(value: Any, largest: int = RESULT_LARGEST) -> Any:
-    """Return a value as a row can hold it; one that is too large becomes a text that is cut."""
+    """Return a value that a row can hold; one that is too large becomes a truncated text."""
     if isinstance(value, str):
         return truncate(storable(value), largest)
     encoded = _encode(value)
-    # Seen by its length first: what is cut anyway need not be looked through.
+    # The length is checked first, because a value that is truncated anyway needs no deeper check.
     if encoded is None or (len(encoded) <= largest and not _is_clean(encoded)):
         value = _rebuild(value, 0)
         encoded = msgspec.json.encode(value)
@@ -34,8 +34,8 @@ def limit_value(value: Any, largest: int = RESULT_LARGEST) -> Any:
 
 
 def truncate(text: str, largest: int) -> str:
-    """Return a text of so many bytes at most, with a mark where it was cut."""
-    # Characters first: most texts are short, and need not be encoded to see it.
+    """Return a text of at most `largest` bytes, with a marker where it was truncated."""
+    # A UTF-8 character has at most 4 bytes, so most texts need not be encoded for the check.
     if 4 * len(text) <= largest:
         return text
     encoded = text.encode()
@@ -53,16 +53,16 @@ def _encode(value: Any) -> bytes | None:
 
 
 def _is_clean(encoded: bytes) -> bool:
-    """Tell whether a value can be written down as it is."""
+    """Return whether a value can be stored unchanged: no NUL character, not nested too deeply."""
     return b"\\u0000" not in encoded and _depth_fits(encoded)
 
 
 def _depth_fits(encoded: bytes) -> bool:
-    """Tell whether a value is not nested too deeply, without walking through it."""
+    """Return whether the nesting depth is within the limit, without recursion."""
     if encoded.count(b"[") + encoded.count(b"{") <= DEEPEST:
         return True
     brackets = _TEXTS.sub(b"", encoded).translate(_SAME, _NO_BRACKETS)
-    # Each pass takes the innermost ones away.
+    # Each pass removes the innermost pairs.
     for _ in range(DEEPEST):
         if not brackets:
             return True
@@ -89,21 +89,21 @@ _NAME_LONGEST: Final = 255
 
 
 class MediaContent(Struct, frozen=True, kw_only=True):
-    """Bytes that have to be on the session's shelf before the row that names them is written."""
+    """Media bytes that must be stored before the row that refers to them."""
 
     content: bytes
     mime_type: str
 
 
 class MediaBlock(Struct, frozen=True, kw_only=True):
-    """A medium as a row names it, and its bytes."""
+    """A medium as a row refers to it, and its bytes."""
 
     media: Media
     content: MediaContent
 
 
 def read_block(block: object) -> str | MediaBlock | None:
-    """Return what a content block shows: words or a medium; nothing if nobody can tell."""
+    """Return the text or medium of a content block; `None` if it is not readable."""
     found = read_object(block)
     match found.get("type"):
         case "text":
@@ -135,7 +135,7 @@ def _media_block(
 ) -> str | MediaBlock | None:
     content = _decode(data)
     if content is None:
-        # In words, so that a reader knows there was something.
+        # A placeholder text, so that a reader knows that something is missing.
         return f"[{kind} that cannot be read]"
     return _named_media(content, _mime_type(mime_type, "application/octet-stream"), name)
 
@@ -164,7 +164,7 @@ def _decode(data: object) -> bytes | None:
 
 
 class ToolCallContent(Struct, frozen=True, kw_only=True):
-    """What a call gave back, apart from the program's raw output; `pictures` are still to keep."""
+    """The content of a call without its raw output; `pictures` are not stored yet."""
 
     text: str | None = None
     diffs: tuple[dict[str, Any], ...] = ()
@@ -173,7 +173,7 @@ class ToolCallContent(Struct, frozen=True, kw_only=True):
 
 
 def read_call_content(content: object) -> ToolCallContent:
-    """Return what the content of a call holds; what nobody can read is passed over."""
+    """Parse the content of a call; ignores unreadable items."""
     texts: list[str] = []
     diffs: list[dict[str, Any]] = []
     terminals: list[str] = []
@@ -201,9 +201,9 @@ def read_call_content(content: object) -> ToolCallContent:
 
 
 class FileEdit(Struct, frozen=True, kw_only=True):
-    """A change of a file as a program shows it: of the whole text, or of a piece of it.
+    """A file change as the agent shows it: of the whole text or of a part.
 
-    Without an old text there was none before.
+    `old` is `None` for a new file.
     """
 
     path: str
@@ -212,7 +212,7 @@ class FileEdit(Struct, frozen=True, kw_only=True):
 
 
 def read_edits(content: object) -> tuple[FileEdit, ...]:
-    """Return the changes that the content of a call shows; one without a path or text is none."""
+    """Return the diffs in the content of a call; ignores those without a path or new text."""
     found = []
     for item in map(read_object, read_list(content)):
         path, new, old = item.get("path"), item.get("newText"), item.get("oldText")
@@ -223,9 +223,9 @@ def read_edits(content: object) -> tuple[FileEdit, ...]:
 
 
 def call_result(raw_output: Any, produce: ToolCallContent) -> Any:
-    """Return the result of a call, not larger than a row may be.
+    """Return the result of a call, limited to the size of a row.
 
-    The raw output, or else the words; beside them what has a form of its own.
+    The output is the raw output or else the text; diffs, terminals and media are added to it.
     """
     output = produce.text or raw_output if raw_output in (None, "") else raw_output
     media = [

@@ -1,6 +1,6 @@
-"""Gets an agent's program ready for a prompt: started or joined, initialized, in the right session.
+"""Prepares an agent process for a prompt: starts or joins it, initializes it, opens the session.
 
-Retries a failed start. The steps of the protocol are in `session_setup.py`.
+Retries a failed start. The protocol steps are in `session_setup.py`.
 
 """
 
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessStarter:
-    """Starts programs and joins those that are shared."""
+    """Starts agent processes and joins shared ones."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ProcessStarter:
     async def connect(
         self, slot: AgentSlot, turn: TurnInput, setup: SessionSetup, agent_state: AgentState
     ) -> AgentConversation:
-        """Return the conversation with a program that was introduced; `told` is what it told."""
+        """Return the conversation with an initialized process; `agent_state` is the last known."""
         if slot.start is None:
             raise AgentNotReady(unavailable_error("Nobody said how the program is started."))
         capabilities = client_capabilities(turn)
@@ -82,7 +82,7 @@ class ProcessStarter:
             await initialize(agent_session, capabilities, setup)
             return agent_session
         key = share_key(turn, slot.process_slot.owner, slot.start, capabilities)
-        # Held until it is introduced: of several who come at once one starts it.
+        # Held until `initialize` is answered, so that concurrent sessions start only one process.
         async with self._shares.lock(key):
             shared = self._shares.find(key)
             if shared is not None:
@@ -97,7 +97,7 @@ class ProcessStarter:
     async def _alone(
         self, slot: AgentSlot, start: AgentStart, turn: TurnInput, agent_state: AgentState
     ) -> AgentConversation:
-        """Start a program for one session."""
+        """Start a process for one session."""
         raw = self._raw(slot)
         try:
             program = await AgentProcess.spawn(
@@ -117,7 +117,7 @@ class ProcessStarter:
         return agent_session
 
     async def _launched(self, slot: AgentSlot, start: AgentStart) -> SharedProgram:
-        """Start a program that others may join."""
+        """Start a process that other sessions may join."""
         mark = f"shared-{slot.process_slot.session}"
         try:
             return await SharedProgram.spawn(start, mark, self._bounds, self._redactor())
@@ -127,7 +127,7 @@ class ProcessStarter:
     async def _joined(
         self, slot: AgentSlot, shared: SharedProgram, turn: TurnInput, agent_state: AgentState
     ) -> AgentConversation:
-        """Take a place in a program that was started for somebody else."""
+        """Join a process that was started for another session."""
         agent_session = await self._join_as(slot, shared, turn, agent_state, is_joined=True)
         agent_session.introduction = shared.introduction
         agent_session.auth_methods = shared.introduction["authMethods"]
@@ -162,7 +162,7 @@ class ProcessStarter:
 async def _record_process(
     slot: AgentSlot, turn: TurnInput, program: AgentProcess, event: str
 ) -> None:
-    """Write down whose program it is before anything is said: should we die now, it is ended."""
+    """Record the process before the first message, so that it is reaped if we crash now."""
     fields = {
         "session_id": slot.process_slot.session,
         "agent": turn.agent.slug,
@@ -175,7 +175,7 @@ async def _record_process(
 
 
 def client_capabilities(turn: TurnInput) -> Mapping[str, Any]:
-    """Return what we do for the program in a session."""
+    """Return the client capabilities that are sent to the agent."""
     has_files = program_options(turn).fs
     return {
         "fs": {"readTextFile": has_files, "writeTextFile": has_files},
@@ -185,14 +185,14 @@ def client_capabilities(turn: TurnInput) -> Mapping[str, Any]:
 
 
 def has_terminals(turn: TurnInput) -> bool:
-    """Tell whether the program may have us run commands."""
+    """Return whether the agent may run commands through us."""
     grant = turn.agent.grant
     may_run = grant is not None and bool(grant.commands or grant.command_globs)
     return may_run and program_options(turn).terminal
 
 
 def acp_runtime_of(turn: TurnInput) -> AcpRuntime:
-    """Return how the agent's program is run."""
+    """Return the ACP runtime of the agent; raises `AgentNotReady` for any other runtime."""
     runtime = turn.agent.runtime
     if not isinstance(runtime, AcpRuntime):
         raise AgentNotReady(unavailable_error("The agent is no program."))
@@ -200,12 +200,12 @@ def acp_runtime_of(turn: TurnInput) -> AcpRuntime:
 
 
 def program_options(turn: TurnInput) -> ProgramOptions:
-    """Return what the agent's options say of its program."""
+    """Return the program options of the agent."""
     return parse_program_options(acp_runtime_of(turn))
 
 
 def unavailable_error(message: str) -> Failure:
-    """Return why a turn ends whose program cannot be had."""
+    """Return the failure of a turn whose program is unavailable."""
     return Failure(code=FailureCode.AGENT_UNAVAILABLE, message=message)
 
 
@@ -214,12 +214,12 @@ def _start_error(failed: AgentNotStarted) -> AgentNotReady:
     return AgentNotReady(unavailable_error(message), can_pass=failed.can_pass)
 
 
-# A start that fails for what may pass is tried again after so many seconds, and then once more.
+# Delays in seconds before each new attempt after a transient start failure.
 RETRY_DELAYS: Final = (1.0, 4.0)
 
 
 class AcpTimeouts(Struct, frozen=True, kw_only=True):
-    """How long each phase may take, in seconds."""
+    """Timeouts of each phase, in seconds."""
 
     start: float = 30.0
     session: float = 60.0
@@ -230,17 +230,17 @@ class AcpTimeouts(Struct, frozen=True, kw_only=True):
 
 
 class LaunchSettings(Struct, frozen=True, kw_only=True):
-    """What programs are brought aboard with: how they start, and who goes along with them."""
+    """Settings for starting agents: command, MCP servers, line limit, raw log."""
 
     start_settings: StartSettings
     companions: McpServerSource
     line_limit: int
-    # Who puts all that a program says on the desk of its session; nobody, where nobody wants it.
+    # Writes the raw log into the active zone of the session; `None` disables it.
     scribe: RawLogWriter | None = None
 
 
 class AgentLauncher:
-    """Brings programs aboard: the one place that starts them."""
+    """Starts and prepares agent processes; no other class starts them."""
 
     def __init__(
         self, registry: ProcessRegistry, launch_settings: LaunchSettings, deadlines: AcpTimeouts
@@ -256,9 +256,9 @@ class AgentLauncher:
         )
 
     async def prepare(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
-        """Make a program ready for the turn's prompt; return what the record should say of it.
+        """Make a process ready for the turn's prompt; return the notices for the transcript.
 
-        Raises `NotReady` with what the program left to tell why.
+        Raises `AgentNotReady`, with the end of the process's stderr as evidence.
         """
         for seconds in (*RETRY_DELAYS, None):
             try:
@@ -271,7 +271,7 @@ class AgentLauncher:
         raise AssertionError("the last attempt returns or raises")
 
     async def again(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
-        """Begin anew with a program that has lost the conversation and is still there."""
+        """Open a new session in a live process that has lost the old one."""
         agent_session = slot.present()
         agent_session.session, agent_session.is_prompted = None, False
         servers = await self._mcp_servers(turn)
@@ -307,8 +307,8 @@ class AgentLauncher:
     async def _started(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         known = await slot.process_slot.known()
         if known.state in ALIVE and (known.birth is None or not known.birth.mark):
-            # Somebody else's who held the session before us: there is one program for a session.
-            # One that is shared may be others'; whoever looks after it lets the session go.
+            # Left by a previous holder of the lease: a session has only one process. A shared one
+            # may serve other sessions, so its own holder has to detach this session from it.
             await self._registry.reap(known, slot.process_slot.session)
         servers = await self._mcp_servers(turn)
         slot.start = await self._prepared(slot, turn, servers)
@@ -331,7 +331,7 @@ class AgentLauncher:
         return (*(() if is_new else _restart_notice(method)), *notices)
 
     async def _mcp_servers(self, turn: TurnInput) -> ClientMcpServers:
-        """Return the servers that go along, asked anew for each start: consent may have changed."""
+        """Return the MCP servers to pass on; read at each start, because consent may change."""
         return (
             await self._launch_settings.companions.of(turn.place)
             if turn.place
@@ -366,7 +366,7 @@ class AgentLauncher:
                 return await open_session(agent_session, setup, tried)
             except ConnectionLost as lost:
                 died = await _death_error(slot, lost)
-                # It died of this rung; the next one may hold another program.
+                # The process died of this setup method; a new one may survive the next method.
                 if not tried or "session/new" in tried:
                     raise died from None
             except AgentNotReady as failed:
@@ -378,7 +378,7 @@ class AgentLauncher:
 
 
 async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> AgentNotReady:
-    """Return why a program cannot be used that was lost before its first prompt."""
+    """Return the error for a process that was lost before its first prompt."""
     program, is_joined = slot.present().program, slot.present().is_joined
     end = await slot.fall()
     tail = program.stderr_tail
@@ -389,7 +389,7 @@ async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> A
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
         message = f"The agent's program ended before it was ready ({describe_exit(end)})."
         failure = Failure(code=code, message=message)
-    # It may have died of somebody else who shares it.
+    # A shared process may have died because of another session, so a retry can succeed.
     can_pass = is_joined or (end.signal is not None and end.reason == "exited")
     died = AgentNotReady(failure, can_pass=can_pass)
     died.evidence = tail
@@ -397,7 +397,7 @@ async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> A
 
 
 async def _end_process(slot: AgentSlot) -> str:
-    """End the program that is here, if any, and return what it complained."""
+    """End the process of the slot, if any, and return the end of its stderr."""
     found = slot.agent_session
     if found is None:
         return ""
@@ -406,7 +406,7 @@ async def _end_process(slot: AgentSlot) -> str:
 
 
 def describe_exit(end: ProcessExit) -> str:
-    """Return in words how a program ended."""
+    """Describe how a process ended."""
     if end.signal is not None:
         return f"signal {end.signal}"
     return f"exit code {end.code}" if end.code is not None else end.reason or "nobody knows how"

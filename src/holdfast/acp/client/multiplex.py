@@ -1,4 +1,4 @@
-"""One agent process shared by several sessions: which line belongs to which, and who ends it."""
+"""One agent process shared by several sessions: routes its lines and decides when it ends."""
 
 import asyncio
 import hashlib
@@ -37,7 +37,7 @@ from holdfast.ports import TurnInput
 from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import SESSION_VARIABLE
 
-# The outcome of a permission that nobody will decide about any more.
+# Answer to a permission request that will not be decided any more.
 NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 HOSTED: Final = frozenset(
     {
@@ -52,10 +52,10 @@ _NO_SESSION: Final = JsonRpcError(INVALID_PARAMS, "there is no such session here
 
 
 class Strand:
-    """What one conversation says and hears, in the form of a connection of its own.
+    """One session's view of a shared connection, with the interface of a connection.
 
-    `name` is the program's own word for the conversation; without one it hears whatever belongs to
-    nobody, because some of that may be the first of its own.
+    `name` is the agent's id for the session. Without a name the strand receives notifications of
+    unknown sessions, because the first updates of its own session may be among them.
     """
 
     def __init__(self, trunk: "Trunk") -> None:
@@ -69,41 +69,41 @@ class Strand:
 
     @property
     def lost(self) -> LossReason | None:
-        """Return why the other side is gone, if it is."""
+        """Return why the connection was lost, if it was."""
         return self._trunk.connection.lost
 
     @property
     def owed(self) -> int:
-        """Return how many requests of this conversation wait for our answer."""
+        """Return how many requests of this session wait for our answer."""
         return len(self.unpaid())
 
     def unpaid(self) -> list[JsonRpcRequest]:
-        """Return the requests of this conversation that wait for our answer."""
+        """Return the requests of this session that wait for our answer."""
         self._asked = [each for each in self._asked if self._trunk.connection.owes(each)]
         return self._asked
 
     def is_free(self, name: str) -> bool:
-        """Tell whether no other conversation with the program bears this name."""
+        """Return whether no other session of the process has this id."""
         return all(each is self or each.name != name for each in self._trunk.strands)
 
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
-        """Ask, and wait for the answer, which overtakes what waits."""
+        """Send a request and wait for the reply, which overtakes queued items."""
         return await self._trunk.connection.request(method, params, timeout=timeout)
 
     async def begin(self, method: str, params: Any) -> Future[Any]:
-        """Ask, and return as soon as the question is sent; the answer keeps its place."""
+        """Send a request and return the future of its reply; the reply arrives in line order."""
         return await self._trunk.begin(self, method, params)
 
     async def notify(self, method: str, params: Any) -> None:
-        """Tell something that needs no answer."""
+        """Send a notification."""
         await self._trunk.connection.notify(method, params)
 
     async def answer(self, request: JsonRpcRequest, result: Any) -> None:
-        """Answer a request."""
+        """Send the result of a request."""
         await self._trunk.connection.answer(request, result)
 
     async def refuse(self, request: JsonRpcRequest, error: JsonRpcError) -> None:
-        """Answer with an error."""
+        """Send an error reply."""
         await self._trunk.connection.refuse(request, error)
 
     def handle(
@@ -113,23 +113,23 @@ class Strand:
         *,
         within: float | None = None,
     ) -> None:
-        """Answer with what the work returns, while others go on."""
+        """Run a handler concurrently and answer with its result."""
         self._trunk.connection.handle(request, work, within=within)
 
     def incoming(self) -> AsyncIterator[Item]:
-        """Yield what came for this conversation, in the order of the lines."""
+        """Yield the items of this session in line order."""
         return _Incoming(self._inbox)
 
     def ready(self) -> JsonRpcNotification | None:
-        """Return what `incoming()` comes to next, if it has come and is a notification."""
+        """Return the next item of `incoming()` if it is queued and is a notification."""
         return self._inbox.ready(JsonRpcNotification)
 
     def answered(self) -> AnswerMarker | None:
-        """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
+        """Return the next item of `incoming()` if it is queued and is the reply to a `begin`."""
         return self._inbox.ready(AnswerMarker)
 
     async def bring(self, item: Item) -> bool:
-        """Take in what came for this conversation, as soon as there is room; `False` if it left."""
+        """Queue an item, waiting for room (back-pressure); `False` if the session has left."""
         await self._inbox.room()
         if self not in self._trunk.strands:
             return False
@@ -140,17 +140,17 @@ class Strand:
         return True
 
     def close(self) -> None:
-        """Take nothing more in; what is there can still be taken."""
+        """Accept no more items; queued items can still be taken."""
         self._inbox.close()
 
     def forget(self) -> None:
-        """Take nothing more in, and let go of what is there."""
+        """Accept no more items and drop the queued ones."""
         self._inbox.clear()
         self._inbox.close()
 
 
 class Trunk:
-    """The one consumer of what a shared program says; whoever makes one has to `aclose` it."""
+    """The only consumer of a shared connection; the owner must `aclose` it."""
 
     def __init__(self, connection: AcpConnection) -> None:
         self.connection = connection
@@ -159,13 +159,13 @@ class Trunk:
         self._sorting = asyncio.get_running_loop().create_task(self._sort())
 
     def strand(self) -> Strand:
-        """Return a place for one more conversation."""
+        """Add a strand for one more session."""
         strand = Strand(self)
         self.strands.append(strand)
         return strand
 
     async def begin(self, strand: Strand, method: str, params: Any) -> Future[Any]:
-        """Ask on behalf of a conversation."""
+        """Send a request for a strand; its reply is routed back to that strand."""
 
         def note(future: Future[Any]) -> None:
             self._begun[future] = strand
@@ -173,7 +173,7 @@ class Trunk:
         return await self.connection.begin(method, params, note=note)
 
     async def drop(self, strand: Strand) -> None:
-        """Let a conversation go; what it is still asked for is answered, because others go on."""
+        """Remove a strand; answers its open requests, because the process goes on for others."""
         if strand in self.strands:
             self.strands.remove(strand)
         self._begun = {each: whose for each, whose in self._begun.items() if whose is not strand}
@@ -186,7 +186,7 @@ class Trunk:
                     await self.connection.refuse(request, _NO_SESSION)
 
     async def aclose(self) -> None:
-        """Sort nothing any more."""
+        """Stop routing."""
         self._sorting.cancel()
         await asyncio.wait([self._sorting])
 
@@ -213,9 +213,9 @@ class Trunk:
                 await self.connection.refuse(item, error)
 
     def _hearers(self, item: JsonRpcRequest | JsonRpcNotification | Junk) -> Iterator[Strand]:
-        """Yield whom a line is for."""
+        """Yield the strands that an item is for."""
         if isinstance(item, Junk):
-            # Too long to be read, and its beginning may still tell whose it was.
+            # Too long to parse, but its beginning may still contain the session id.
             named = [each for each in self.strands if _mentions(item.head, each.name)]
             yield from named if len(named) == 1 else self.strands
             return
@@ -228,7 +228,7 @@ class Trunk:
 
 
 class _Incoming(AsyncIterator[Item]):
-    """Takes from the inbox of one conversation."""
+    """Iterates over the inbox of one strand."""
 
     def __init__(self, inbox: Inbox[Item]) -> None:
         self._inbox = inbox
@@ -241,7 +241,7 @@ class _Incoming(AsyncIterator[Item]):
 
 
 def _weight(item: Item) -> int:
-    """Return how much an item counts against the room: what is kept of its line."""
+    """Return how many bytes of the inbox limit an item uses."""
     if isinstance(item, Junk):
         return len(item.head)
     return 0 if isinstance(item, AnswerMarker) else item.size
@@ -251,32 +251,32 @@ def _mentions(head: bytes, name: str | None) -> bool:
     return name is not None and msgspec.json.encode(name) in head
 
 
-# What a program is told before its end.
+# Sends the last messages to a process before it is ended.
 Farewell = Callable[[], Awaitable[object]]
-# Is shown each line as it came.
+# Receives each raw line.
 Listener = Callable[[bytes], None]
 _LAST_WORDS: Final = 1.5
-# The program of a session that has left it goes on without it.
+# The exit of a session that left a shared process which goes on running.
 LEFT: Final = ProcessExit(reason="left")
 
 
 def share_key(
     turn: TurnInput, owner: str, start: AgentStart, capabilities: Mapping[str, Any]
 ) -> str:
-    """Return what is the same for all who may share a program, and for nobody else."""
+    """Return the key under which sessions may share a process: equal inputs, equal owner."""
     given = asdict(start) | {"limits": asdict(start.limits)}
-    # Who it is started for is not what it is started with.
+    # The session id differs for each session and must not be part of the key.
     given["environment"] = {
         n: value for n, value in start.environment.items() if n != SESSION_VARIABLE
     }
     grants = turn.place.grants if turn.place is not None else ()
     whole = [owner, turn.agent.id, turn.agent.grant, grants, given, capabilities]
-    # Hashed, because there are secrets in it.
+    # Hashed, because the environment holds secrets.
     return hashlib.sha256(msgspec.json.encode(whole, order="sorted")).hexdigest()
 
 
 class SharedProgram:
-    """A program, and who sits in it; the last one who leaves ends it."""
+    """A process and the sessions that use it; ended when the last session leaves."""
 
     def __init__(self, program: AgentProcess, seats: "list[Seat]") -> None:
         self.program = program
@@ -289,7 +289,7 @@ class SharedProgram:
     async def spawn(
         cls, start: AgentStart, mark: str, bounds: ConnectionLimits, redactor: LineRedactor
     ) -> "SharedProgram":
-        """Start a program that bears a mark of its own and not a session's; raises `NotStarted`."""
+        """Start a process with a mark of its own, not a session's; raises `AgentNotStarted`."""
         seats: list[Seat] = []
         program = await AgentProcess.spawn(
             replace(start, environment={**start.environment, SESSION_VARIABLE: mark}),
@@ -302,11 +302,11 @@ class SharedProgram:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether one more may sit down."""
+        """Return whether another session may join."""
         return not self._is_closing and not self._is_gone
 
     def seat(self, listener: Listener | None) -> "Seat":
-        """Return a place for one more."""
+        """Add a seat for one more session."""
         seat = Seat(self, self._trunk.strand(), listener)
         self._seats.append(seat)
         return seat
@@ -314,11 +314,11 @@ class SharedProgram:
     async def leave(
         self, seat: "Seat", farewell: Farewell | None, *, is_for_all: bool
     ) -> ProcessExit:
-        """Let one go, and the program with the last; `is_for_all` ends it under all of them."""
+        """Remove a session; end the process with the last one, or at once if `is_for_all`."""
         self._is_closing |= is_for_all or self._seats == [seat]
         try:
             if self._is_gone:
-                # How it ended is the same for all of them: nobody ends it before it has said so.
+                # Wait for the real exit status, so that every session reports the same one.
                 await asyncio.wait([self.program.exited], timeout=_LAST_WORDS)
             if self._is_closing or self._is_gone:
                 return await self.program.end(farewell=farewell)
@@ -345,7 +345,7 @@ class SharedProgram:
 
 
 class Seat:
-    """One session's place in a shared program."""
+    """One session's share of a process."""
 
     def __init__(self, shared: SharedProgram, strand: Strand, listener: Listener | None) -> None:
         self.shared = shared
@@ -353,38 +353,38 @@ class Seat:
         self.listener = listener
 
     async def leave(self, farewell: Farewell | None, *, is_for_all: bool) -> ProcessExit:
-        """Leave the program; a second time nothing happens any more."""
+        """Leave the process; a second call has no effect."""
         return await self.shared.leave(self, farewell, is_for_all=is_for_all)
 
 
 def _show(seats: list[Seat], line: bytes) -> None:
-    """Show a line to all who want to see it."""
+    """Pass a raw line to all listeners."""
     for seat in seats:
         if seat.listener is not None:
             seat.listener(line)
 
 
 class Shares:
-    """The shared programs that live in this process."""
+    """The shared processes of this server."""
 
     def __init__(self) -> None:
         self._programs: dict[str, SharedProgram] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, key: str) -> asyncio.Lock:
-        """Return what has to be held by whoever starts a program that may be shared."""
+        """Return the lock to hold while finding or starting a shareable process."""
         return self._locks.setdefault(key, asyncio.Lock())
 
     def find(self, key: str) -> SharedProgram | None:
-        """Return the program that one more may sit down in, if there is one."""
+        """Return a process that another session may join, if there is one."""
         found = self._programs.get(key)
         return found if found is not None and found.is_open else None
 
     def add(self, key: str, shared: SharedProgram) -> None:
-        """Let others sit down in a program."""
+        """Register a process that other sessions may join."""
         self._programs = {k: each for k, each in self._programs.items() if each.is_open}
         self._programs[key] = shared
 
     def has(self, birth: ProcessIdentity) -> bool:
-        """Tell whether a program is one of those here, and others may sit in it."""
+        """Return whether a registered process has this identity and can still be joined."""
         return any(each.is_open and each.program.birth == birth for each in self._programs.values())

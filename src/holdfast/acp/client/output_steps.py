@@ -1,4 +1,4 @@
-"""What the agent says in a turn: text and thoughts in steps, its plan, and what the turn cost."""
+"""The agent's output in a turn: text and reasoning in steps, its plan, and its usage."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.messages import Media, Message, Part, Plan, PlanStep, Reasoning, Role, Text
 from holdfast.domain.text import storable
 
-# More than anybody reads; a plan is a row, and a row has to be shown.
+# Limits the size of a plan, because it is stored and displayed as one row.
 STEPS_MOST: Final = 500
 _TEXT_LONGEST: Final = 4_096
 _PRIORITIES: Final = frozenset({"high", "medium", "low"})
@@ -24,7 +24,7 @@ PlanSteps = tuple[PlanStep, ...]
 
 
 def read_plan_steps(update: Mapping[str, Any]) -> PlanSteps | None:
-    """Return the steps of a plan, those that say something; nothing if it is no list."""
+    """Return the steps of a plan without empty ones; `None` if `entries` is not a list."""
     entries = update.get("entries")
     if not isinstance(entries, list):
         return None
@@ -36,7 +36,7 @@ def read_plan_steps(update: Mapping[str, Any]) -> PlanSteps | None:
 
 
 def last_plan(history: Iterable[Message]) -> PlanSteps:
-    """Return the newest plan of a conversation; an empty one if there is none."""
+    """Return the latest plan of a history; empty if there is none."""
     newest: PlanSteps = ()
     for row in history:
         for part in row.parts:
@@ -57,20 +57,20 @@ def _plan_step(entry: Mapping[str, Any]) -> PlanStep | None:
 
 
 def _one_of(words: frozenset[str], value: object, otherwise: str) -> str:
-    # By type first: what came from outside may be something that no set can be asked for.
+    # The type is checked first, because an unhashable value would raise in the set lookup.
     return value if isinstance(value, str) and value in words else otherwise
 
 
-# A row of this size can still be read and shown; what is more goes into the next one.
+# Size limit of a row, so that it can be read and displayed; more text starts a new step.
 TEXT_LARGEST: Final = 4 << 20
 
 
 class OutputStep:
-    """One run of an agent's output; thoughts come before words, never after them."""
+    """One step of output; reasoning always comes before text."""
 
     def __init__(self, started: StepStarted, agents_id: str | None) -> None:
         self.started = started
-        # The agent's own name for the message, where it has one.
+        # The agent's id of the message, if it sends one.
         self.agents_id = agents_id
         self.size = 0
         self.has_words = False
@@ -84,7 +84,7 @@ class OutputStep:
         self._parts: list[Part] = []
 
     def say(self, channel: Channel, text: str) -> None:
-        """Go on with some text."""
+        """Append text to a channel."""
         if channel is not self._channel:
             self._cut_piece()
             self._channel = channel
@@ -96,7 +96,7 @@ class OutputStep:
             self.has_words = True
 
     def show(self, media: Media) -> None:
-        """Go on with a medium; it stands between the words before and after it."""
+        """Append a medium between the text before and after it."""
         self._cut_piece()
         self._channel = Channel.TEXT
         self.has_words = True
@@ -104,13 +104,13 @@ class OutputStep:
         self._parts.append(media)
 
     def deltas(self) -> list[StepDelta]:
-        """Return the text that has gathered, and forget it."""
+        """Return the buffered text as deltas and clear the buffer."""
         self._cut_piece(is_last=False)
         ready, self._ready = self._ready, []
         return ready
 
     def ended(self) -> tuple[Draft, ...]:
-        """Return everything that ends the step; it has no row if nothing was said or shown."""
+        """Return the drafts that end the step; a step without content has no row."""
         self._cut_piece()
         self._close_words()
         end = StepEnded(step=self.started.step, message_id=self.started.message_id)
@@ -124,20 +124,20 @@ class OutputStep:
             parts=parts,
             model_id=self.started.model_id,
         )
-        # The step is over before its row is told, so a reader knows that this is all of it.
+        # The end comes before the row, so that a reader of the row knows the step is complete.
         return (*self._ready, end, row)
 
     def _cut_piece(self, *, is_last: bool = True) -> None:
-        """Make a delta of what was said in the channel since the last one."""
+        """Turn the text buffered for the channel into a delta."""
         if not self._pieces:
             return
         text = "".join(self._pieces)
         self._pieces = []
-        # Half a character waits for its other half: programs cut where it suits them.
+        # An unpaired high surrogate waits for the next chunk, because agents split anywhere.
         if not is_last and "\ud800" <= text[-1] <= "\udbff":
             self._pieces.append(text[-1])
             text = text[:-1]
-        # It is not waited for: should the other half never come, the end of the step is enough.
+        # The surrogate sets no deadline, because the end of the step writes it in any case.
         self.held = 0
         text = storable(text)
         if not text:
@@ -162,10 +162,10 @@ class OutputStep:
 
 
 class TurnFacts(Struct, frozen=True, kw_only=True):
-    """What has to be known of a turn before its prompt is sent.
+    """Facts about a turn that are known before its prompt is sent.
 
-    `step` is the number of its first step, `plan` the newest plan of the conversation, `taken` are
-    the ids that calls of the session have already.
+    `step` is the number of its first step, `plan` the latest plan of the session, `taken` the call
+    ids already used in the session.
     """
 
     session: str
@@ -178,7 +178,7 @@ class TurnFacts(Struct, frozen=True, kw_only=True):
 
 
 class AgentOutput:
-    """The steps of one turn: at most one is open, and their numbers have no holes."""
+    """The steps of one turn: at most one is open, and their numbers have no gaps."""
 
     def __init__(self, facts: TurnFacts, new_id: Callable[[], str]) -> None:
         self.step: OutputStep | None = None
@@ -187,7 +187,7 @@ class AgentOutput:
         self._next = facts.step
 
     def say(self, channel: Channel, text: str, agents_id: str | None) -> list[Draft]:
-        """Go on with text; return what has to be written because a step ended or began."""
+        """Append text; return the drafts of steps that ended or began."""
         drafts: list[Draft] = []
         step = self._opened(channel, agents_id, drafts)
         for start in range(0, len(text), TEXT_LARGEST):
@@ -199,25 +199,25 @@ class AgentOutput:
         return drafts
 
     def show(self, media: Media, agents_id: str | None) -> list[Draft]:
-        """Go on with a medium; return what has to be written because a step ended or began."""
+        """Append a medium; return the drafts of steps that ended or began."""
         drafts: list[Draft] = []
         self._opened(Channel.TEXT, agents_id, drafts).show(media)
         return drafts
 
     def end(self) -> tuple[Draft, ...]:
-        """Return what ends the open step; nothing if none is open."""
+        """End the open step, if there is one, and return its drafts."""
         step, self.step = self.step, None
         return step.ended() if step is not None else ()
 
     def end_with_a_call(self) -> tuple[Draft, ...]:
-        """Return what ends the step that a call belongs to; one that only calls has no words."""
+        """End the step that a call belongs to; a step with only calls has no text."""
         drafts: list[Draft] = []
         if self.step is None:
             self._begin(None, drafts)
         return (*drafts, *self.end())
 
     def deltas(self) -> list[Draft]:
-        """Return the text that has gathered."""
+        """Return the buffered text of the open step as deltas."""
         return [*self.step.deltas()] if self.step is not None else []
 
     def _opened(self, channel: Channel, agents_id: str | None, drafts: list[Draft]) -> OutputStep:
@@ -246,7 +246,7 @@ class AgentOutput:
 
 
 class TurnUsage:
-    """What a turn takes; whoever tells it first in the order of sources is believed."""
+    """The usage of a turn; of several sources the one with the lowest number counts."""
 
     def __init__(self, facts: TurnFacts) -> None:
         self._facts = facts
@@ -254,16 +254,16 @@ class TurnUsage:
         self._is_priced = False
 
     def note(self, source: UsageSource, usage: Usage | None) -> None:
-        """Take note of what somebody tells; the newest of one source counts."""
+        """Record the usage from a source; a later value replaces an earlier one."""
         if usage is not None:
             self._reported[source] = usage
 
     def note_price(self) -> None:
-        """Take note that a sum of money was told in this turn."""
+        """Record that the agent reported a cost in this turn."""
         self._is_priced = True
 
     def entry(self, agent_state: AgentState) -> CostDraft:
-        """Return the turn's one entry in the ledger, also if nobody has told anything."""
+        """Return the one ledger entry of the turn, even when no usage was reported."""
         usage = self._reported[min(self._reported)] if self._reported else None
         spent = microcents_between(agent_state.charged, agent_state.cost, agent_state.currency)
         return CostDraft(

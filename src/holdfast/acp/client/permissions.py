@@ -1,6 +1,6 @@
-"""Permission requests as questions of ours, and our answers as options of theirs.
+"""Translates permission requests into our questions, and our answers into their options.
 
-A decision is turned into an option by what the option means, and is answered by its id.
+A decision is mapped to an option by the option's kind, and sent by its id.
 """
 
 import posixpath
@@ -38,23 +38,23 @@ _CLASSES: Final[Mapping[str, ToolClass]] = {
     **dict.fromkeys(("edit", "delete", "move"), ToolClass.WRITE),
     "fetch": ToolClass.EGRESS,
 }
-# All that the protocol knows; another word is an agent's own.
+# All kinds of the protocol; any other kind is an extension of the agent.
 _KINDS: Final = frozenset(_CLASSES) | {"execute", "switch_mode", "other"}
 _UNREAD_LONGEST: Final = 16 << 10
-# Whose answer it is when nobody is asked.
+# `by` of an answer that a rule gives without asking.
 _RULING_CODES: Final[Mapping[Ruling, str]] = {
     Ruling.UNATTENDED: "unattended",
     Ruling.TOO_LARGE: "too_large",
 }
-# Who asks and offers no answer gets none; whoever is told of a yes could not pass it on.
+# A request without options is denied, because an approval could not be sent to the agent.
 NOT_OFFERED: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="option_not_offered")
 
 
 class ApprovalSubject(Struct, frozen=True, kw_only=True):
-    """What a question is about, apart from the call: what it touches, and how that is shown.
+    """What a question is about, apart from the call: its effect, and how it is displayed.
 
-    `shown` is how, in place of the call's own words; `changes` is what is shown beside them.
-    `memory` names what a yes for the whole session would cover; without one it is the very same.
+    `shown` replaces the text of the call; `changes` are displayed in addition to it. `memory` names
+    what an approval for the session covers; without it only an identical call.
     """
 
     tool_class: ToolClass
@@ -65,12 +65,12 @@ class ApprovalSubject(Struct, frozen=True, kw_only=True):
 
 
 def tool_class_of(kind: str | None) -> ToolClass:
-    """Return what a call touches, by the agent's word for it; what nobody knows may do anything."""
+    """Return the tool class for an agent's tool kind; an unknown kind counts as a process."""
     return _CLASSES.get(kind or "", ToolClass.PROCESS)
 
 
 def read_choices(options: object) -> tuple[ApprovalChoice, ...]:
-    """Return the answers that a request offers; what has no id cannot be answered with."""
+    """Return the options of a request; ignores those without an id or a kind."""
     found = []
     for option in map(read_object, read_list(options)[:CHOICES_MOST]):
         id_, kind = read_name(option.get("optionId")), read_word(option.get("kind"))
@@ -89,15 +89,15 @@ def build_question(
     folder: str,
     new_id: str,
 ) -> Question:
-    """Return what somebody is asked about a call: all that is known of it."""
+    """Build the question about a call, with everything that is known about it."""
     targets = asked.paths
-    # With the class: what was allowed as one thing was not allowed as another.
+    # The class is part of the digest, so that an approval does not carry over to another class.
     about = [subject.tool_class, *targets, *(_format_edit(each) for each in asked.edits)]
     digest = digest_of(asked.name, asked.arguments, folder, about)
     kinds = {each.kind for each in choices}
     is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
     is_for_all = is_offered and subject.tool_class not in ONE_BY_ONE
-    # What we do ourselves is known by our own name for it.
+    # Our own actions are identified by the tool name and need no kind.
     preview = {"kind": asked.kind if asked.kind in _KINDS else "other"} if choices else {}
     if path := subject.path or next(iter(targets), None):
         preview["path"] = path
@@ -116,9 +116,9 @@ def build_question(
 
 
 def folder_memory(paths: Sequence[str], folder: str) -> str | None:
-    """Return the memory of a yes to changing files that all lie in one folder, if they do.
+    """Return the memory key for edits of files in one folder; `None` for several folders.
 
-    Nothing is written through links, so a path that is spelled plainly is a real one.
+    Only normalized paths qualify (path traversal); writes do not follow symbolic links.
     """
     is_plain = all(
         path == posixpath.normpath(path) and path.startswith(f"{folder}/") for path in paths
@@ -128,7 +128,7 @@ def folder_memory(paths: Sequence[str], folder: str) -> str | None:
 
 
 def summarize_unasked(question: str) -> str:
-    """Return what is kept of a question that nobody was asked."""
+    """Shorten a question that was not asked, for storage."""
     if len(question) <= _UNREAD_LONGEST:
         return question
     head = question.partition("\n")[0][:_UNREAD_LONGEST]
@@ -137,7 +137,7 @@ def summarize_unasked(question: str) -> str:
 
 
 def _question_text(asked: CallRequest, targets: Sequence[str]) -> str:
-    # Nothing that cannot be seen, and further lines moved in: none can pass for one of ours.
+    # Invisible characters are escaped and further lines indented (spoofing of our own lines).
     named = (asked.title or asked.name, *targets)
     lines = [visible(each).replace("\n", "\n  ") for each in named]
     if asked.arguments:
@@ -150,27 +150,27 @@ def _format_edit(edit: FileEdit) -> str:
 
 
 def answer_by_rule(how: Ruling, standing: ApprovalContext, question: Question) -> ApprovalAnswer:
-    """Return what a rule answers; a yes for once is never widened to more than was meant."""
+    """Return the answer of a rule; never widens a one-time approval."""
     ids = {each.kind: each.id for each in reversed(question.choices)}
     by = _RULING_CODES.get(how, f"policy:{standing.mode}")
     if how is Ruling.RUN:
         if ALLOW_ONCE in ids or not question.choices:
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by)
         if standing.is_remembered and ALLOW_ALWAYS in ids:
-            # For once all the same: what is remembered is what somebody has said, and no echo.
+            # Recorded as a one-time approval: only a user's own answer is remembered.
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
     return ApprovalAnswer(state=ApprovalState.DENIED, by=by)
 
 
 def is_allowed(approval: Approval | ApprovalAnswer) -> bool:
-    """Tell whether an answer is a yes."""
+    """Return whether an answer is an approval."""
     return approval.state is ApprovalState.ALLOWED
 
 
 def permission_outcome(
     choices: Sequence[ApprovalChoice], answer: Approval | ApprovalAnswer
 ) -> dict[str, Any]:
-    """Return the answer as the agent takes it: the first option of the kind that is meant."""
+    """Return the answer in the agent's form: the first option of a matching kind."""
     if answer.choice is not None:
         return _selected_outcome(answer.choice)
     if not is_allowed(answer):

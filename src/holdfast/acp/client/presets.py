@@ -1,6 +1,6 @@
-"""Presets: how well-known agents are started, and which of them are installed here.
+"""Presets: how well-known agents are started, and which of them are installed.
 
-No code elsewhere asks for their names.
+No other module depends on the name of an agent.
 
 """
 
@@ -20,12 +20,12 @@ from holdfast.process.agent_child import find_command
 
 
 class Preset(Struct, frozen=True, kw_only=True):
-    """One program as most people have it.
+    """The default settings of one well-known agent.
 
-    `env_names` are the variables it reads its keys from. `package` is what it is published as,
-    `install` how a person gets it, `module` what the command runs where that is an interpreter.
-    `as_root` and `with_servers` are variables that it needs when it runs as root, or when it is
-    given MCP servers.
+    `env_names` are the variables that hold its API keys. `package` is the name of its package,
+    `install` the install command, `module` the Python module if the command is an interpreter.
+    `as_root` and `with_servers` are variables that it needs when it runs as root or receives MCP
+    servers.
     """
 
     title: str
@@ -51,7 +51,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("ANTHROPIC_API_KEY",),
         package="@agentclientprotocol/claude-agent-acp",
         install="npm install -g @agentclientprotocol/claude-agent-acp",
-        # What it starts refuses to work as root unless it is told that it is kept in.
+        # Its child process refuses to run as root without this declaration of a sandbox.
         as_root={"IS_SANDBOX": "1"},
     ),
     "codex": Preset(
@@ -60,7 +60,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENAI_API_KEY", "CODEX_API_KEY"),
         package="@agentclientprotocol/codex-acp",
         install="npm install -g @agentclientprotocol/codex-acp",
-        # In its own default mode it judges risky commands itself, and nobody is asked.
+        # In its default mode it assesses risky commands itself and does not ask for permission.
         mode="workspace-write",
     ),
     "deepagents": Preset(
@@ -79,7 +79,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         package="@google/gemini-cli",
         install="npm install -g @google/gemini-cli",
-        # It reads each file before it writes it, and gives up on any error.
+        # It reads each file before it writes it, and aborts on any error.
         fs_missing="empty",
         with_servers={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
     ),
@@ -90,7 +90,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"),
         package="goose",
         install="brew install block-goose-cli",
-        # In its own default mode it does everything, and nobody is asked.
+        # In its default mode it runs everything without asking for permission.
         mode="approve",
     ),
     "hermes": Preset(
@@ -107,7 +107,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"),
         package="opencode-ai",
         install="npm install -g opencode-ai",
-        # Without it, everything is allowed and nobody is asked.
+        # Without this it runs everything without asking for permission.
         environment={"OPENCODE_PERMISSION": _ASK_PERMISSIONS},
     ),
     "qwen": Preset(
@@ -124,16 +124,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("MISTRAL_API_KEY",),
         package="mistral-vibe",
         install="pip install mistral-vibe",
-        # In its own default mode it edits files, and nobody is asked.
+        # In its default mode it edits files without asking for permission.
         mode="ask",
     ),
 }
-# There without being made: the agent that sessions of `/api` get when nobody names one.
+# Exists without being created: the default agent of sessions of `/api`.
 DEFAULT_PRESET: Final = "gemini"
 
 
 def preset_fields(name: str, *, is_root: bool = False) -> dict[str, Any]:
-    """Return the fields of an agent that a preset makes."""
+    """Return the fields of an agent that is created from a preset."""
     preset = PRESETS[name]
     environment = {**preset.environment, **(preset.as_root if is_root else {})}
     said = {
@@ -152,16 +152,16 @@ def preset_fields(name: str, *, is_root: bool = False) -> dict[str, Any]:
             command=preset.command,
             args=preset.args,
             env_names=preset.env_names,
-            # What is the program's own default is left out: the agent is what was said about it.
+            # Defaults are left out, so that the agent stores only explicit settings.
             options={key: value for key, value in said.items() if value is not None},
         ),
-        # What it may reach is the configuration's to say, when a session opens.
+        # The configuration decides on the grant when a session is created.
         "grant": None,
     }
 
 
 VERSION_SECONDS: Final = 3.0
-# A package lies at most so far above the file that its command points to.
+# How many parents of a command's file are searched for its package.
 _PARENTS_MOST: Final = 6
 _HEAD_BYTES: Final = 512
 _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
@@ -172,7 +172,7 @@ _ASK_PYTHON: Final = (
 
 
 class DetectedAgent(Struct, frozen=True, kw_only=True):
-    """A well-known program: where it is and what version, as far as that can be told."""
+    """A well-known agent; path and version as far as they were found."""
 
     preset: str
     title: str
@@ -183,7 +183,7 @@ class DetectedAgent(Struct, frozen=True, kw_only=True):
 
 
 async def detect(environment: Mapping[str, str]) -> list[DetectedAgent]:
-    """Look for every preset's program on the environment's PATH, by name."""
+    """Search the environment's `PATH` for the program of every preset."""
     return list(
         await asyncio.gather(*(_detect_preset(name, environment) for name in sorted(PRESETS)))
     )
@@ -194,7 +194,7 @@ async def _detect_preset(name: str, environment: Mapping[str, str]) -> DetectedA
     path = find_command(preset.command, environment)
     version = None if path is None else await detect_version(path, preset, environment)
     if preset.module is not None and version is None:
-        # An interpreter is everywhere; what it would run is not.
+        # The interpreter is installed, but the module it would run is not.
         path = None
     return DetectedAgent(
         preset=name,
@@ -207,13 +207,13 @@ async def _detect_preset(name: str, environment: Mapping[str, str]) -> DetectedA
 
 
 async def detect_version(path: str, preset: Preset, environment: Mapping[str, str]) -> str | None:
-    """Return what version the program at a path is, if that can be told soon."""
+    """Return the version of the program at a path; `None` if it cannot be found quickly."""
     unpacked = await asyncio.to_thread(_npm_version, Path(path), preset.package)
     if unpacked is not None:
         return unpacked
     python = path if preset.module else await asyncio.to_thread(_script_interpreter, Path(path))
     if python is not None:
-        # Isolated, so that nothing of the current folder is run.
+        # `-I` (isolated mode), so that no code from the current folder is imported.
         argv: tuple[str, ...] = (python, "-I", "-c", _ASK_PYTHON, preset.package)
     else:
         argv = (path, "--version")
@@ -222,7 +222,7 @@ async def detect_version(path: str, preset: Preset, environment: Mapping[str, st
 
 
 def _npm_version(path: Path, package: str) -> str | None:
-    """Return the version that an npm package around the program says it has."""
+    """Return the version from the `package.json` of the npm package that contains the program."""
     for folder in (*path.resolve().parents,)[:_PARENTS_MOST]:
         with suppress(OSError, ValueError, msgspec.DecodeError):
             package_json = msgspec.json.decode((folder / "package.json").read_bytes())
@@ -232,7 +232,7 @@ def _npm_version(path: Path, package: str) -> str | None:
 
 
 def _script_interpreter(path: Path) -> str | None:
-    """Return the Python that a script names in its first lines; nothing if it is no such script."""
+    """Return the Python interpreter from a script's shebang; `None` if there is none."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -243,7 +243,7 @@ def _script_interpreter(path: Path) -> str | None:
 
 
 async def _run_briefly(argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """Run a command for a moment, and return the beginning of what it says."""
+    """Run a command with a short timeout, and return the beginning of its output."""
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -251,7 +251,7 @@ async def _run_briefly(argv: tuple[str, ...], environment: Mapping[str, str]) ->
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            # Its own group, so that whatever it starts can be ended with it.
+            # A process group of its own, so that its children can be killed with it.
             start_new_session=True,
         )
     except OSError:
@@ -263,7 +263,7 @@ async def _run_briefly(argv: tuple[str, ...], environment: Mapping[str, str]) ->
     except TimeoutError:
         return ""
     finally:
-        # Once it is waited for, its number may be somebody else's.
+        # Only before it is reaped, because the process id may be reused afterwards.
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, 9)

@@ -1,4 +1,4 @@
-"""Asks an agent's program, without a turn, who it is, whether it opens a session, what it keeps."""
+"""Probes an agent without a turn: its identity, whether it opens a session, its stored sessions."""
 
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.process.agent_child import AgentNotStarted
 
-# In place of a session's id: whoever has none has to be told from all that do.
+# Used in place of a session id, so that the process does not carry a real session's mark.
 _PROBE_SESSION: Final = "check"
 _LIST_SECONDS: Final = 30.0
 _SHOWN: Final = 300
@@ -30,7 +30,7 @@ PAGES_MOST: Final = 100
 
 
 class AgentIntroduction(Struct, frozen=True, kw_only=True):
-    """Who a program says it is, and what it can do; `modes` are known once it opened a session."""
+    """The identity and capabilities of an agent; `modes` are known after a deep probe."""
 
     name: str | None
     version: str | None
@@ -41,7 +41,7 @@ class AgentIntroduction(Struct, frozen=True, kw_only=True):
 
 
 class StoredAgentSession(Struct, frozen=True, kw_only=True):
-    """A conversation that a program keeps by itself."""
+    """A session that an agent stores itself."""
 
     id: str
     title: str | None
@@ -52,7 +52,7 @@ class StoredAgentSession(Struct, frozen=True, kw_only=True):
 async def probe_agent(
     start_settings: StartSettings, runtime: AcpRuntime, *, is_deep: bool = False
 ) -> AgentIntroduction:
-    """Start a program, learn who it is, and end it; deep, it opens a session nowhere first."""
+    """Start an agent, read its identity, and end it; `is_deep` also opens an empty session."""
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
         async with _connect(start_settings, runtime, folder) as agent_session:
             found = _introduction(agent_session)
@@ -74,7 +74,7 @@ async def probe_agent(
 async def list_agent_sessions(
     start_settings: StartSettings, runtime: AcpRuntime, folder: str, *, is_everywhere: bool = False
 ) -> list[StoredAgentSession]:
-    """Return the conversations that a program keeps, those of a folder or all of them."""
+    """Return the sessions that an agent stores, of one folder or all."""
     async with _connect(start_settings, runtime, folder) as agent_session:
         if not agent_session.can("sessionCapabilities", "list"):
             raise Unavailable(
@@ -99,7 +99,7 @@ async def list_agent_sessions(
 async def _connect(
     start_settings: StartSettings, runtime: AcpRuntime, folder: str
 ) -> AsyncIterator[AgentConversation]:
-    """Start a program and introduce ourselves; it is gone when the block is left."""
+    """Start and initialize an agent; the process is ended when the block exits."""
     try:
         start = await build_start(start_settings, runtime, folder, _PROBE_SESSION)
         program = await AgentProcess.spawn(start, redactor=LineRedactor(start_settings.scrubber))
@@ -113,7 +113,7 @@ async def _connect(
         await initialize(agent_session, {}, SessionSetup(folder=folder))
         yield agent_session
     except (AgentNotReady, ConnectionLost, RequestRefused, TimeoutError) as error:
-        # Ended first: some say only then what they had to say.
+        # Ended first, because some agents write to stderr only when they exit.
         await program.end()
         raise _unavailable(error, program.stderr_tail) from None
     finally:
@@ -156,10 +156,10 @@ def _introduction(agent_session: AgentConversation) -> AgentIntroduction:
 
 
 def _list_capabilities(capabilities: Mapping[str, Any]) -> list[str]:
-    """Return what is offered, by its place: `loadSession`, `promptCapabilities.image`."""
+    """Return the paths of offered capabilities: `loadSession`, `promptCapabilities.image`."""
     found: list[str] = []
     for key, value in sorted(capabilities.items()):
-        # What begins so is somebody's own, and means nothing here.
+        # Names with an underscore are extensions without a meaning for us.
         if key.startswith("_"):
             continue
         inner = [
@@ -172,7 +172,7 @@ def _list_capabilities(capabilities: Mapping[str, Any]) -> list[str]:
 
 
 def _modes(agent_state: AgentState) -> tuple[str, ...]:
-    """Return the modes that can be chosen, wherever the program tells them."""
+    """Return the available modes, from the config options and the older mode list."""
     chosen = [
         read_object(each)
         for each in agent_state.options

@@ -1,4 +1,4 @@
-"""The agent processes that this Holdfast has started: at most one for a session, none forgotten."""
+"""The agent processes of this server: at most one per session, and each of them is ended."""
 
 import asyncio
 import logging
@@ -21,24 +21,24 @@ from holdfast.process.process_table import is_leaving
 
 log = logging.getLogger(__name__)
 
-# Answers what the program still waits for.
+# Answers the permission requests that the agent still waits for.
 WithdrawRequests = Callable[[], Awaitable[None]]
 
-# Of the ten seconds that an end may take, the program itself may need seven.
+# An end may take ten seconds in all, of which the process itself may need seven.
 _SETTLED_SECONDS: Final = 3.0
 _HURRY_SECONDS: Final = 1.0
 _FAREWELL_SECONDS: Final = 1.5
 
 
 class AgentSlot:
-    """The place of one session's program: one program at a time, and one turn at a time."""
+    """The process slot of one session: one process and one turn at a time."""
 
     def __init__(self, process_slot: ProcessSlot) -> None:
         self.process_slot = process_slot
         self.lock = asyncio.Lock()
         self.agent_session: AgentConversation | None = None
         self.start: AgentStart | None = None
-        # The last title that the agent has given.
+        # The last title received from the agent.
         self.title: str | None = None
         self._kept: dict[str, Any] = {}
         self._resting: asyncio.Task[None] | None = None
@@ -46,22 +46,22 @@ class AgentSlot:
 
     @property
     def folder(self) -> str:
-        """Return the repository that the program was started in."""
+        """Return the repository in which the process was started."""
         return self.start.folder if self.start is not None else ""
 
     def present(self) -> AgentConversation:
-        """Return the conversation with the program that is here; raises `Lost` if none is."""
+        """Return the conversation with the process; raises `ConnectionLost` if there is none."""
         if self.agent_session is None:
             raise ConnectionLost("exited")
         return self.agent_session
 
     def new_title(self) -> str | None:
-        """Return how the agent calls the session, if that is news."""
+        """Return the agent's title for the session, if it has changed."""
         title = self.agent_session.agent_state.title if self.agent_session is not None else None
         return title if title != self.title else None
 
     def process_record(self, state: ProcessState, end: ProcessExit | None = None) -> ProcessRecord:
-        """Return what is to be kept about the program that is here."""
+        """Return the record of the process, as it is stored."""
         found = self.agent_session
         if found is None:
             return ProcessRecord(state=state, exit=end)
@@ -74,27 +74,27 @@ class AgentSlot:
         )
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
-        """Keep how the program stands."""
+        """Store the record of the process."""
         process_record = self.process_record(state)
         await self.process_slot.keep(process_record, is_activity=is_activity)
         self._kept = process_record.told
 
     def rest(self) -> None:
-        """Take in what the program says until the next turn, unless it is still to stop."""
+        """Consume messages in the background until the next turn, unless a cancel is pending."""
         if self.agent_session is None or (self._settling is not None and not self._settling.done()):
             return
         self._resting = asyncio.get_running_loop().create_task(self._rest())
 
     async def wake(self) -> None:
-        """Be the one who takes in what the program says, from now on."""
+        """Take over the connection from the background tasks; detects an exit between turns."""
         settling = self._settling
         if settling is not None:
             await asyncio.wait({settling})
         await _stop_task(self._resting)
         self._resting = None
         found = self.agent_session
-        # Looked for, because the word of an exit may still be on its way: one that ended between
-        # two turns must not be taken for one that dies in the next.
+        # Read from the process table, because the exit notification may be delayed: an exit between
+        # two turns must not fail the next turn.
         birth = found.program.birth if found is not None else None
         if birth is not None and birth.started and is_leaving(birth.pid):
             await self.fall()
@@ -102,20 +102,20 @@ class AgentSlot:
     def abandon(
         self, prompt: "asyncio.Future[Any]", hush: WithdrawRequests, seconds: float
     ) -> None:
-        """Leave a turn in its middle: the program is told to stop, and ended if it does not."""
+        """Cancel an abandoned prompt in the background; end the process if it does not stop."""
         work = self._settle(prompt, hush, seconds)
         self._settling = asyncio.get_running_loop().create_task(work)
 
     async def fall(self) -> ProcessExit:
-        """Let a program go that was lost: most are gone already, and say how in a moment."""
+        """Remove a process whose connection was lost; waits briefly for its exit status."""
         if self.agent_session is not None:
             await asyncio.wait([self.agent_session.program.exited], timeout=_FAREWELL_SECONDS)
         return await self.stop(None)
 
     async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
-        """End the program that is here; it is gone when this returns.
+        """End the process and wait until it is gone.
 
-        One that others share goes on without this session, unless it has to end for all of them.
+        A shared process goes on without this session, unless `is_for_all` is set.
         """
         found = self.agent_session
         if found is None:
@@ -129,7 +129,7 @@ class AgentSlot:
         return end
 
     async def end(self, why: ProcessEnding, *, seconds: float) -> None:
-        """End the program, after the turn that was stopped has had a moment to say so."""
+        """End the process, after an abandoned prompt had so many seconds to stop."""
         settling, goes_on = self._settling, False
         if settling is not None:
             await asyncio.wait({settling}, timeout=seconds)
@@ -139,7 +139,7 @@ class AgentSlot:
         await self.stop(self._farewell(why), is_for_all=goes_on)
 
     def _farewell(self, why: ProcessEnding) -> Farewell | None:
-        """Return what the program is told before its end, as far as it wants to know."""
+        """Return a coroutine that sends the last messages the agent supports, if any."""
         found = self.agent_session
         if found is None or found.session is None:
             return None
@@ -168,7 +168,7 @@ class AgentSlot:
                     break
         except Exception:
             log.exception("a program could not be listened to")
-        # It has ended by itself; the next prompt starts another one.
+        # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
     async def _settle(
@@ -194,19 +194,19 @@ class AgentSlot:
         if is_answered:
             self._resting = asyncio.get_running_loop().create_task(self._rest())
         else:
-            # Also where others share it: who was told to stop must not go on unseen.
+            # Also when it is shared: a process that ignores a cancel must not go on unobserved.
             await self.stop(None, is_for_all=True)
 
 
 class ProcessRegistry:
-    """Implements the `Harbour` port."""
+    """Implements the `ProcessPool` port."""
 
     def __init__(self) -> None:
         self.shares = Shares()
         self._slots: dict[SessionKey, AgentSlot] = {}
 
     def slot(self, process_slot: ProcessSlot) -> AgentSlot:
-        """Return the place of a session's program."""
+        """Return the slot of a session, created on first use."""
         slot = self._slots.get(process_slot.key)
         if slot is None:
             slot = self._slots[process_slot.key] = AgentSlot(process_slot)
@@ -214,28 +214,28 @@ class ProcessRegistry:
         return slot
 
     def has(self, slot: AgentSlot) -> bool:
-        """Tell whether this is the place of its session; one that has ended is not any more."""
+        """Return whether this is the current slot of its session; an ended one is not."""
         return self._slots.get(slot.process_slot.key) is slot
 
     def held(self) -> frozenset[SessionKey]:
-        """Return the sessions whose programs live here."""
+        """Return the sessions whose processes run here."""
         return frozenset(key for key, slot in self._slots.items() if slot.agent_session is not None)
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
-        """End the program of a session, if one lives here."""
+        """End the process of a session, if it runs here."""
         slot = self._slots.get(key)
         if slot is None:
             return
-        # Held by the turn, which was told to stop before.
+        # The running turn holds the lock; it was interrupted before this call.
         async with slot.lock:
             await slot.end(why, seconds=_SETTLED_SECONDS)
-            # Whoever waits for the lock looks whether the place is still this one.
+            # A turn that waits for this lock checks with `has` whether the slot is still current.
             self._slots.pop(key, None)
 
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
-        """End a program that another process has left behind."""
+        """End a process that another server has left behind (orphan)."""
         birth = process_record.birth
-        # Left by one session, and others may sit in it.
+        # One session has left it, but others may still use it.
         if birth is None or self.shares.has(birth):
             return
         if await reap(birth, birth.mark or session):
@@ -243,7 +243,7 @@ class ProcessRegistry:
             log.warning("agent.reaped", extra={"fields": fields})
 
     async def aclose(self) -> None:
-        """End all programs at the same time."""
+        """End all processes concurrently."""
         slots = self._slots.values()
         ends = [slot.end(ProcessEnding.CLOSED, seconds=_HURRY_SECONDS) for slot in slots]
         await asyncio.gather(*ends, return_exceptions=True)
@@ -251,7 +251,7 @@ class ProcessRegistry:
 
 
 def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
-    """Return what a program has told of itself, as it is kept and shown to people."""
+    """Return the agent's description of itself and its state, as stored and displayed."""
     said = agent_session.introduction
     about = {
         "agent": said.get("agentInfo"),
@@ -262,7 +262,7 @@ def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
 
 
 async def _stop_task(task: "asyncio.Task[None] | None") -> None:
-    """Stop a task of ours and wait for its end."""
+    """Cancel a task and wait for its end."""
     if task is not None and not task.done():
         task.cancel()
         await asyncio.wait({task})

@@ -1,6 +1,6 @@
-"""The prompt of a turn: its messages as content blocks, as far as the agent can take them.
+"""Builds the prompt of a turn: messages as content blocks that the agent supports.
 
-Also the transcript for an agent that has lost the conversation.
+Also builds the transcript for an agent that has lost the session.
 
 """
 
@@ -45,7 +45,7 @@ _ROOM: Final = 200
 
 
 def transcript(history: Iterable[Message], *, turn: int) -> str | None:
-    """Return what was said before a turn; nothing if nothing was."""
+    """Return the transcript of the turns before a turn; `None` if there are none."""
     earlier = [group for group in turns(history) if group.number < turn]
     texts = [_BETWEEN.join(_turn_lines(group)) for group in earlier]
     texts = [each for each in texts if each]
@@ -56,7 +56,7 @@ def transcript(history: Iterable[Message], *, turn: int) -> str | None:
 
 
 def _newest_turns(texts: Sequence[str], room: int) -> list[str]:
-    """Return the newest turns that there is room for, and a mark where others are missing."""
+    """Return the latest turns that fit, and a marker for those left out."""
     kept: list[str] = []
     for each in reversed(texts):
         if len(each) + len(_BETWEEN) > room:
@@ -65,7 +65,7 @@ def _newest_turns(texts: Sequence[str], room: int) -> list[str]:
         kept.insert(0, each)
     missing = len(texts) - len(kept)
     if not kept:
-        # The end of the newest turn, because that is where the conversation goes on.
+        # The end of the latest turn, because the conversation continues there.
         kept = [f"[… the beginning of this turn is left out …]\n{texts[-1][-room:]}"]
         missing -= 1
     return [f"[… {missing} earlier turns are left out …]", *kept] if missing else kept
@@ -103,7 +103,7 @@ def _message_text(parts: Sequence[Part]) -> str:
 def _part_text(part: Part) -> str | None:
     if isinstance(part, Text):
         return part.text
-    # Named only: what is attached is not in the record, and cannot be sent with it.
+    # By name only, because the content is not part of the transcript.
     return f"[{part.name or part.mime_type}]" if isinstance(part, Media) else None
 
 
@@ -125,12 +125,12 @@ def _truncate(text: str, longest: int) -> str:
 
 
 Block = dict[str, Any]
-# Writes a content into a file that the program can read, and returns its absolute path.
+# Writes content to a file that the agent can read, and returns its absolute path.
 StoreFile = Callable[[Media, bytes], Awaitable[str]]
 
 
 class PromptCapabilities(Struct, frozen=True, kw_only=True):
-    """What a program takes in a prompt beside words and links."""
+    """The content types an agent accepts in a prompt besides text and links."""
 
     image: bool = False
     audio: bool = False
@@ -138,14 +138,14 @@ class PromptCapabilities(Struct, frozen=True, kw_only=True):
 
 
 class PromptContent(Struct, frozen=True, kw_only=True):
-    """The blocks of a prompt, and what the record should say about them."""
+    """The blocks of a prompt, and the notices about them."""
 
     blocks: tuple[Block, ...]
     notices: tuple[MessageDraft, ...] = ()
 
 
 def read_prompt_capabilities(initialized: object) -> PromptCapabilities:
-    """Return what a program says it takes, in its reply to `initialize`."""
+    """Return the prompt capabilities from the reply to `initialize`."""
     offered = read_object(
         read_object(read_object(initialized).get("agentCapabilities")).get("promptCapabilities")
     )
@@ -157,24 +157,24 @@ def read_prompt_capabilities(initialized: object) -> PromptCapabilities:
 
 
 def is_offered(capability: object) -> bool:
-    """Tell whether a capability is there: true or an object; absent, null and false are no."""
+    """Return whether a capability is set: `true` or an object; absent, null and false are not."""
     return capability is True or isinstance(capability, dict)
 
 
 def turn_messages(history: Iterable[Message], turn: int) -> list[Message]:
-    """Return what was said to the agent in a turn, in its order."""
+    """Return the user messages of a turn, in order."""
     return [row for row in history if row.turn == turn and row.role is Role.USER]
 
 
 def text_block(text: str) -> Block:
-    """Return words as a block."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 async def build_prompt(
     rows: Sequence[Message], taken: PromptCapabilities, *, shelf: OutputStore | None, put: StoreFile
 ) -> PromptContent:
-    """Return the messages as one prompt: one block of words for each, with its media in place."""
+    """Return the messages as one prompt; adjacent text of a message becomes one block."""
     attaching = _MediaAttacher(taken, shelf, put)
     blocks: list[Block] = []
     for row in rows:
@@ -187,7 +187,7 @@ async def build_prompt(
 
 
 def _join_text(parts: Sequence[Part]) -> list[str | Media]:
-    """Return words and media in their order; words that follow one another are one."""
+    """Return text and media in order, with adjacent text joined."""
     found: list[str | Media] = []
     for part in parts:
         if isinstance(part, Media):
@@ -202,7 +202,7 @@ def _join_text(parts: Sequence[Part]) -> list[str | Media]:
 
 
 class _MediaAttacher:
-    """Media on their way into one prompt."""
+    """Converts the media of one prompt into blocks."""
 
     def __init__(
         self, taken: PromptCapabilities, shelf: OutputStore | None, put: StoreFile
@@ -213,7 +213,7 @@ class _MediaAttacher:
         self._linked: list[str] = []
 
     async def block(self, media: Media) -> Block:
-        """Return the block of a medium: whole if it is taken so, else a link to a file."""
+        """Return the block of a medium: embedded if supported, otherwise a link to a file."""
         found = await self._shelf.read(media.ref) if self._shelf is not None else None
         name = media.name or media.mime_type
         if found is None:
@@ -234,7 +234,7 @@ class _MediaAttacher:
         }
 
     def notices(self) -> tuple[MessageDraft, ...]:
-        """Return one notice about everything that became a link."""
+        """Return one notice that names all media sent as links."""
         if not self._linked:
             return ()
         names = ", ".join(self._linked)

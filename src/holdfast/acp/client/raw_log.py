@@ -1,4 +1,4 @@
-"""The raw log: what the agent sends, line by line, written beside the turn and never before it."""
+"""The raw log of an agent's lines; written in the background, so that it never delays a turn."""
 
 import asyncio
 import logging
@@ -11,14 +11,14 @@ from holdfast.domain.ids import SessionKey
 
 log = logging.getLogger(__name__)
 
-# Puts lines on the desk of a session; `False` where it sits at none.
+# Writes lines into the active zone of a session; `False` if there is none.
 RawLogWriter = Callable[[SessionKey, Sequence[bytes]], Awaitable[bool]]
 
-# So long lines wait for others, unless a turn ends.
+# How long lines are batched, unless a turn ends.
 _BATCH_SECONDS: Final = 0.25
-# So much is written at once: looking through it for secrets must not keep anybody waiting.
+# Batch size limit, because the search for secrets must not block the event loop for long.
 _BATCH_BYTES: Final = 256 << 10
-# A copy may take a fifth of the time and no more, however much is said.
+# Pause after each batch as a multiple of its duration: the log uses at most a fifth of the time.
 _LEISURE: Final = 4.0
 LINE_MOST: Final = 1 << 20
 WAITING_MOST: Final = 8 << 20
@@ -26,7 +26,7 @@ _CLOSE_SECONDS: Final = 1.0
 
 
 class RawLog:
-    """The lines of one program; whoever makes one has to `aclose` it."""
+    """The raw log of one process; the owner must `aclose` it."""
 
     def __init__(self, scribe: RawLogWriter, key: SessionKey) -> None:
         self._writer = scribe
@@ -40,7 +40,7 @@ class RawLog:
         self._writing = asyncio.get_running_loop().create_task(self._write())
 
     def add(self, line: bytes) -> None:
-        """Take a line in; never waits."""
+        """Buffer a line; never blocks, and drops the line when the buffer is full."""
         if self._writing.done():
             return
         if len(line) > LINE_MOST or self._size + len(line) > WAITING_MOST:
@@ -51,12 +51,12 @@ class RawLog:
         self._came.set()
 
     def hasten(self) -> None:
-        """Have what is there written now: no more lines come for a while."""
+        """Write the buffered lines now, because the turn has ended."""
         if self._waiting:
             self._hurry.set()
 
     async def aclose(self) -> None:
-        """Write what is left, if that takes no time, and end."""
+        """Write the remaining lines within a short timeout, and stop."""
         self._is_closing = True
         self._came.set()
         self._hurry.set()
@@ -83,7 +83,7 @@ class RawLog:
             self._came.clear()
 
     def _taken(self) -> list[bytes]:
-        """Take out as many of the oldest lines as are written at once, one at least."""
+        """Remove and return the next batch of lines, at least one."""
         size = count = 0
         for line in self._waiting:
             if count and size + len(line) > _BATCH_BYTES:
@@ -94,11 +94,11 @@ class RawLog:
         return taken
 
     async def _written(self, lines: Sequence[bytes]) -> bool:
-        """Write lines; `False` when there is no desk, and no sense in going on."""
+        """Write lines; `False` when the session has no active zone, so that writing stops."""
         try:
             return await self._writer(self._key, lines)
         except HoldfastError as error:
-            # Told once: whatever it is, it is in everybody else's way, too.
+            # Logged once, because the same storage error is reported by all other writers, too.
             if not self._left_out:
                 log.warning("lines of an agent were not put on its desk: %s", error.message)
             self._left_out += len(lines)

@@ -1,7 +1,7 @@
-"""The `Runtime` of ACP agents: one turn is one prompt and everything up to its reply.
+"""The `Runtime` of ACP agents: one turn is one `session/prompt` and everything up to its reply.
 
-Reads what the program sends during the turn; starting it is `launcher.py`, answering it
-`agent_requests.py`.
+Reads the agent's messages during the turn. Starting the process is in `launcher.py`, answering
+its requests in `agent_requests.py`.
 
 """
 
@@ -47,24 +47,24 @@ from holdfast.ports import Clock, OutputStore, Randomness, RepositoryFiles, Turn
 
 log = logging.getLogger(__name__)
 Drafts = tuple[Draft, ...]
-# So many drafts are one transaction at most; what else has come has to wait for it.
+# Limits the drafts of one transaction; further updates wait for the next one.
 _TOGETHER: Final = 256
-# After a line that had to be dropped, silence means that it was the reply.
+# After a dropped line, this much silence means that the dropped line was the reply.
 _AFTER_A_DROPPED_LINE: Final = 5.0
-# So often it is noted that the program works on something that no row tells of.
+# How often activity is recorded when updates produce no rows.
 ACTIVITY_SECONDS: Final = 1.0
 
 
 class Forgotten(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """The program does not know the conversation, and nothing has come of the prompt."""
+    """The agent has lost the session, and the prompt has produced no output yet."""
 
 
 class Gone(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """The program is gone in the middle of its turn."""
+    """The connection to the agent was lost during its turn."""
 
 
 class Playing:
-    """A prompt in flight. `prompt` is its reply once it was sent, `is_over` that it has come."""
+    """A prompt in flight: `prompt` is the future of its reply, `is_over` is set on the reply."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class Playing:
         self._has_said_something = False
 
     async def batches(self, blocks: Sequence[Any]) -> AsyncGenerator[Drafts, None]:
-        """Send the prompt and yield what comes of it; the last batch ends with an outcome.
+        """Send the prompt and yield its drafts; the last batch ends with an outcome.
 
-        Raises `Forgotten` or `Gone`; then nothing has ended yet.
+        Raises `Forgotten` or `Gone`; in both cases no outcome was yielded.
         """
         agent_session = self._context.agent_session
         params = {"sessionId": agent_session.session, "prompt": list(blocks)}
@@ -104,7 +104,7 @@ class Playing:
         self._excused_at = self._context.now()
         while True:
             item = await self._next()
-            # First of all: what comes from the line below must not overtake it.
+            # Queued drafts first, because drafts of this item must not overtake them.
             while (written := self._context.outbox.taken()) is not None:
                 yield await self._ready(tuple(written))
             if isinstance(item, AnswerMarker) and item.future is self.prompt:
@@ -121,7 +121,7 @@ class Playing:
                 return
 
     async def _heard(self, item: Item | None) -> AsyncGenerator[Drafts, None]:
-        """Yield what comes of one thing that was said, or of the time that has passed."""
+        """Yield the drafts of one received item, or those that are due after a timeout."""
         if isinstance(item, JsonRpcRequest):
             if item.method == "session/request_permission":
                 self._translator.weigh(item.size)
@@ -133,7 +133,7 @@ class Playing:
             if found := self._updates(item):
                 yield self._with_the_end(found)
             elif self._context.now() >= self._written_at + ACTIVITY_SECONDS:
-                # Work that nothing is written of is work all the same: nobody is idle.
+                # Activity without rows must still count, or the session would be taken for idle.
                 self._written_at = self._context.now()
                 await self._context.touch()
         elif isinstance(item, Junk):
@@ -142,9 +142,9 @@ class Playing:
             yield found
 
     def _updates(self, item: JsonRpcNotification) -> Drafts:
-        """Take in an update and those that have come already: they are written together."""
+        """Process an update and all queued ones, so that they are written in one transaction."""
         drafts = list(self._update(item))
-        # Nobody can have written beside the turn meanwhile, because nothing is waited for here.
+        # Nothing is awaited in this loop, so no concurrent handler can queue drafts in between.
         while len(drafts) < _TOGETHER and (more := self._connection.ready()) is not None:
             drafts += self._update(more)
         return tuple(drafts)
@@ -159,9 +159,9 @@ class Playing:
         return self._joined(self._translator.update(item.params, now=now, size=item.size))
 
     def _with_the_end(self, said: Drafts) -> Drafts:
-        """Return what was said, and the end of the turn where the reply has come with it.
+        """Append the end of the turn when the reply has already arrived.
 
-        Not while somebody works beside the turn, who may have something to write before that.
+        Not while a request of the agent is open, because its handler may still write drafts.
         """
         if self._connection.owed or self._translator.is_flooded:
             return said
@@ -173,7 +173,7 @@ class Playing:
         return (*said, *self._ended())
 
     def _ended(self) -> Drafts:
-        """Return the last batch, by what the program has answered."""
+        """Return the last batch according to the agent's reply."""
         if self.prompt is None:
             raise Gone
         try:
@@ -188,11 +188,11 @@ class Playing:
             raise Gone from None
 
     def _due(self) -> Drafts:
-        """Return what has waited long enough, or what has to be said about a silence."""
+        """Return drafts whose delay has passed, or the notice about a silent agent."""
         now = self._context.now()
         found = self._joined(self._translator.flush(now=now))
         if self._connection.owed:
-            # The clock stands while we owe the program an answer.
+            # The silence timeout is suspended while the agent waits for our answer.
             self._excused_at = now
         elif self._is_cut_off(now):
             return (*found, *self._translator.died(_CUT_OFF))
@@ -210,11 +210,11 @@ class Playing:
     def _joined(self, batches: list[Drafts]) -> Drafts:
         if batches:
             self._has_said_something = True
-        # Written together: who works beside the turn must not come between them.
+        # Written in one batch, so that drafts of concurrent handlers cannot come between them.
         return batches[0] if len(batches) == 1 else tuple(d for each in batches for d in each)
 
     async def _ready(self, batch: Drafts) -> Drafts:
-        """Return a batch whose contents are on the shelf."""
+        """Store the media of a batch before the batch is yielded."""
         self._written_at = self._context.now()
         for each in self._translator.contents():
             if self._shelf is not None:
@@ -222,7 +222,7 @@ class Playing:
         return batch
 
     async def _next(self) -> Item | None:
-        """Return what comes next, or nothing when a time is over or somebody has to write."""
+        """Return the next item; `None` after a timeout or when a handler has queued drafts."""
         try:
             async with asyncio.timeout_at(self._wake_at()):
                 if not self._connection.owed:
@@ -237,7 +237,7 @@ class Playing:
         raise Gone
 
     async def _taken_beside(self) -> Item | None:
-        """Wait for the program and for those who work beside the turn; neither loses anything."""
+        """Wait for the agent and for queued drafts at once; loses no item of either."""
         loop = asyncio.get_running_loop()
         taking = loop.create_task(self._taken())
         writing = loop.create_task(self._context.outbox.filled())
@@ -247,7 +247,7 @@ class Playing:
             for task in (taking, writing):
                 task.cancel()
             await asyncio.wait({taking, writing})
-        # Its item was taken out of the queue: it must not be forgotten, whatever else happened.
+        # The item is already out of the inbox, so it must be returned even if both tasks finished.
         return None if taking.cancelled() else taking.result()
 
     def _wake_at(self) -> float | None:
@@ -278,7 +278,7 @@ Batch = Sequence[Draft]
 
 
 class ProgramRuntime:
-    """A `Runtime` for agents that are somebody else's program."""
+    """A `Runtime` for external agent programs."""
 
     def __init__(
         self,
@@ -295,13 +295,13 @@ class ProgramRuntime:
         self._randomness = randomness
 
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
-        """Play the turn: one prompt with everything that was said to the agent."""
+        """Run the turn: send one prompt with all user messages of the turn."""
         if turn.process_slot is None:
             raise Internal(Code.INTERNAL, "A program has no place to be in.")
         slot = self._registry.slot(turn.process_slot)
         await slot.lock.acquire()
         while not self._registry.has(slot):
-            # The program was put to an end while we waited; there is a new place since.
+            # The process was ended while we waited for the lock, and the registry has a new slot.
             slot.lock.release()
             slot = self._registry.slot(turn.process_slot)
             await slot.lock.acquire()
@@ -314,7 +314,7 @@ class ProgramRuntime:
             slot.lock.release()
 
     async def compact(self, turn: TurnInput) -> Batch:
-        """Fold nothing: what a program remembers is its own business."""
+        """Return nothing: an external agent manages its own context window."""
         return ()
 
     async def _attempts(self, slot: AgentSlot, turn: TurnInput) -> AsyncGenerator[Batch, None]:
@@ -342,7 +342,7 @@ class ProgramRuntime:
                 ),
             )
         finally:
-            # Not before: the last words of a turn must not have to wait for a copy of them.
+            # Only now, so that the end of a turn does not wait for the raw log.
             if slot.agent_session is not None and slot.agent_session.raw is not None:
                 slot.agent_session.raw.hasten()
             slot.rest()
@@ -350,7 +350,7 @@ class ProgramRuntime:
     async def _closed(
         self, slot: AgentSlot, turn: TurnInput, notices: Batch, tree: WorktreeWatch
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the batches of a prompt; the last one also says what else there is to say."""
+        """Yield the batches of a prompt; add the title and worktree notices to the last one."""
         async with aclosing(self._played(slot, turn, notices)) as batches:
             async for batch in batches:
                 tree.note(batch)
@@ -358,7 +358,7 @@ class ProgramRuntime:
                 if not isinstance(last, Outcome):
                     yield batch
                     continue
-                # Of one whose agent is gone nobody should have to wait for more.
+                # After a lost process the turn must end at once, without a scan of the worktree.
                 changes = () if last.is_lost else await tree.notices()
                 yield (*drafts, *_titled(slot, turn), *changes, last)
 
@@ -419,11 +419,11 @@ class ProgramRuntime:
         )
 
     async def _died(self, slot: AgentSlot, translator: Translator) -> Batch:
-        """Return the last batch of a turn whose program is gone."""
+        """Return the last batch of a turn whose process is gone."""
         agent_session = slot.present()
         end = await slot.fall()
         if agent_session.seat is not None and end.reason == "ended":
-            # For somebody else's sake: the next prompt starts another one.
+            # Ended because of another session that shares it; the next prompt starts a new process.
             return translator.died(_FOR_ANOTHER)
         *drafts, outcome = translator.died(_failure(end))
         if not isinstance(outcome, Outcome):
@@ -436,7 +436,7 @@ class ProgramRuntime:
 
 
 def _spent(turn: TurnInput) -> Outcome | None:
-    """Return how a turn ends that the session has no money for; nobody can stop it midway."""
+    """Return the outcome if the budget is spent; checked only before the prompt is sent."""
     budget = turn.budget
     is_over = budget is not None and turn.spent >= budget.microcents
     if budget is None or not is_over or budget.on_exceed is OnExceed.WARN:
@@ -449,7 +449,7 @@ def _spent(turn: TurnInput) -> Outcome | None:
 
 
 def _before(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Block]:
-    """Yield what a fresh conversation is told before its first prompt."""
+    """Yield the blocks that precede the first prompt of a new agent session."""
     if agent_session.is_prompted or not agent_session.is_fresh:
         return
     if turn.agent.system_prompt.strip():
@@ -459,7 +459,7 @@ def _before(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Block
 
 
 def _titled(slot: AgentSlot, turn: TurnInput) -> Iterator[Draft]:
-    """Yield the title that the agent has given, in the place of one that nobody gave."""
+    """Yield the agent's title; it replaces only an automatic title or the agent's last one."""
     title = slot.new_title()
     first = next((row for row in turn.history if row.role is Role.USER), None)
     if title:
@@ -476,7 +476,7 @@ _FOR_ANOTHER: Final = Failure(
 
 
 def _failure(end: ProcessExit) -> Failure:
-    """Return why a turn ended whose program is gone."""
+    """Return the failure of a turn whose process is gone."""
     code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
     why = {
         "stuck": "it read nothing any more",

@@ -1,6 +1,6 @@
 """ACP's session setup: `initialize`, `authenticate`, then `session/resume`, `load` or `new`.
 
-Also which MCP servers are sent along, and which of the agent's options are applied.
+Also decides which MCP servers are passed on, and applies the agent's options.
 
 """
 
@@ -27,14 +27,14 @@ from holdfast.ports import ClientMcpServer
 def server_entries(
     agent_session: AgentConversation, companions: Sequence[ClientMcpServer]
 ) -> list[dict[str, Any]]:
-    """Return what is sent of those servers that the program can use; all secrets are in it."""
+    """Return the entries of the servers that the agent supports; contains secrets in clear."""
     return [_server_entry(each) for each in companions if _is_supported(agent_session, each)]
 
 
 def unsupported_servers(
     agent_session: AgentConversation, companions: Sequence[ClientMcpServer]
 ) -> Iterator[str]:
-    """Yield in sentences which servers the program cannot use."""
+    """Yield a message for each server that the agent does not support."""
     for each in companions:
         if not _is_supported(agent_session, each):
             yield (
@@ -46,7 +46,7 @@ def unsupported_servers(
 def server_notices(
     missing_texts: Sequence[str], history: Sequence[Message]
 ) -> tuple[MessageDraft, ...]:
-    """Return what is missing as rows; what the record says already is not said again."""
+    """Return the messages as notices, without those that the history already holds."""
     earlier = {part.text for row in history for part in row.parts if isinstance(part, Notice)}
     return tuple(
         MessageDraft(
@@ -58,7 +58,7 @@ def server_notices(
 
 
 def _is_supported(agent_session: AgentConversation, companion: ClientMcpServer) -> bool:
-    # Programs on pipes are the one kind that every agent has to take.
+    # The protocol requires every agent to support stdio servers.
     is_program = companion.transport == "stdio"
     return is_program or agent_session.can("mcpCapabilities", companion.transport)
 
@@ -91,28 +91,28 @@ _MESSAGE_LONGEST: Final = 300
 
 
 class AgentNotReady(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """A program that cannot be spoken with; whether another attempt may come out differently."""
+    """The agent cannot be used; `can_pass` is set when a retry may succeed."""
 
     def __init__(self, failure: Failure, *, can_pass: bool = False) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.can_pass = can_pass
-        # What the program complained before it was given up.
+        # The end of the process's stderr before it was given up.
         self.evidence = ""
 
 
 class SessionSetup(Struct, frozen=True, kw_only=True):
-    """What is wanted of a program before its first prompt.
+    """What the session setup needs to know.
 
-    `known` is its own name for the conversation if it had one before, `is_answered` that something
-    was answered in it.
+    `known` is the agent's id of the session from an earlier process, `is_answered` is set when the
+    session has an answered turn.
     """
 
     folder: str
     known: str | None = None
     is_answered: bool = False
     auth_method: str | None = None
-    # How a person starts the program, for whoever has to sign in with it.
+    # The command to show to a user who has to sign in.
     command: str = ""
     companions: tuple[ClientMcpServer, ...] = ()
     start_seconds: float = 30.0
@@ -122,7 +122,7 @@ class SessionSetup(Struct, frozen=True, kw_only=True):
 async def initialize(
     agent_session: AgentConversation, capabilities: Mapping[str, Any], setup: SessionSetup
 ) -> None:
-    """Say who we are and learn who the program is; refuse one that speaks another version."""
+    """Send `initialize` and store the reply; raises `AgentNotReady` on a version mismatch."""
     ours = {
         "protocolVersion": VERSION,
         "clientCapabilities": capabilities,
@@ -135,7 +135,7 @@ async def initialize(
     except RequestRefused as refusal:
         raise AgentNotReady(_version_error(f"refused it ({refusal.error.code})")) from None
     said = read_object(found).get("protocolVersion")
-    # In Python true is the number one.
+    # `True == 1` in Python, so a boolean would pass as version 1.
     if said is True or said != VERSION or not isinstance(said, int):
         raise AgentNotReady(_version_error(f"offered {said!r:.50}"))
     agent_session.introduction = parse_initialize(found)
@@ -145,9 +145,9 @@ async def initialize(
 async def open_session(
     agent_session: AgentConversation, setup: SessionSetup, tried: set[SetupMethod]
 ) -> SetupMethod:
-    """Take the conversation up by the first rung that holds; those that were tried are left out.
+    """Open the session with the first method that works, skipping those in `tried`.
 
-    Raises `Lost` when the program died on a rung: what was not tried yet may hold another one.
+    Raises `ConnectionLost` when the process died; a new process can try the remaining methods.
     """
     for setup_method in _setup_methods(agent_session, setup):
         if setup_method in tried:
@@ -184,13 +184,13 @@ def _setup_methods(agent_session: AgentConversation, setup: SessionSetup) -> lis
 async def _try_method(
     agent_session: AgentConversation, setup_method: SetupMethod, setup: SessionSetup
 ) -> Any:
-    """Try a rung; where somebody has to sign in first, once more after that."""
+    """Try a setup method; if it requires authentication, sign in and try once more."""
     servers = server_entries(agent_session, setup.companions)
     params: dict[str, Any] = {"cwd": setup.folder, "mcpServers": servers}
     if setup_method != "session/new":
         params["sessionId"] = agent_session.session = setup.known
     else:
-        # What an earlier rung has replayed is not said of this one.
+        # Updates replayed by an earlier method belong to another session.
         agent_session.session = None
     agent_session.passed_over.clear()
     try:
@@ -220,7 +220,7 @@ async def _sign_in(agent_session: AgentConversation, setup: SessionSetup) -> Non
 def _is_usable_result(
     agent_session: AgentConversation, setup_method: SetupMethod, setup: SessionSetup, result: object
 ) -> bool:
-    """Tell whether a rung that was answered really leads somewhere."""
+    """Return whether the reply has opened a usable session, and store its state."""
     if setup_method == "session/new":
         session = read_name(read_object(result).get("sessionId"))
         if session is None:
@@ -235,7 +235,7 @@ def _is_usable_result(
         and setup.is_answered
         and not agent_session.passed_over["replayed"]
     ):
-        # Some make an empty one of what they have lost, and do not say so.
+        # Some agents silently load an empty session in place of one they have lost.
         log.info("the agent has loaded an empty session")
         return False
     agent_session.agent_state = state_after_setup(agent_session.agent_state, result)
@@ -285,13 +285,13 @@ def _way(method: Mapping[str, Any]) -> str:
 
 
 def _version() -> str:
-    # With it comes a reader of mail, which nobody needs before a program is started.
+    # Imported here, because it loads the `email` package, which only this needs.
     from importlib import metadata
 
     try:
         return metadata.version("holdfast")
     except metadata.PackageNotFoundError:
-        # Run from a source tree that was never installed.
+        # Not installed: run from a source tree.
         return "0"
 
 
@@ -301,7 +301,7 @@ _MODE = "mode"
 async def apply_options(
     agent_session: AgentConversation, options: ProgramOptions, *, within: float
 ) -> tuple[MessageDraft, ...]:
-    """Set what is wanted and not so already; what is refused is told and is no failure."""
+    """Set the options that differ from the wanted values; a refusal becomes a notice."""
     notices = []
     for what, wanted, method, params in _wanted_options(agent_session, options):
         refusal = "it is not offered"
@@ -328,7 +328,7 @@ def _wanted_options(
 ) -> Iterator[OptionSetting]:
     agent_state = agent_session.agent_state
     if options.mode is not None and (agent_session.is_fresh or agent_state.mode != options.mode):
-        # Where both are offered, the options count: the modes are their older form.
+        # Config options take precedence, because modes are their deprecated form.
         chosen = next((each for each in agent_state.options if _MODE in _choice_names(each)), None)
         if chosen is not None:
             wanted = {"configId": chosen.get("id"), "value": options.mode}

@@ -1,4 +1,4 @@
-"""How a prompt's reply ends a turn: a table of stop reasons, and one of refusals."""
+"""How the reply to a prompt ends a turn: a table of stop reasons, and the mapping of errors."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,7 +18,7 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import StopReason
 
 _TEXT_LONGEST: Final = 1_000
-# Many programs answer "Internal error", and say what it was in their data.
+# Many agents answer "Internal error" and put the real reason into `data`.
 _REASONS: Final = ("details", "message", "reason")
 
 TOO_MANY_REQUESTS: Final = Failure(
@@ -35,7 +35,7 @@ FLOODED: Final = Failure(
     message="The agent has sent more than one turn may hold, and was stopped.",
 )
 
-# What the agent says, and how the turn then ends; `cancelled` depends on who wanted it.
+# The agent's stop reason and our outcome; `cancelled` also depends on who cancelled.
 STOPS: Final[Mapping[str, Outcome]] = {
     "end_turn": Outcome(stop_reason=StopReason.STOP),
     "max_tokens": Outcome(stop_reason=StopReason.LENGTH),
@@ -45,12 +45,12 @@ STOPS: Final[Mapping[str, Outcome]] = {
 }
 ABORTED: Final = Outcome(stop_reason=StopReason.ABORTED)
 
-# Ends after which nobody can say what became of the calls that were open.
+# After these the outcome of open calls is unknown.
 ABNORMAL_STOPS: Final = frozenset({StopReason.ERROR, StopReason.ABORTED, StopReason.INTERRUPTED})
 
 
 def turn_outcome(result: object, *, is_cancelled: bool) -> tuple[Outcome, MessageDraft | None]:
-    """Return how a reply ends the turn, and what is to be said about a reason nobody knows."""
+    """Return the outcome for a reply, and a notice about an unknown stop reason."""
     reason = read_object(result).get("stopReason")
     if reason == "cancelled" and is_cancelled:
         return ABORTED, None
@@ -63,7 +63,7 @@ def turn_outcome(result: object, *, is_cancelled: bool) -> tuple[Outcome, Messag
 
 
 def refusal_outcome(refusal: JsonRpcError, *, is_cancelled: bool) -> Outcome:
-    """Return how an error reply ends the turn."""
+    """Return the outcome for an error reply."""
     if is_cancelled or refusal.code == CANCELLED:
         return ABORTED
     said = refusal_text(refusal)
@@ -80,26 +80,26 @@ def refusal_outcome(refusal: JsonRpcError, *, is_cancelled: bool) -> Outcome:
 
 
 def refusal_text(refusal: JsonRpcError) -> str:
-    """Return what a refusal says: its code, its words, and the reason that is told beside them."""
+    """Return the code and message of an error, and the reason in its data."""
     said = read_text(refusal.message, longest=_TEXT_LONGEST) or "no words"
     data = refusal.data
     candidates = (data, *(read_object(data).get(name) for name in _REASONS))
     reason = next(
         filter(None, (read_word(each, longest=_TEXT_LONGEST) for each in candidates)), None
     )
-    # Some say it twice.
+    # Some agents repeat the message as the reason.
     return f"{refusal.code}: {said}" + (f": {reason}" if reason and reason not in said else "")
 
 
 def is_unknown_session(refusal: JsonRpcError, *, is_first_prompt: bool) -> bool:
-    """Tell whether a refusal means that the program has lost the conversation.
+    """Return whether an error means that the agent has lost the session.
 
-    Some say so in a way that means anything; only the first prompt after a start is told by it.
+    Some agents use a generic code for this, which is only conclusive on the first prompt.
     """
     vague = refusal.code in {INVALID_PARAMS, INTERNAL_ERROR}
     return refusal.code == NOT_FOUND or (vague and is_first_prompt)
 
 
 def build_notice(words: str) -> MessageDraft:
-    """Return what is to be said to a reader beside the answer."""
+    """Return an information notice."""
     return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=NoticeCode.INFORMATION, text=words),))

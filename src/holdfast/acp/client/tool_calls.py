@@ -1,4 +1,4 @@
-"""The tool calls of a turn, folded from the agent's updates; each announced one gets one result."""
+"""The tool calls of a turn, folded from agent updates; each announced call gets one result."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ _FINAL: Final[Mapping[object, ResultStatus]] = {
 
 
 class TrackedCall:
-    """All that is known of one call; it is written down once it is `announced`."""
+    """The state of one call; it has a row once it is announced."""
 
     def __init__(self, call_id: CallId) -> None:
         self.id = call_id
@@ -61,19 +61,19 @@ class TrackedCall:
         self.is_announced = False
         self.is_ended = False
         self.is_denied = False
-        # Whether something that was said of it is too much to be shown.
+        # Set when part of the call exceeds its limit and cannot be shown whole.
         self._is_input_cut = self._is_title_cut = self._has_more_places = False
-        # How many bytes have come of what it has brought.
+        # Bytes of the call's latest output, counted against the limit of the turn.
         self.held = 0
         self._status: str | None = None
         self._raw_input: Any = None
         self._raw_output: Any = None
         self._content: Any = None
-        # What the store knows as its arguments, once it knows any.
+        # The arguments as last written to the store.
         self._written: dict[str, Any] = {}
 
     def fold(self, said: Mapping[str, Any]) -> bool:
-        """Take in what was said; tell whether the call has come further by it."""
+        """Merge an update; return whether the status has changed."""
         before = self._status
         if title := read_word(said.get("title"), longest=_TITLE_LONGEST):
             self.title, self._is_title_cut = title, len(said["title"]) > _TITLE_LONGEST
@@ -81,7 +81,7 @@ class TrackedCall:
         if isinstance(said.get("locations"), list):
             self.locations = _locations(said["locations"])
             self._has_more_places = len(said["locations"]) > _LOCATIONS_READ
-        # Bounded once and not with each news of the call, because it may be large.
+        # Limited once per input and not with each update, because it may be large.
         if said.get("rawInput") is not None:
             given = said["rawInput"]
             self._raw_input = limit_value(given, _ARGUMENTS_LARGEST)
@@ -91,49 +91,49 @@ class TrackedCall:
         if isinstance(said.get("content"), list):
             self._content = said["content"]
         self._status = read_word(said.get("status")) or self._status
-        # Fixed once it is written down: the result has to bear the name of the call.
+        # Fixed after the announcement, because the result must carry the same name as the call.
         if not self.is_announced:
             self.name = read_word(said.get("name")) or self.kind or "other"
         return self._status != before
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether the call was only announced: not begun, or nobody knows with what."""
+        """Return whether the call is only named: not started, or without input and content."""
         is_bare = self._status is None and not self._raw_input and not self._content
         return self._status == "pending" or is_bare
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether not all of it is known: whoever decides about it would not see it whole."""
-        # A title stands for the call only where nothing else does.
+        """Return whether parts of the call were cut, so that an approver would not see it whole."""
+        # The title matters only without input, because then it is all that describes the call.
         is_untold = self._is_title_cut and self._raw_input is None
         return self._is_input_cut or self._has_more_places or is_untold
 
     @property
     def edits(self) -> tuple[FileEdit, ...]:
-        """Return the changes of files that it shows."""
+        """Return the file changes that the call shows."""
         return read_edits(self._content)
 
     @property
     def final(self) -> ResultStatus | None:
-        """Return how the agent says the call has ended, if it says so."""
+        """Return the final status that the agent reported, if any."""
         return _FINAL.get(self._status)
 
     @property
     def effect(self) -> Effect:
-        """Return what running it twice would do, as far as its kind tells."""
+        """Return whether a repetition is safe, according to the kind of the call."""
         return Effect.PURE if self.kind in _PURE else Effect.UNSAFE
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the call is made with, always as an object."""
-        # One that was too large to be kept whole was cut, and is no object any more.
+        """Return the arguments of the call, always as an object."""
+        # An input above the size limit was truncated to a text and is not an object any more.
         if isinstance(self._raw_input, dict):
             return self._raw_input
         beside = {"title": self.title, "rawInput": self._raw_input}
         return {name: value for name, value in beside.items() if value is not None}
 
     def announced(self, model_id: ModelId) -> tuple[MessageDraft, ToolStarted]:
-        """Return the call's row and its start."""
+        """Mark the call as announced; return its row and its start event."""
         self.is_announced = True
         self._written = self.arguments()
         part = ToolCall(
@@ -150,8 +150,8 @@ class TrackedCall:
         return row, ToolStarted(call_id=self.id, name=self.name, arguments=self._written)
 
     def news(self) -> dict[str, Any] | None:
-        """Return the arguments if they are others than those that were written; else nothing."""
-        # Without an input there is nothing but a title, which is for people to read.
+        """Return the arguments if they differ from the written ones; otherwise `None`."""
+        # Without an input the arguments hold only a title, which is not worth an update.
         arguments = self._written if self._raw_input is None else self.arguments()
         if arguments == self._written:
             return None
@@ -159,20 +159,20 @@ class TrackedCall:
         return arguments
 
     def produce(self) -> ToolCallContent:
-        """Return what the call gave back, apart from its raw output."""
+        """Return the content of the call, without its raw output."""
         return read_call_content(self._content)
 
     def result(self, produce: ToolCallContent) -> Any:
-        """Return the call's result as a row can hold it."""
+        """Return the result of the call, limited to the size of a row."""
         return call_result(self._raw_output, produce)
 
     def forget(self) -> None:
-        """Let go of what the call has brought."""
+        """Release the memory of the call's output."""
         self._raw_output = self._content = None
         self.held = 0
 
     def error(self, produce: ToolCallContent) -> ToolError:
-        """Return why the call failed, in the agent's words if it has any."""
+        """Return why the call failed, in the agent's words if there are any."""
         raw = self._raw_output
         told = read_object(raw)
         without = USER_REFUSED if self.is_denied else _FAILED
@@ -201,9 +201,9 @@ _UNKNOWN: Final = ToolError(
 
 
 class CallRequest(Struct, frozen=True, kw_only=True):
-    """A call as it is known when somebody has to decide about it, and what is to be written.
+    """A call that needs a decision, with the drafts to write before the question is asked.
 
-    One that `is_cut` cannot be shown whole.
+    `is_cut` means that parts are missing, so it cannot be shown whole.
     """
 
     id: CallId
@@ -218,17 +218,17 @@ class CallRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the files that it is about, by all that it says."""
+        """Return the files that the call names in its locations and diffs."""
         told = (*(each.path for each in self.locations), *(each.path for each in self.edits))
         return tuple(dict.fromkeys(told))
 
 
 class CallTracker:
-    """Every call of a turn by the agent's name for it; each that is announced gets one result."""
+    """The calls of a turn by the agent's id; each announced call gets exactly one result."""
 
     def __init__(self, facts: TurnFacts, new_id: Callable[[], str]) -> None:
         self.held_until: float | None = None
-        # How many bytes have come of what open calls have brought.
+        # Bytes of output that open calls hold in memory.
         self.held = 0
         self._model_id = facts.model_id
         self._new_id = new_id
@@ -240,7 +240,7 @@ class CallTracker:
     def take(
         self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft], now: float
     ) -> str | None:
-        """Take in what an update says of a call; return why it says nothing, if so."""
+        """Process an update of a call; return the reason if it was ignored."""
         agents_id = read_name(said.get("toolCallId"))
         is_first_word = said.get("sessionUpdate") == "tool_call"
         if agents_id is None and not is_first_word:
@@ -248,7 +248,7 @@ class CallTracker:
         known = self._calls.get(agents_id) if agents_id is not None else None
         if known is not None and known.is_ended:
             return "ended"
-        # Alone it can only belong to a turn that is over, and results are never edited.
+        # An update without a start belongs to an earlier turn, and results are never changed.
         if known is None and not is_first_word and agents_id in self._taken:
             return "late"
         call = known or self._sighted(agents_id, speech, drafts)
@@ -258,7 +258,7 @@ class CallTracker:
         if known is None and call.is_waiting:
             self.held_until = now + HOLD_SECONDS
             return None
-        # Not before it says more of itself than how it is called.
+        # A held call is announced only when an update has more than its title.
         if call is self._held and call.is_waiting and not said.get("rawInput"):
             return None
         drafts += self.release()
@@ -269,7 +269,7 @@ class CallTracker:
         return None
 
     def weigh(self, said: Mapping[str, Any], size: int) -> None:
-        """Count what an update of so many bytes has brought that a call holds on to."""
+        """Count the bytes of an update whose output an open call holds in memory."""
         call = self._calls.get(read_name(said.get("toolCallId")) or "")
         if call is None or call.is_ended or not said.keys() & {"rawOutput", "content"}:
             return
@@ -279,7 +279,7 @@ class CallTracker:
     def asked(
         self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
-        """Take in a call that somebody has to decide about; it is written down in any case."""
+        """Process a call that needs a decision; it is always announced."""
         agents_id = read_name(said.get("toolCallId"))
         call = self._calls.get(agents_id) if agents_id is not None else None
         if call is None or call.is_ended:
@@ -289,22 +289,22 @@ class CallTracker:
         return call
 
     def release(self) -> tuple[Draft, ...]:
-        """Announce the call that is held back, if there is one."""
+        """Announce the held call, if there is one."""
         call, self._held, self.held_until = self._held, None, None
         return call.announced(self._model_id) if call is not None else ()
 
     def is_open(self, call_id: CallId) -> bool:
-        """Tell whether a call has not ended yet."""
+        """Return whether a call has not ended yet."""
         return any(call.id == call_id and not call.is_ended for call in self._calls.values())
 
     def deny(self, call_id: CallId) -> None:
-        """Note that a call was not allowed."""
+        """Mark a call as denied."""
         for call in self._calls.values():
             if call.id == call_id:
                 call.is_denied = True
 
     def end(self, call_id: CallId, done: CallOutcome, drafts: list[Draft]) -> None:
-        """End a call with what we know came of it; one that has ended stays as it is."""
+        """End a call with an outcome known to us; a call that has ended is not changed."""
         for call in self._calls.values():
             if call.id == call_id and not call.is_ended:
                 call.is_ended = True
@@ -326,14 +326,14 @@ class CallTracker:
             drafts += _result(call, done)
 
     def contents(self) -> list[MediaContent]:
-        """Return the bytes that the results so far name, each time those that are new."""
+        """Return the media of the results since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
 
     def _sighted(
         self, agents_id: str | None, speech: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
-        """Begin a call, under the agent's name for it unless the session has one of that name."""
+        """Create a call under the agent's id, or under a new id if that is invalid or in use."""
         drafts += (*self.release(), *speech.end_with_a_call())
         is_free = agents_id is not None and agents_id not in self._taken
         is_good = is_free and _CALL_ID.fullmatch(agents_id or "") is not None
@@ -351,20 +351,20 @@ class CallTracker:
         if call.is_denied and error is not None:
             status = ResultStatus.DENIED
         done = CallOutcome(status=status, result=call.result(produce), error=error)
-        # What the call has brought is on disk now, and may be large.
+        # The output is in the drafts now and may be large, so it is not held twice.
         self.held -= call.held
         call.forget()
         drafts += _result(call, done)
 
 
 def _late_arguments(call: TrackedCall) -> tuple[Draft, ...]:
-    """Return the arguments of a call that came to be known after it was written down."""
+    """Return the arguments of a call that became known after its announcement."""
     arguments = call.news()
     return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
 
 
 def _result(call: TrackedCall, done: CallOutcome) -> tuple[Draft, ...]:
-    """Return the call's one result, as news and as a row."""
+    """Return the result of a call, as an event and as a row."""
     result = ToolResult(
         call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
     )

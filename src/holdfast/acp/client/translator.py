@@ -1,8 +1,8 @@
-"""Updates of somebody else's agent as drafts: a table, without reading, writing or waiting.
+"""Translates updates of an external agent into drafts: a table, without any I/O.
 
-One translator lives as long as the prompt of one turn. Whatever comes, in whatever order, the
-drafts are a turn that can be written: every step that starts ends, every call that starts has one
-result, and nothing comes after the outcome.
+A translator lives for the prompt of one turn. For any sequence of updates the drafts form a
+valid turn: every started step ends, every started call has one result, and nothing follows the
+outcome.
 """
 
 from collections import Counter
@@ -57,14 +57,14 @@ Batch = tuple[Draft, ...]
 FLUSH_SECONDS: Final = 0.05
 ENOUGH: Final = 256
 UPDATES_MOST: Final = 100_000
-# What is stored of a turn, and what its open calls have brought so far.
+# Limit for the stored bytes of a turn plus the output that open calls hold in memory.
 BYTES_MOST: Final = 64 << 20
 _NOTICE_LONGEST: Final = 100_000
 _ODD_COST: Final = "The agent has told a cost that nobody can have spent; it was not counted."
 
 
 def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> TurnFacts:
-    """Return what a translator has to know of a turn."""
+    """Return the facts that a translator needs about a turn."""
     taken = {
         part.id
         for row in turn.history
@@ -84,11 +84,11 @@ def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str =
 
 
 class Translator:
-    """One turn of somebody else's agent, from its prompt to its end.
+    """One turn of an external agent, from its prompt to its end.
 
-    Batches are to be written in their order, each whole; neighbours may be written together. What
-    `contents` returns has to be on the shelf before. `told` is the newest state of the program,
-    during the turn and after it; `counts` are the updates that became nothing, by why.
+    Batches must be written in order, each as a whole; adjacent ones may share a transaction.
+    Store what `contents` returns before the batch that refers to it. `agent_state` is the latest
+    state of the agent, also after the turn; `counts` holds ignored updates by reason.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class Translator:
         self._not_before = 0.0
 
     def update(self, params: object, *, now: float, size: int = 0) -> list[Batch]:
-        """Take in the parameters of one `session/update`, which came in so many bytes.
+        """Process the parameters of one `session/update` whose line had `size` bytes.
 
-        `now` are seconds of any steady clock.
+        `now` is in seconds of any monotonic clock.
         """
         update = params.get("update") if isinstance(params, dict) else None
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None
@@ -135,21 +135,21 @@ class Translator:
             return []
         change(self, update, drafts, now)
         is_stored = bool(drafts) or change in _CHUNKS
-        # What a call has brought is held until it ends, and is as much as was said last.
+        # Output of an open call is held until the call ends, and each update replaces the last one.
         if not is_stored:
             self._calls.weigh(update, size)
         self.weigh(size if is_stored else 0)
         return self._written(drafts, now)
 
     def weigh(self, size: int) -> None:
-        """Count the bytes of what is stored: a turn does not hold any amount."""
+        """Count stored bytes; sets `is_flooded` above the limit of a turn."""
         self._bytes += size
         if self._bytes + self._calls.held > BYTES_MOST:
             self.is_flooded = True
 
     @property
     def deadline(self) -> float | None:
-        """Return when `flush` has to be called at the latest; nothing waits if there is none."""
+        """Return the latest time to call `flush`; `None` when nothing is buffered."""
         step = self._speech.step
         times = [self._not_before] if step is not None and step.held else []
         if self._calls.held_until is not None:
@@ -157,7 +157,7 @@ class Translator:
         return min(times, default=None)
 
     def flush(self, *, now: float) -> list[Batch]:
-        """Return what has waited long enough."""
+        """Return the drafts whose delay has passed."""
         drafts: list[Draft] = []
         until = self._calls.held_until
         if until is not None and until <= now:
@@ -165,14 +165,14 @@ class Translator:
         return self._written(drafts, now)
 
     def contents(self) -> list[MediaContent]:
-        """Return the bytes that the batches so far name, each time those that are new."""
+        """Return the media of the batches since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
 
     def asked(self, tool_call: object, *, now: float) -> CallRequest:
-        """Take in the call that the agent asks permission for; it may be the first sight of it.
+        """Process the call of a permission request, which may be its first appearance.
 
-        The batches have to be on disk before anybody is asked.
+        The batches must be on disk before the question is asked.
         """
         drafts: list[Draft] = []
         call = self._calls.asked(read_object(tool_call), self._speech, drafts)
@@ -189,15 +189,15 @@ class Translator:
         )
 
     def deny(self, call_id: CallId) -> None:
-        """Note that a call was not allowed; the failure that follows is no fault of the agent."""
+        """Mark a call as denied, so that its failure is not blamed on the agent."""
         self._calls.deny(call_id)
 
     def is_open(self, call_id: CallId) -> bool:
-        """Tell whether a call of this turn has not ended yet."""
+        """Return whether a call of this turn has not ended yet."""
         return self._calls.is_open(call_id)
 
     def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> CallRequest:
-        """Begin a call that we run on behalf of the agent; it is on disk before it is run."""
+        """Begin a call that we run for the agent; its batches must be on disk before it runs."""
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
         return self.asked(said, now=now)
 
@@ -208,7 +208,7 @@ class Translator:
         return self._written(drafts, now)
 
     def ended(self, result: object, *, is_cancelled: bool = False) -> Batch:
-        """Return the last batch, after the reply to the prompt; the outcome is its last draft."""
+        """Return the last batch after the reply to the prompt; the outcome is its last draft."""
         reply = read_object(result)
         self._spending.note(UsageSource.REPLY, read_usage(reply.get("usage")))
         self._spending.note(UsageSource.QUOTA, read_quota(reply))
@@ -216,15 +216,15 @@ class Translator:
         return self._closed(outcome, notice)
 
     def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> Batch:
-        """Return the last batch, after the prompt was refused."""
+        """Return the last batch after an error reply to the prompt."""
         return self._closed(refusal_outcome(error, is_cancelled=is_cancelled))
 
     def died(self, failure: Failure) -> Batch:
-        """Return the last batch of a turn that cannot go on: its program is gone, or must go."""
+        """Return the last batch of a turn that cannot go on, with its failure."""
         return self._closed(Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
     def cancelled(self, reason: str | None = None) -> Batch:
-        """Return the last batch of a turn that its user has stopped."""
+        """Return the last batch of a turn that the user has stopped."""
         return self._closed(replace(ABORTED, reason=reason))
 
     def flooded(self) -> Batch:
@@ -247,7 +247,7 @@ class Translator:
         return (*drafts, outcome)
 
     def _written(self, drafts: list[Draft], now: float) -> list[Batch]:
-        """Return the drafts as a batch, with the text that is due or goes with it anyway."""
+        """Return the drafts as a batch, with the buffered text that is due."""
         step = self._speech.step
         if step is not None and step.held:
             is_due = step.held >= ENOUGH or now >= self._not_before
@@ -260,7 +260,7 @@ class Translator:
         return [tuple(drafts)]
 
     def _hear(self, update: Mapping[str, Any]) -> None:
-        """Take in news of the program's state; in a turn they may also tell what it took."""
+        """Process a state update; during a turn it may also report usage and cost."""
         self.agent_state = state_after_update(self.agent_state, update)
         if self.is_over or update["sessionUpdate"] != "usage_update":
             return
@@ -288,25 +288,25 @@ class Translator:
             drafts += self._speech.say(channel, seen, agents_id)
 
     def text(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in a piece of the answer."""
+        """Process a chunk of the answer."""
         self._chunk(update, Channel.TEXT, drafts)
 
     def thought(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in a piece of what the agent thinks."""
+        """Process a chunk of reasoning."""
         self._chunk(update, Channel.REASONING, drafts)
 
     def echo(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Pass over the prompt: it is stored already."""
+        """Ignore an echo of the prompt, because it is already stored."""
         self.counts["echo"] += 1
 
     def call(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in a call, or what is new about one."""
+        """Process the start or an update of a call."""
         why = self._calls.take(update, self._speech, drafts, now)
         if why is not None:
             self.counts[why] += 1
 
     def plan(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in a plan; one that says the same as the last is none."""
+        """Process a plan; ignores one that equals the last."""
         steps = read_plan_steps(update)
         if steps is None:
             self.counts["unreadable"] += 1
@@ -316,12 +316,12 @@ class Translator:
             drafts += (*self._calls.release(), *self._speech.end(), PlanChanged(steps=steps), row)
 
     def notice(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in what the agent has to say beside its answer."""
+        """Process a notice of the agent that is not part of its answer."""
         said = _first_text(update, ("message", "text", "title", "content"))
         self._say_aside(NoticeCode.INFORMATION, said, drafts)
 
     def compaction(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Take in that the agent has shortened what it remembers; our record stays whole."""
+        """Record that the agent has compacted its context; our history is not changed."""
         if update.get("status") == "completed":
             said = _first_text(update, ("summary", "message"))
             agent_state = (
@@ -339,10 +339,10 @@ class Translator:
 
 UpdateHandler = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
 
-# Those whose words are kept until they are written.
+# Updates whose text is buffered before it is written.
 _CHUNKS: Final = (Translator.text, Translator.thought)
 
-# Every update that may become a draft; those of the state are in `told.py`.
+# Every update that may become a draft; state updates are in `agent_state.py`.
 TABLE: Final[Mapping[str, UpdateHandler]] = {
     "agent_message_chunk": Translator.text,
     "agent_thought_chunk": Translator.thought,
@@ -356,7 +356,7 @@ TABLE: Final[Mapping[str, UpdateHandler]] = {
 
 
 def _first_text(update: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """Return the first words among some fields, each a text, a block or a list of blocks."""
+    """Return the first non-empty text among fields that hold a text, a block or blocks."""
     for each in names:
         value = update.get(each)
         blocks = read_list(value) or [value]

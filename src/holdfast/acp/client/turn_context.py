@@ -1,4 +1,4 @@
-"""What the handlers of one turn share: approvals, grants, the folder, and the queue of drafts."""
+"""State shared by the handlers of one turn: approvals, grants, the folder, and the draft queue."""
 
 import asyncio
 import shlex
@@ -46,7 +46,7 @@ Batch = Sequence[Draft]
 
 
 class DraftQueue:
-    """A queue from many who have something to write to the one who writes."""
+    """A queue from concurrent handlers to the turn, which is the only writer."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Batch, asyncio.Future[None]]] = deque()
@@ -55,9 +55,9 @@ class DraftQueue:
         self._is_closed = False
 
     async def record(self, batch: Batch) -> None:
-        """Have a batch written; it is on disk when this returns."""
+        """Queue a batch and wait until it is on disk."""
         if self._is_closed:
-            # The turn is over: nobody writes, and nobody may act on what was not written.
+            # The turn is over: nothing is written any more, and no action may run unrecorded.
             raise asyncio.CancelledError
         if not batch:
             return
@@ -67,7 +67,7 @@ class DraftQueue:
         await future
 
     def taken(self) -> Batch | None:
-        """Return the oldest batch to write, if there is one; those before it are on disk now."""
+        """Return the oldest queued batch; the call confirms that the previous ones are on disk."""
         self.settle()
         if not self._waiting:
             self._filled.clear()
@@ -77,18 +77,18 @@ class DraftQueue:
         return batch
 
     def settle(self) -> None:
-        """Tell those whose batches were taken that these are on disk."""
+        """Resolve the waiters of the batches that are on disk."""
         for future in self._written:
             if not future.done():
                 future.set_result(None)
         self._written.clear()
 
     async def filled(self) -> None:
-        """Wait until there is something to write."""
+        """Wait until a batch is queued."""
         await self._filled.wait()
 
     def close(self) -> None:
-        """Write nothing more; whoever waits is told to stop."""
+        """Accept no more batches and cancel all waiters."""
         self._is_closed = True
         for _, future in self._waiting:
             future.cancel()
@@ -97,15 +97,15 @@ class DraftQueue:
         self._waiting.clear()
 
 
-# Who has closed a question that the program itself does not want answered any more.
+# `answered_by` of a question that the agent itself has withdrawn.
 BY_AGENT: Final = "agent"
-# So many changes of one file are followed; each may double what could have been meant.
+# Limits the edits of one file that are replayed, because each can double the candidate texts.
 _SHOWN_MOST: Final = 8
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 
 
 class PosedQuestion(Struct, frozen=True, kw_only=True):
-    """A question about a call: the answer a rule gives, or whom to wait for; and what to write."""
+    """A question about a call, the answer of a rule if there is one, and the drafts to write."""
 
     question: Question
     answer: ApprovalAnswer | Approval | None = None
@@ -113,7 +113,7 @@ class PosedQuestion(Struct, frozen=True, kw_only=True):
 
 
 class AllowedCall(Struct, frozen=True, kw_only=True):
-    """A call that somebody has allowed, and what it was said to be when they did."""
+    """A call that a user has allowed, and the tool class that the question showed."""
 
     asked: CallRequest
     tool_class: ToolClass
@@ -121,7 +121,7 @@ class AllowedCall(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnContext:
-    """One turn, as those see it who answer the program beside it."""
+    """One turn, as the concurrent handlers of the agent's requests see it."""
 
     agent_session: AgentConversation
     translator: Translator
@@ -130,28 +130,28 @@ class TurnContext:
     options: ProgramOptions
     start: AgentStart
     new_id: Callable[[], str]
-    # Notes that the program does something.
+    # Records activity of the agent.
     touch: Callable[[], Awaitable[None]]
     outbox: DraftQueue = field(default_factory=DraftQueue)
-    # The calls that somebody has allowed in this turn and that were not made use of yet. What a
-    # rule allows is not among them: the rule answers for the act itself, too.
+    # Calls that a user has allowed in this turn and that are not used yet. Calls allowed by a rule
+    # are not included, because the rule is applied to the action itself, too.
     allowed_calls: dict[CallId, AllowedCall] = field(default_factory=dict)
-    # The answers that were given to the program.
+    # Approvals that were already passed on to the agent.
     given: set[ApprovalId] = field(default_factory=set)
 
     @property
     def folder(self) -> str:
-        """Return the repository."""
+        """Return the folder of the repository."""
         return self.start.folder
 
     def now(self) -> float:
-        """Return the time that waiting is measured by."""
+        """Return the loop time, by which timeouts are measured."""
         return asyncio.get_running_loop().time()
 
     async def pose(
         self, asked: CallRequest, subject: ApprovalSubject, choices: tuple[ApprovalChoice, ...] = ()
     ) -> PosedQuestion:
-        """Decide who answers a question about a call: a rule, somebody before, or somebody now."""
+        """Decide who answers a question about a call: a rule, an earlier answer, or a user."""
         question = build_question(asked, choices, subject, folder=self.folder, new_id=self.new_id())
         standing = _without_answer(await self.approver.standing(question))
         how = ruling(question, standing, None)
@@ -161,20 +161,20 @@ class TurnContext:
             return PosedQuestion(question=question, batch=(question,))
         earlier = standing.earlier
         if earlier is not None and EARLIER[earlier.state] is how:
-            # The very same was asked before: one answer is enough.
+            # The same question is already open or answered, so it is not asked twice.
             waits = how is Ruling.WAIT
             return PosedQuestion(question=earlier.question, answer=None if waits else earlier)
         return _decision_drafts(question, answer_by_rule(how, standing, question))
 
     def unanswerable(self, asked: CallRequest, subject: ApprovalSubject) -> PosedQuestion:
-        """Return the no to a question that comes without an answer that could be given."""
+        """Return the denial of a question that offers no choice to answer with."""
         question = build_question(asked, (), subject, folder=self.folder, new_id=self.new_id())
         return _decision_drafts(question, NOT_OFFERED)
 
     def take_answer(
         self, asked: CallRequest, answer: ApprovalAnswer | Approval, tool_class: ToolClass
     ) -> bool:
-        """Take an answer in, and tell whether it is a yes; one for once is a yes only once."""
+        """Record an answer and return whether it permits the call; a one-time yes counts once."""
         if not is_allowed(answer):
             self.translator.deny(asked.id)
             return False
@@ -187,7 +187,7 @@ class TurnContext:
         return True
 
     async def is_permitted(self, asked: CallRequest, subject: ApprovalSubject) -> bool:
-        """Tell whether something may be done that the program has us do, asking if need be."""
+        """Return whether an action that the agent requests is allowed; asks a user if needed."""
         posed = await self.pose(asked, subject)
         recording = asyncio.ensure_future(self.outbox.record(posed.batch))
         try:
@@ -198,22 +198,22 @@ class TurnContext:
             await self.withdraw(posed.question)
             raise
         is_allowed_now = self.take_answer(asked, answer, subject.tool_class)
-        # Good for this one act and no other.
+        # The approval was for this action only, so it must not cover another one.
         self.allowed_calls.pop(asked.id, None)
         return is_allowed_now
 
     async def withdraw(self, question: Question) -> None:
-        """Close a question that the program does not want answered any more."""
-        # One whose program is gone, or that cannot be closed now, ends with the turn.
+        """Close a question that the agent has withdrawn."""
+        # If the connection is lost or this fails, the question is closed with the turn.
         if self.agent_session.connection.lost is None:
             with suppress(HoldfastError):
                 await self.approver.withdraw(question, by=BY_AGENT)
 
     def covers_write(self, planned: PlannedWrite, before: str, content: str) -> bool:
-        """Tell whether somebody has allowed an open call that names the file; good for one write.
+        """Return whether an allowed open call covers this write; consumes the permission.
 
-        What runs unseen later is covered only by a call that was asked about as such, and where
-        changes were shown, only what they make of the text before.
+        A file that is executed later (sensitive write) needs a call that was asked about as such.
+        Where the call showed edits, the content must be the result of these edits.
         """
         path, tool_class = planned.path, planned.tool_class
         inside = path.removeprefix(f"{self.folder}/")
@@ -228,9 +228,9 @@ class TurnContext:
         return self._use_allowed(covers)
 
     def covers_command(self, argv: tuple[str, ...], start: AgentStart) -> bool:
-        """Tell whether somebody has allowed an open call that is this very command; good for one.
+        """Return whether an allowed open call is exactly this command; consumes the permission.
 
-        Whoever allowed it has seen neither another folder nor variables.
+        Another folder or environment is not covered, because the question did not show it.
         """
         if start.folder != self.folder or start.environment != self.start.environment:
             return False
@@ -244,7 +244,7 @@ class TurnContext:
         return self._use_allowed(covers)
 
     def _use_allowed(self, covers: Callable[[AllowedCall], bool]) -> bool:
-        """Take the first licence that covers an act; one whose call has ended covers nothing."""
+        """Consume the first allowed call that covers an action; discard calls that have ended."""
         for call_id, allowed in list(self.allowed_calls.items()):
             if not self.translator.is_open(call_id):
                 del self.allowed_calls[call_id]
@@ -255,7 +255,7 @@ class TurnContext:
 
 
 def _without_answer(standing: ApprovalContext) -> ApprovalContext:
-    """Return how a session stands without an answer that was given already, or taken back."""
+    """Return the approval context without an earlier answer that is used up or withdrawn."""
     earlier = standing.earlier
     if earlier is None:
         return standing
@@ -265,7 +265,7 @@ def _without_answer(standing: ApprovalContext) -> ApprovalContext:
 
 
 def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestion:
-    # Nobody reads it before it is done, so it need not be kept whole.
+    # The question was not asked, so it need not be stored in full.
     brief = replace(question, question=summarize_unasked(question.question))
     return PosedQuestion(
         question=brief, answer=answer, batch=(ApprovalDecided(question=brief, answer=answer),)
@@ -273,14 +273,14 @@ def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestio
 
 
 def _mentions(asked: CallRequest, path: str, inside: str) -> bool:
-    """Tell whether a call that names no file says in its arguments that it is about this one."""
+    """Return whether a call without paths mentions this file in its arguments."""
     return not asked.paths and not {path, inside}.isdisjoint(texts_in(asked.arguments))
 
 
 def _matches_edits(edits: Sequence[FileEdit], path: str, before: str, content: str) -> bool:
-    """Tell whether a content is what the shown changes make of the text before.
+    """Return whether the content is the result of the shown edits on the text before.
 
-    Some programs show whole texts, and some the piece that is replaced, once or wherever it stands.
+    Agents show either whole texts or the replaced part, for one occurrence or for all.
     """
     shown = [each for each in edits if each.path == path]
     if not shown or shown[-1].new == content:

@@ -1,4 +1,4 @@
-"""Changes in the repository that a turn made and no tool call reported."""
+"""Detects changes in the repository that a turn made and no tool call reported."""
 
 import posixpath
 import re
@@ -10,36 +10,36 @@ from typing import Any, Final
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
 from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall, ToolResult
 
-# So many are named; who wants to know more looks at the repository.
+# Limits the notice; the repository itself shows the rest.
 _SHOWN: Final = 50
-# A text that is longer is no path, and no command that names one.
+# Longer texts are not paths, and not commands that contain one.
 _LONGEST: Final = 4 << 10
-# So many characters of names are kept of a turn; who says more than that names nothing more.
+# Memory limit for the names of one turn, in characters; further texts are ignored.
 _ROOM: Final = 4 << 20
 _VALUES_MOST: Final = 20_000
-# What stands between the words of a command.
+# Separators between the words of a command.
 _BETWEEN: Final = re.compile(r"[\s'\"`;|&<>()=,:]+")
 
 Status = Mapping[str, str]
 
 
 class WorktreeWatch:
-    """The repository before a turn, and all that the turn's calls have named since."""
+    """The Git status before a turn, and the paths that the turn's calls have named since."""
 
     def __init__(self, folder: str, look: Callable[[], Awaitable[Status | None]]) -> None:
         self._folder = f"{folder.rstrip('/')}/"
         self._look = look
         self._before: Status | None = None
-        # Whole paths from the repository on.
+        # Normalized paths, relative to the repository.
         self._named: set[str] = set()
         self._room = _ROOM
 
     async def begin(self) -> None:
-        """Look before anything happens: a program may act the moment it is asked."""
+        """Read the status before the prompt is sent, because the agent may act at once."""
         self._before = await self._look()
 
     def note(self, batch: Sequence[Draft]) -> None:
-        """Take in what calls are about."""
+        """Collect the paths that tool calls name."""
         for draft in batch:
             if isinstance(draft, CallDetails):
                 self._name(texts_in(draft.arguments, _VALUES_MOST))
@@ -51,7 +51,7 @@ class WorktreeWatch:
                     self._name(_diff_paths(part.result))
 
     async def notices(self) -> tuple[MessageDraft, ...]:
-        """Return what is to be said about changes that no call has named."""
+        """Return a notice about changes that no call has named, if there are any."""
         before = self._before
         after = await self._look() if before is not None else None
         if before is None or after is None:
@@ -74,7 +74,7 @@ class WorktreeWatch:
         return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
     def _name(self, texts: Iterable[str]) -> None:
-        """Keep the paths that texts are or hold: one of a command is a word of it."""
+        """Collect paths from texts: the whole text, and each word of a command."""
         for text in texts:
             if len(text) > min(_LONGEST, self._room):
                 continue
@@ -85,18 +85,18 @@ class WorktreeWatch:
                     self._named.add(path.removeprefix(self._folder))
 
     def _names(self, path: str, named: Sequence[str]) -> bool:
-        """Tell whether a path was named, or a folder that it is in; `named` are all in order."""
+        """Return whether the path or one of its parents was named; `named` must be sorted."""
         bare = path.rstrip("/")
         parents = [bare[:at] for at, each in enumerate(bare) if each == "/"]
         if not self._named.isdisjoint([bare, *parents]):
             return True
-        # A folder that is new stands for all that is in it.
+        # Git reports a new folder as one entry, so any named path inside it is enough.
         at = bisect_left(named, path)
         return path.endswith("/") and at < len(named) and named[at].startswith(path)
 
 
 def _diff_paths(result: Any) -> Iterator[str]:
-    """Yield the files of the changes that a result shows."""
+    """Yield the paths of the diffs in a result."""
     diffs = result.get("diffs") if isinstance(result, dict) else None
     for each in diffs if isinstance(diffs, list) else ():
         if isinstance(each, dict) and isinstance(each.get("path"), str):
@@ -104,9 +104,9 @@ def _diff_paths(result: Any) -> Iterator[str]:
 
 
 def texts_in(value: Any, most: int = sys.maxsize) -> Iterator[str]:
-    """Yield the texts in a value, of which so many parts are looked at.
+    """Yield the texts nested in a value; visits at most `most` values.
 
-    Where a path stands in it is up to the agent.
+    All fields are searched, because each agent puts paths into other fields.
     """
     waiting = [value]
     for _ in range(most):

@@ -1,6 +1,6 @@
-"""What a turn of somebody else's agent took, from whichever of four places tells it first.
+"""Token usage and cost of an external agent's turn, read from four possible sources.
 
-The places are the protocol's and those of known programs; a price is nobody's business here.
+The sources are those of the protocol and of known agents. Does not calculate prices.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from holdfast.domain.costs import Usage
 _USD: Final = "USD"
 # 1 USD = 100,000,000 micro-cents.
 _MICROCENTS: Final = 100_000_000
-# Nobody spends more in a conversation; a program that says so is wrong.
+# Plausibility limit in USD per session; a higher value is an error of the agent.
 _COST_MOST: Final = 1_000_000.0
 
 _INPUT: Final = ("inputTokens", "input_tokens", "promptTokens")
@@ -25,7 +25,7 @@ _TOTAL: Final = ("totalTokens", "total_tokens")
 
 
 class UsageSource(IntEnum):
-    """Where a usage was told; the lowest counts."""
+    """Where a usage was reported; the lowest value takes precedence."""
 
     REPLY = 0
     UPDATE = 1
@@ -34,14 +34,14 @@ class UsageSource(IntEnum):
 
 
 def read_usage(value: object) -> Usage | None:
-    """Return the tokens that an object tells by class, or nothing if it tells none."""
+    """Return the token counts of an object; `None` if it has neither input nor output tokens."""
     counts = read_object(value)
     into, out = _first_count(counts, _INPUT), _first_count(counts, _OUTPUT)
     if into is None and out is None:
         return None
     read, written = _first_count(counts, _READ) or 0, _first_count(counts, _WRITTEN) or 0
     thought, into, out = _first_count(counts, _THOUGHT) or 0, into or 0, out or 0
-    # Part of the output or beside it: programs differ, and only their own sum can tell.
+    # Agents count reasoning inside the output or separately; only their total shows which.
     if thought and _first_count(counts, _TOTAL) in {
         into + out + thought,
         into + out + thought + read + written,
@@ -57,27 +57,27 @@ def read_usage(value: object) -> Usage | None:
 
 
 def read_quota(reply: Mapping[str, Any]) -> Usage | None:
-    """Return the tokens that stand beside a reply, under another name."""
+    """Return the token counts in the `_meta.quota` of a reply."""
     quota = read_object(read_object(reply.get("_meta")).get("quota"))
     return read_usage(quota.get("token_count")) or read_usage(quota)
 
 
 def read_chunk_usage(update: Mapping[str, Any]) -> Usage | None:
-    """Return the tokens that stand beside a piece of text."""
+    """Return the token counts in the `_meta.usage` of a chunk."""
     return read_usage(read_object(update.get("_meta")).get("usage"))
 
 
 def microcents_between(before: float | None, after: float | None, currency: str | None) -> int:
-    """Return what was spent between two sums; zero if that is not known in our money."""
+    """Return the cost between two totals; zero if it is not known in USD."""
     if after is None or currency != _USD:
         return 0
-    # A sum that has become less is that of a conversation that began anew.
+    # A lower total means that the agent's session was restarted.
     spent = after - before if before is not None and before <= after else after
     return round(min(spent, _COST_MOST) * _MICROCENTS)
 
 
 def read_cost(update: Mapping[str, Any]) -> tuple[float, str] | None:
-    """Return the sum of money that an update tells, and its currency."""
+    """Return the cost of an update and its currency."""
     cost = read_object(update.get("cost"))
     sum_, currency = read_amount(cost.get("amount")), cost.get("currency")
     if sum_ is None or not isinstance(currency, str) or is_odd_cost(update):
@@ -86,7 +86,7 @@ def read_cost(update: Mapping[str, Any]) -> tuple[float, str] | None:
 
 
 def is_odd_cost(update: Mapping[str, Any]) -> bool:
-    """Tell whether an update tells a sum of money that nobody can have spent."""
+    """Return whether an update reports a cost above the plausibility limit."""
     counts = read_object(update.get("cost")).get("amount")
     return isinstance(counts, int | float) and not isinstance(counts, bool) and counts > _COST_MOST
 

@@ -1,1 +1,1 @@
-"""JSON-RPC over byte streams: framing, the connection, redaction. Knows nothing of sessions."""
+"""JSON-RPC over byte streams: framing, connection, redaction. Knows nothing about sessions."""

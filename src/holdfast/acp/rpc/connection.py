@@ -1,6 +1,6 @@
-"""A JSON-RPC connection: requests in both directions, in the order of the lines.
+"""A JSON-RPC connection: requests in both directions, processed in line order.
 
-Holds the requests of both sides that wait for an answer. Knows nothing of ACP's methods.
+Tracks the pending requests of both sides. Knows nothing about ACP methods.
 
 """
 
@@ -48,7 +48,10 @@ class _InboundRequest(Struct, eq=False):
 
 
 class PendingInbound:
-    """What we owe, and who works on it; two requests with the same id are two debts."""
+    """Inbound requests without an answer, and their handler tasks.
+
+    Requests are compared by identity: two with the same id are two entries.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -61,22 +64,22 @@ class PendingInbound:
         return request in self._open
 
     def owe(self, request: JsonRpcRequest) -> bool:
-        """Take a request on; `False` when there are too many."""
+        """Register a request; return `False` when the limit of open requests is reached."""
         if len(self._open) >= self._most:
             return False
         self._open[request] = _InboundRequest()
         return True
 
     def pay(self, request: JsonRpcRequest) -> bool:
-        """Count a request as answered; `False` when it was, or when nobody is there."""
+        """Mark a request as answered; return `False` when it is not open any more."""
         debt = self._open.pop(request, None)
         if debt is not None and debt.work is not None:
-            # Answered by somebody else: nobody waits for this work any more.
+            # The request was answered by another path, so the result of this task is not needed.
             debt.work.cancel()
         return debt is not None
 
     def work(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Any]) -> Task[Any] | None:
-        """Begin to work on a request; nothing when it needs no answer any more."""
+        """Start the handler task of a request; return `None` when it is not open any more."""
         debt = self._open.get(request)
         if debt is None or debt.work is not None:
             work.close()
@@ -87,7 +90,7 @@ class PendingInbound:
         return debt.work
 
     def cancel(self, params: Any) -> None:
-        """Stop the work on what the other side does not want to know any more."""
+        """Cancel the handlers of the request that `$/cancel_request` names."""
         if not isinstance(params, dict) or "requestId" not in params:
             return
         unwanted = params["requestId"]
@@ -98,7 +101,7 @@ class PendingInbound:
                     debt.work.cancel()
 
     def lose(self) -> None:
-        """Stop all work: there is nobody left to be answered."""
+        """Cancel all handlers, because the connection is gone."""
         inbound, self._open = self._open, {}
         for debt in inbound.values():
             if debt.work is not None:
@@ -108,7 +111,7 @@ class PendingInbound:
 async def run_handler(
     request: JsonRpcRequest, work: Task[Any], within: float | None
 ) -> JsonRpcReply:
-    """Wait for the work, no longer than it has time, and return what is answered."""
+    """Wait for the handler, at most `within` seconds, and return the reply to send."""
     await asyncio.wait([work], timeout=within)
     is_late = work.cancel()
     await asyncio.wait([work])
@@ -127,13 +130,13 @@ async def run_handler(
 
 
 class PendingAnswer(Struct, frozen=True, eq=False):
-    """An answer that waits for its place in the order of lines."""
+    """A reply that is delivered when the consumer reaches its place in the line order."""
 
     future: Future[Any]
     answer: JsonRpcReply | ConnectionLost
 
     def settle(self) -> None:
-        """Tell whoever waits; one who gave up is passed over."""
+        """Resolve the future; does nothing when the caller has cancelled it."""
         if self.future.done():
             return
         if isinstance(self.answer, ConnectionLost):
@@ -150,38 +153,38 @@ class _OutboundRequest(Struct, frozen=True, eq=False):
 
 
 class PendingOutbound:
-    """Who waits for which answer; numbers count from 1."""
+    """Outbound requests without a reply; ids count from 1."""
 
     def __init__(self) -> None:
         self._open: dict[int, _OutboundRequest] = {}
         self._last = 0
 
     def number(self, *, is_begun: bool) -> tuple[int, Future[Any]]:
-        """Return the number of a new question, and what will hold its answer."""
+        """Return the id of a new request and the future that will hold its reply."""
         self._last += 1
         future: Future[Any] = asyncio.get_running_loop().create_future()
-        # Looked at here, because whoever asked may have gone.
+        # Retrieve the exception here: asyncio would log it if the caller is gone.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._open[self._last] = _OutboundRequest(future, is_begun)
         return self._last, future
 
     def drop(self, number: int) -> None:
-        """Wait no longer for this answer."""
+        """Stop waiting for this reply."""
         self._open.pop(number, None)
 
     def find(self, reply: JsonRpcReply) -> int | None:
-        """Return the number of the question that this answers, if it is open."""
+        """Return the id of the open request that a reply belongs to, if there is one."""
         if reply.id is not None:
-            # In Python true is the number one.
+            # `True == 1` in Python, so a boolean id would match request 1.
             known = type(reply.id) is not bool and _is_number(reply.id)
             return int(reply.id) if known and reply.id in self._open else None
         if reply.error is not None and len(self._open) == 1:
-            # The other side could not even read the number.
+            # An error without an id: the peer could not parse the id of our only open request.
             return next(iter(self._open))
         return None
 
     def settle(self, number: int, reply: JsonRpcReply) -> PendingAnswer | None:
-        """Take an answer: give it to whoever waits, or return it where its place has to come."""
+        """Resolve the future, or return the reply when it must be delivered in line order."""
         question = self._open.pop(number)
         reached = PendingAnswer(question.future, reply)
         if question.is_begun:
@@ -190,7 +193,7 @@ class PendingOutbound:
         return None
 
     def lose(self, lost: ConnectionLost) -> list[PendingAnswer]:
-        """Tell all who wait that nothing will come; return what has to keep its place."""
+        """Fail all pending requests; return those that must be delivered in line order."""
         questions, self._open = self._open.values(), {}
         for each in questions:
             if not each.is_begun:
@@ -216,16 +219,17 @@ __all__ = [
 _CHUNK: Final = 1 << 16
 _TICK: Final = 0.05
 _CLOSE_SECONDS: Final = 1.0
-# More than a pipe holds: what was said before an end has come by then, and who talks on is left.
+# Larger than a pipe buffer: everything written before an exit fits. A process that goes on
+# writing is cut off here.
 _DRAIN_BYTES: Final = 4 << 20
-# So many lines that are no messages, and answers to nothing, are shown one by one.
+# Log at most this many junk lines and unexpected replies, so that they cannot flood the log.
 _SHOWN: Final = 20
 
 
 class AnswerMarker(Struct, frozen=True, eq=False):
-    """The place in the order of lines at which a begun request was answered.
+    """The place in the line order at which a request sent with `begin` was answered.
 
-    Its future is done when this is seen: with the result, `Refused` or `Lost`.
+    Its future is done when this is yielded: with the result, `RequestRefused` or `ConnectionLost`.
     """
 
     future: Future[Any]
@@ -235,10 +239,10 @@ Item: TypeAlias = JsonRpcRequest | JsonRpcNotification | AnswerMarker | Junk
 
 
 class AcpConnection:
-    """One side of a conversation. It needs a running loop, and reads from its first moment on.
+    """One end of a JSON-RPC connection. Needs a running event loop and starts reading at once.
 
-    `on_line` is shown each line as it came, before anything is made of it, and of one that is too
-    long the beginning. What is made of a line is the `censor`'s to say.
+    `on_line` receives each raw line before it is parsed; of a line above the limit it receives the
+    beginning. The `redactor` parses lines and removes secrets from them.
     """
 
     def __init__(
@@ -273,28 +277,29 @@ class AcpConnection:
 
     @property
     def heard_at(self) -> float:
-        """Return the loop's time of the last line, at first that of the beginning."""
+        """Return the loop time of the last line received; initially the time of construction."""
         return self._heard_at
 
     @property
     def owed(self) -> int:
-        """Return how many of their requests wait for our answer."""
+        """Return how many inbound requests wait for our answer."""
         return len(self._inbound)
 
     def owes(self, request: JsonRpcRequest) -> bool:
-        """Tell whether one of their requests waits for our answer."""
+        """Return whether an inbound request still waits for our answer."""
         return request in self._inbound
 
     @property
     def lost(self) -> LossReason | None:
-        """Return why the other side is gone, if it is."""
+        """Return why the connection was lost, if it was."""
         return self._lost
 
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
-        """Ask, and wait for the answer: raises `Refused`, `Lost` or `TimeoutError`.
+        """Send a request and wait for the reply.
 
-        The answer overtakes what waits in `incoming()`. Where the order matters, or where much may
-        come before the answer and nobody else takes it, `begin`.
+        Raises `RequestRefused`, `ConnectionLost` or `TimeoutError`. The reply overtakes items that
+        are queued in `incoming()`. Use `begin` where the order matters, or where nothing else
+        consumes `incoming()`: a full inbox stops the reader (back-pressure), which is a deadlock.
         """
         number, future = self._outbound.number(is_begun=False)
         try:
@@ -307,11 +312,11 @@ class AcpConnection:
     async def begin(
         self, method: str, params: Any, *, note: Callable[[Future[Any]], None] | None = None
     ) -> Future[Any]:
-        """Ask, and return as soon as the question is sent; raises `Lost`.
+        """Send a request and return the future of its reply; raises `ConnectionLost`.
 
-        The future is done when `incoming()` has come to the answer, which it shows as `Answered`.
-        Somebody has to take from `incoming()`, or it never is. `note` is shown the future first:
-        the answer may be there before this returns.
+        The future is resolved when `incoming()` reaches the reply, which it yields as an
+        `AnswerMarker`; without a consumer of `incoming()` it is never resolved. `note` receives the
+        future before the request is sent, because the reply may arrive before this returns.
         """
         number, future = self._outbound.number(is_begun=True)
         if note is not None:
@@ -324,15 +329,15 @@ class AcpConnection:
         return future
 
     async def notify(self, method: str, params: Any) -> None:
-        """Tell something that needs no answer; raises `Lost`."""
+        """Send a notification; raises `ConnectionLost`."""
         await self._send(JsonRpcNotification(method=method, params=params))
 
     async def answer(self, request: JsonRpcRequest, result: Any) -> None:
-        """Answer; a second answer to one request is not sent. Raises `Lost`."""
+        """Send the result of a request; ignores a second answer. Raises `ConnectionLost`."""
         await self._reply(request, JsonRpcReply(id=request.id, result=result))
 
     async def refuse(self, request: JsonRpcRequest, error: JsonRpcError) -> None:
-        """Answer with an error; a second answer to one request is not sent. Raises `Lost`."""
+        """Send an error reply; ignores a second answer. Raises `ConnectionLost`."""
         await self._reply(request, JsonRpcReply(id=request.id, error=error))
 
     def handle(
@@ -342,10 +347,10 @@ class AcpConnection:
         *,
         within: float | None = None,
     ) -> None:
-        """Answer with what the work returns, whatever happens, while others go on.
+        """Run a handler concurrently and always answer with its result or an error.
 
-        `Refused` becomes its error, any other exception and the end of its time `-32603` without
-        details, and `$/cancel_request` of the other side cancels the work: `-32800`.
+        `RequestRefused` becomes its own error. Any other exception and a timeout become `-32603`
+        without details. `$/cancel_request` cancels the handler and is answered with `-32800`.
         """
         task = self._inbound.work(request, work)
         if task is not None:
@@ -356,19 +361,19 @@ class AcpConnection:
             answering.add_done_callback(self._answering.discard)
 
     def incoming(self) -> AsyncIterator[Item]:
-        """Yield what came, in the order of the lines, for one consumer at a time.
+        """Yield items in line order, for one consumer at a time.
 
-        Left early, it can be taken up again where it was left. It ends when the other side is gone
-        and everything it said was taken. Of junk only the lines that were too long are shown.
+        A consumer that stops early can continue later at the same place. The iterator ends when the
+        connection is lost and the inbox is empty. Of the junk it yields only lines above the limit.
         """
         return _Incoming(self._inbox)
 
     def ready(self) -> JsonRpcNotification | None:
-        """Return what `incoming()` comes to next, if it has come and is a notification."""
+        """Return the next item of `incoming()` if it is queued and is a notification."""
         return self._inbox.ready(JsonRpcNotification)
 
     def answered(self) -> AnswerMarker | None:
-        """Return what `incoming()` comes to next, if it has come and is the answer to a `begin`."""
+        """Return the next item of `incoming()` if it is queued and is the reply to a `begin`."""
         reached = self._inbox.ready(PendingAnswer)
         if reached is None:
             return None
@@ -376,12 +381,12 @@ class AcpConnection:
         return AnswerMarker(reached.future)
 
     async def ended(self) -> LossReason:
-        """Wait until nothing more can come, and return why."""
+        """Wait until nothing more can be read, and return why."""
         await asyncio.wait([self._reading])
         return self._lost or "ended"
 
     def lose(self, reason: LossReason) -> None:
-        """Give the other side up: nothing more is read, and whoever waits is told."""
+        """Give up the connection: stop reading and fail everything that waits for a reply."""
         if self._lost is not None:
             return
         self._lost = reason
@@ -392,9 +397,10 @@ class AcpConnection:
         self._inbound.lose()
 
     async def listen(self, seconds: float) -> None:
-        """Wait for the last words; the time stands still while they come, or nobody takes them.
+        """Read remaining output for so many seconds after the process has exited.
 
-        To be asked when nobody is there any more who could end the line that was begun.
+        The time does not count while bytes arrive or while the inbox is full. Call it only when the
+        process has exited and cannot complete a partial line.
         """
         enough = self._heard_bytes + _DRAIN_BYTES
         while seconds > 0 and not self._reading.done():
@@ -402,17 +408,17 @@ class AcpConnection:
             await asyncio.wait([self._reading], timeout=min(_TICK, seconds))
             is_coming = before < self._heard_bytes < enough
             seconds -= 0 if is_coming or self._inbox.is_full else _TICK
-        # Whoever holds the output of one who is gone would keep its last line from us.
+        # A child process may hold the pipe open, so EOF may never flush the last partial line.
         with suppress(OSError, ConnectionLost):
             await self._take_all(self._splitter.rest())
 
     def hang_up(self) -> None:
-        """Close our output only; what the other side still says is heard."""
+        """Close our output only; input is still read."""
         self._is_hung_up = True
         self._writer.close()
 
     async def aclose(self) -> None:
-        """Close both directions; handlers are cancelled, whoever waits gets `Lost`."""
+        """Close both directions; cancel handlers, fail pending requests with `ConnectionLost`."""
         self.lose("closed")
         self.hang_up()
         await asyncio.gather(self._reading, *self._answering, return_exceptions=True)
@@ -431,7 +437,7 @@ class AcpConnection:
             self.lose("stuck")
             raise ConnectionLost("stuck") from None
         except OSError:
-            # Not given up for reading: the last words may still be on their way.
+            # The read side stays open, because the last lines may still be in the pipe.
             raise ConnectionLost("ended") from None
 
     async def _reply(self, request: JsonRpcRequest, reply: JsonRpcReply) -> None:
@@ -449,7 +455,7 @@ class AcpConnection:
             while chunk := await self._reader.read(_CHUNK):
                 self._heard_bytes += len(chunk)
                 await self._take_all(self._splitter.feed(chunk))
-            # A message that was cut off is no JSON, so this one is whole or skipped.
+            # A truncated message is not valid JSON, so it is skipped as junk.
             await self._take_all(self._splitter.rest())
         except (OSError, ConnectionLost):
             log.debug("nothing more is read")
@@ -458,7 +464,7 @@ class AcpConnection:
 
     async def _take_all(self, lines: list[bytes | Junk]) -> None:
         for line in lines:
-            # Before anything is made of it: what was counted as come has to be taken by somebody.
+            # Before parsing, because a parsed line changes state and must then fit into the inbox.
             await self._inbox.room()
             await self._take(line)
 
@@ -473,7 +479,7 @@ class AcpConnection:
         if len(line) <= LONG:
             found = self.redactor.read(line)
         else:
-            # Beside all others; those that come after it wait, because the order counts.
+            # In a thread, to keep the event loop free. Later lines wait, because the order matters.
             found = await asyncio.to_thread(self.redactor.read, line)
         if isinstance(found, Junk):
             await self._skip(self.redactor.shown(found))
@@ -507,7 +513,7 @@ class AcpConnection:
         if self._inbound.owe(request):
             self._inbox.push(request, request.size)
             return
-        # Waited for: who asks on and on without reading is not read either.
+        # Awaited for back-pressure: a peer that sends requests without reading replies is not read.
         error = JsonRpcError(INTERNAL_ERROR, "too many requests wait for an answer")
         await self._send(JsonRpcReply(id=request.id, error=error))
 
@@ -534,7 +540,7 @@ class AcpConnection:
 
 
 class _Incoming(AsyncIterator[Item]):
-    """Takes from the inbox; an answer is given to whoever waits when its place has come."""
+    """Iterates over the inbox and resolves each reply when its place in the order is reached."""
 
     def __init__(
         self, inbox: Inbox[JsonRpcRequest | JsonRpcNotification | Junk | PendingAnswer]

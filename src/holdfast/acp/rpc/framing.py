@@ -1,6 +1,6 @@
-"""JSON-RPC messages as lines of JSON, and how a conversation fails.
+"""JSON-RPC messages as lines of JSON, and the errors of a connection.
 
-Reading is lenient and bounded: a line that is no message becomes `Junk` and ends nothing.
+Parsing is lenient and bounded: a line that is not a message becomes `Junk` and is not fatal.
 
 """
 
@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 LINE_LIMIT: Final = 32 << 20
-# So much of a line that is no message is shown to whoever looks for the fault.
+# How many bytes of a junk line are shown for debugging.
 HEAD: Final = 200
-# So much more is kept of it: a secret that is cut in two is not recognised.
+# Extra bytes for the redaction: a secret that is cut in two is not recognised.
 HEAD_MARGIN: Final = 16 << 10
-# Longer lines are for the fast reader alone, and may not hold any number of values: to read one
-# must not keep everybody waiting.
+# Longer lines are only parsed by msgspec and may hold a limited number of values, because
+# parsing must not block other work for long.
 LONG: Final = 1 << 20
 VALUES_MOST: Final = 2_000_000
 PARSE_ERROR: Final = -32700
@@ -29,12 +29,12 @@ AUTH_REQUIRED: Final = -32000
 NOT_FOUND: Final = -32002
 _BOM: Final = b"\xef\xbb\xbf"
 _KEPT: Final = HEAD + HEAD_MARGIN
-# Read as it comes and given back as it came: some send what the protocol does not allow.
+# Accepted and echoed unchanged, because some peers send ids that the protocol does not allow.
 Id: TypeAlias = int | str | None
 
 
 class JsonRpcError(Struct, frozen=True):
-    """Why a request was refused."""
+    """The error object of a reply."""
 
     code: int
     message: str
@@ -42,9 +42,9 @@ class JsonRpcError(Struct, frozen=True):
 
 
 class JsonRpcRequest(Struct, frozen=True, kw_only=True, eq=False):
-    """A question that is owed an answer; two with the same id are still two.
+    """A request that must be answered; compared by identity, because ids may repeat.
 
-    `size` are the bytes of the line it came in.
+    `size` is the length of its line in bytes.
     """
 
     id: Id
@@ -54,7 +54,7 @@ class JsonRpcRequest(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class JsonRpcNotification(Struct, frozen=True, kw_only=True):
-    """A message that nobody answers; `size` are the bytes of the line it came in."""
+    """A message without an answer; `size` is the length of its line in bytes."""
 
     method: str
     params: Any = None
@@ -62,7 +62,7 @@ class JsonRpcNotification(Struct, frozen=True, kw_only=True):
 
 
 class JsonRpcReply(Struct, frozen=True, kw_only=True):
-    """An answer; without an id it can only be guessed to which question."""
+    """A reply; without an id the request it belongs to can only be guessed."""
 
     id: Id = None
     has_id: bool = True
@@ -74,10 +74,10 @@ JunkKind: TypeAlias = Literal["not_json", "not_object", "array", "not_utf8", "to
 
 
 class Junk(Struct, frozen=True, kw_only=True):
-    """A line that is no message: why not, how it begins, and how long it was.
+    """A line that is not a message: the reason, its first bytes and its length.
 
-    It is too long also when there is too much in it to be read. The head may be longer than is
-    shown, for whoever has to find secrets in it.
+    `too_long` also covers lines with too many values to parse. `head` may be longer than what is
+    shown, because the redaction needs the extra bytes to find secrets.
     """
 
     kind: JunkKind
@@ -90,19 +90,19 @@ Incoming: TypeAlias = Message | Junk
 
 
 class LineSplitter:
-    """Makes lines of bytes, however those are cut.
+    """Splits chunks of bytes into lines.
 
-    A line above the limit is dropped to its end while reading goes on, and told of once.
+    A line above the limit is discarded up to its end and reported once as `Junk`.
     """
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
         self._begun = bytearray()
-        # How long the line is that is being dropped.
+        # Length so far of the line that is being discarded.
         self._overlong = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Junk]:
-        """Take what came next, and return the lines that it completes; blank ones are left out."""
+        """Add a chunk and return the lines it completes, without blank ones."""
         *ended, begun = chunk.split(b"\n")
         lines: list[bytes | Junk] = []
         for piece in ended:
@@ -112,7 +112,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> list[bytes | Junk]:
-        """Return the line that was begun, as if it ended here."""
+        """Return the partial line as if it ended here."""
         begun, self._begun = self._begun, bytearray()
         overlong, self._overlong = self._overlong, 0
         if overlong:
@@ -130,7 +130,7 @@ class LineSplitter:
 
 
 def parse_line(line: bytes) -> Incoming:
-    """Read one line; what kind of message it is shows in `method` first, then in `id`."""
+    """Parse one line; `method` decides first what kind of message it is, then `id`."""
     if len(line) > LONG and _values(line) > VALUES_MOST:
         return _junk("too_long", line)
     try:
@@ -145,9 +145,9 @@ def parse_line(line: bytes) -> Incoming:
 
 
 def render_message(message: Message) -> bytes:
-    """Write one message as one line.
+    """Serialize one message as one line.
 
-    Halves of characters are replaced, because there are programs that die of them.
+    Replaces unpaired surrogates, because some programs crash on them.
     """
     content = _content(message)
     try:
@@ -162,12 +162,12 @@ def _decode(line: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         if len(line) > LONG:
             raise
-        # The slower reader takes what some programs write: half a character, or NaN.
+        # The slower parser accepts what some programs send: unpaired surrogates and NaN.
         return _replace_surrogates(json.loads(line.decode(), parse_constant=lambda _: None))
 
 
 def _values(line: bytes) -> int:
-    """Return how many values a line can hold at most."""
+    """Return an upper bound for the number of values in a line."""
     return sum(map(line.count, (b",", b"{", b"[")))
 
 
@@ -180,7 +180,7 @@ def _message(found: dict[str, Any], size: int) -> Message:
     if method is None:
         return _reply(found)
     if not isinstance(method, str):
-        # What is no text is a method that nobody knows.
+        # An invalid method is treated as an unknown method.
         method = ""
     if "id" in found:
         return JsonRpcRequest(id=found["id"], method=method, params=found.get("params"), size=size)
@@ -226,7 +226,7 @@ def _method_object(message: JsonRpcRequest | JsonRpcNotification) -> dict[str, A
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Return the value with U+FFFD for each half of a character."""
+    """Return the value with U+FFFD for each unpaired surrogate."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
@@ -240,7 +240,7 @@ LossReason: TypeAlias = Literal["closed", "ended", "exited", "stuck", "noise"]
 
 
 class RequestRefused(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """An error reply: theirs to our request, or, raised by a handler, ours to theirs."""
+    """An error reply: received for our request, or raised by a handler to refuse theirs."""
 
     def __init__(self, error: JsonRpcError) -> None:
         super().__init__(f"{error.code} {error.message}")
@@ -248,10 +248,10 @@ class RequestRefused(Exception):  # noqa: N818 — it says what is, not what wen
 
 
 class ConnectionLost(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """The other side is gone.
+    """The connection is lost.
 
-    `closed` by us, `ended` because it closed its end of a stream, `exited` with its process,
-    `stuck` because it reads nothing, `noise` because it speaks something else.
+    `closed` by us, `ended` by end of file or a broken pipe, `exited` with the process, `stuck` by
+    a write timeout (the peer reads nothing), `noise` because the peer does not speak JSON-RPC.
     """
 
     def __init__(self, reason: LossReason) -> None:

@@ -1,4 +1,4 @@
-"""Removes our secrets from what an agent sends, before it is shown or stored."""
+"""Removes our secrets from agent output before it is shown or stored."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,17 +19,17 @@ from holdfast.domain.secrets import Scrubber
 
 
 class LineRedactor:
-    """Reads lines as they may be kept."""
+    """Parses lines and removes secrets from them."""
 
     def __init__(
         self, scrubber: Callable[[], Scrubber], literal: frozenset[str] = frozenset()
     ) -> None:
-        """Ask for a scrubber each time; `literal` are requests that we act on as they came."""
+        """Take a scrubber factory, called per line, and methods whose requests stay unredacted."""
         self._scrubber = scrubber
         self._literal = literal
 
     def read(self, line: bytes) -> Incoming:
-        """Return what a line says, without the secrets."""
+        """Parse a line and return the message without secrets."""
         found = parse_line(line)
         if isinstance(found, Junk) or (
             isinstance(found, JsonRpcRequest) and found.method in self._literal
@@ -39,27 +39,27 @@ class LineRedactor:
         try:
             cleaned = scrubber.clean_json(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            # Half a character is in it, which nobody else can read.
+            # The line holds unpaired surrogates, which msgspec cannot decode.
             return _redact_message(found, scrubber.clean)
         return found if cleaned is line else parse_line(cleaned)
 
     def holds(self, *texts: str) -> bool:
-        """Tell whether a secret of ours stands in one of the texts."""
+        """Return whether one of the texts contains a managed secret."""
         scrubber = self._scrubber()
         return any(map(scrubber.holds, texts))
 
     def shown(self, junk: Junk) -> Junk:
-        """Return a line that is no message as it may be shown."""
+        """Return a junk line redacted and shortened for display."""
         head_text = junk.head.decode("utf-8", "surrogateescape")
         head = self.text(head_text).encode("utf-8", "surrogateescape")
         return replace(junk, head=head[:HEAD])
 
     def text(self, text: str) -> str:
-        """Return a text as it may be shown."""
+        """Return a text redacted for display."""
         return self._scrubber().clean_and_mask(text)
 
 
-# For those who hold no secrets that could come back.
+# For connections whose peer never receives a secret.
 _NO_SECRETS: Final = Scrubber()
 NO_REDACTION: Final = LineRedactor(lambda: _NO_SECRETS)
 

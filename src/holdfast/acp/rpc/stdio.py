@@ -1,7 +1,7 @@
-"""Standard input and output of this process, as the two streams of a conversation.
+"""Standard input and output of this process as the streams of a connection.
 
-From then on whatever else writes to standard output, a library or a child, writes to standard
-error instead: one word of it between two lines would end the conversation.
+Redirects file descriptor 1 to standard error: output of a library or a child process between
+two lines would corrupt the protocol stream.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ _ERROR: Final = 2
 
 
 async def standard_streams() -> tuple[ByteReader, ByteWriter]:
-    """Take both over."""
+    """Take over standard input and output, and return them as a reader and a writer."""
     sys.stdout.flush()
     output = os.dup(_OUTPUT)
     os.dup2(_ERROR, _OUTPUT)
     source = os.dup(_INPUT)
-    # A child that inherits it must not take the client's words away.
+    # A child process that inherits standard input must not consume the client's messages.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, _INPUT)
     os.close(nothing)
@@ -41,18 +41,18 @@ def _is_stream(descriptor: int) -> bool:
 
 
 class FileReader:
-    """Reads what the loop cannot watch, because it is always ready: a file."""
+    """Reads a regular file, which the event loop cannot poll, in a thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     async def read(self, count: int = -1, /) -> bytes:
-        """Return what comes next."""
+        """Return the next bytes; empty at end of file."""
         return await asyncio.to_thread(os.read, self._descriptor, count)
 
 
 class FileWriter:
-    """Writes to a file."""
+    """Writes to a regular file."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "wb", 0)
@@ -64,11 +64,11 @@ class FileWriter:
             left = left[self._file.write(left) :]
 
     async def drain(self) -> None:
-        """Do nothing: a file takes all."""
+        """Do nothing, because writes are not buffered."""
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
     async def wait_closed(self) -> None:
-        """Do nothing: it is closed at once."""
+        """Do nothing, because `close` is synchronous."""

@@ -1,4 +1,4 @@
-"""What a connection reads from and writes to, its limits, and its bounded inbox (back-pressure)."""
+"""Byte stream protocols, the limits of a connection, and its bounded inbox (back-pressure)."""
 
 import asyncio
 from collections import deque
@@ -10,10 +10,10 @@ from holdfast.acp.rpc.framing import LINE_LIMIT
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
-    """How much one side may ask of the other.
+    """Resource limits of a connection.
 
-    `noise_*` is how much that is no message may come before the first message does; then the
-    other side is taken for a program of another kind. `None` takes any amount.
+    `noise_*` limits the junk before the first message; above it the connection is lost with
+    `noise`, because the peer is probably not an ACP program. `None` means no limit.
     """
 
     line: int = LINE_LIMIT
@@ -29,26 +29,26 @@ DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class ByteReader(Protocol):
-    """Where bytes come from; an `asyncio.StreamReader` is one."""
+    """A byte source, such as an `asyncio.StreamReader`."""
 
     async def read(self, count: int = -1, /) -> bytes:
-        """Return what is there, at most so much; nothing at the end."""
+        """Return available bytes, at most `count`; empty at end of file."""
 
 
 class ByteWriter(Protocol):
-    """Where bytes go to; an `asyncio.StreamWriter` is one."""
+    """A byte sink, such as an `asyncio.StreamWriter`."""
 
     def write(self, content: bytes, /) -> None:
-        """Take a whole line."""
+        """Buffer a whole line."""
 
     async def drain(self) -> None:
-        """Wait until there is room again."""
+        """Wait until the buffer has room again."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more data."""
 
     async def wait_closed(self) -> None:
-        """Wait until nothing is held any more."""
+        """Wait until the buffer is flushed and the stream is closed."""
 
 
 T = TypeVar("T")
@@ -56,9 +56,9 @@ K = TypeVar("K")
 
 
 class Inbox(Generic[T]):
-    """A queue between one who brings and one who takes; sizes are bytes of the line.
+    """A bounded queue between one producer and one consumer; sizes are bytes of the line.
 
-    It is full when one of both bounds is reached, so the last item may reach beyond.
+    It is full when either limit is reached, so the last item may exceed the byte limit.
     """
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
@@ -72,34 +72,34 @@ class Inbox(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether whoever brings more has to wait."""
+        """Return whether the producer has to wait."""
         return len(self._items) >= self._most or self._bytes >= self._most_bytes
 
     async def room(self) -> None:
-        """Wait until it is not full; for the one who brings."""
+        """Wait until the queue is not full; called by the producer."""
         while self.is_full:
             self._taken.clear()
             await self._taken.wait()
 
     def push(self, item: T, size: int = 0) -> None:
-        """Add an item, room or not."""
+        """Add an item, even when the queue is full."""
         self._items.append((item, size))
         self._bytes += size
         self._brought.set()
 
     def close(self) -> None:
-        """Take no more; what is there can still be taken."""
+        """Accept no more items; queued items can still be taken."""
         self._is_closed = True
         self._brought.set()
 
     def clear(self) -> None:
-        """Forget what is there, so that whoever brings more need not wait."""
+        """Drop the queued items, so that a waiting producer can continue."""
         self._items.clear()
         self._bytes = 0
         self._taken.set()
 
     async def take(self) -> T | None:
-        """Return the oldest item, or nothing when no other can come."""
+        """Return the oldest item; `None` when the queue is closed and empty."""
         while not self._items:
             if self._is_closed:
                 return None
@@ -108,7 +108,7 @@ class Inbox(Generic[T]):
         return self._oldest()
 
     def ready(self, kind: type[K]) -> K | None:
-        """Return the oldest item at once, if one is there and it is of a kind."""
+        """Return the oldest item without waiting, if it is an instance of `kind`."""
         oldest = self._items[0][0] if self._items else None
         if not isinstance(oldest, kind):
             return None

@@ -1,6 +1,6 @@
 """Holdfast as an ACP agent: the methods a client may call, and the loop that serves one client.
 
-Nothing a client sends ends the loop. A session in a client's hands is `client_session.py`.
+No input of a client ends the loop. A session that a client has open is in `client_session.py`.
 
 """
 
@@ -44,14 +44,14 @@ from holdfast.services.background_tasks import Background
 
 
 class NewSessionParams(Struct, frozen=True, rename="camel"):
-    """What opens a session: where, and with which servers of the client."""
+    """Parameters of `session/new`."""
 
     cwd: str
     mcp_servers: list[Any] = []
 
 
 class LoadSessionParams(Struct, frozen=True, rename="camel"):
-    """What picks a session up."""
+    """Parameters of `session/load` and `session/resume`."""
 
     session_id: str
     cwd: str
@@ -59,27 +59,27 @@ class LoadSessionParams(Struct, frozen=True, rename="camel"):
 
 
 class SessionParams(Struct, frozen=True, rename="camel"):
-    """What is about one session."""
+    """Parameters of methods that need only a session id."""
 
     session_id: str
 
 
 class PromptParams(Struct, frozen=True, rename="camel"):
-    """What a person says."""
+    """Parameters of `session/prompt`."""
 
     session_id: str
     prompt: list[Any]
 
 
 class SetModeParams(Struct, frozen=True, rename="camel"):
-    """Another mode."""
+    """Parameters of `session/set_mode`."""
 
     session_id: str
     mode_id: str
 
 
 class SetOptionParams(Struct, frozen=True, rename="camel"):
-    """Another value of an option."""
+    """Parameters of `session/set_config_option`."""
 
     session_id: str
     config_id: str
@@ -87,7 +87,7 @@ class SetOptionParams(Struct, frozen=True, rename="camel"):
 
 
 class ListSessionsParams(Struct, frozen=True, rename="camel"):
-    """Which sessions."""
+    """Parameters of `session/list`."""
 
     cwd: str | None = None
     cursor: str | None = None
@@ -98,14 +98,14 @@ _NAME_LONGEST: Final = 64
 
 
 class NameValue(Struct, frozen=True):
-    """A variable, or a header."""
+    """An environment variable or an HTTP header."""
 
     name: str
     value: str
 
 
 class StdioServerEntry(Struct, frozen=True):
-    """A program."""
+    """An MCP server that is started as a process."""
 
     name: str
     command: str
@@ -114,7 +114,7 @@ class StdioServerEntry(Struct, frozen=True):
 
 
 class HttpServerEntry(Struct, frozen=True):
-    """An address."""
+    """An MCP server that is reached over HTTP."""
 
     name: str
     url: str
@@ -122,7 +122,7 @@ class HttpServerEntry(Struct, frozen=True):
 
 
 def read_mcp_servers(servers: list[Any]) -> tuple[dict[str, Any], ...]:
-    """Return the servers that a client names; what we have not offered to reach is refused."""
+    """Return the client's MCP servers; refuses transports that our capabilities do not offer."""
     return tuple(map(_server_entry, servers))
 
 
@@ -165,13 +165,13 @@ Result = dict[str, Any]
 
 
 class AcpServeOptions(Struct, frozen=True, kw_only=True):
-    """How this installation serves: as whom, where, and what becomes of turns without a client."""
+    """Options of the server: version, folders, ids, and turns without a client."""
 
     version: str
     places: SessionFolders
     new_id: Callable[[], str]
     has_pictures: bool = True
-    # Behind a server turns are played whether a client is there or not.
+    # Set when a remote server runs the turns, which then go on without a client.
     goes_on: bool = False
 
 
@@ -179,7 +179,7 @@ Method = Callable[[Any], Coroutine[Any, Any, Result]]
 
 
 class AcpAgent:
-    """Serves one client: its sessions are held as long as it is there."""
+    """Serves one client; holds its sessions as long as it is connected."""
 
     def __init__(
         self, backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, spawn: Spawn
@@ -193,7 +193,7 @@ class AcpAgent:
         self._owed = 0
         self._paid = asyncio.Event()
         self._holds: dict[SessionId, ClientSession] = {}
-        # Kept as long as somebody waits for it.
+        # Weak, so that a lock lives only as long as a task uses it.
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._methods: Mapping[str, tuple[type[Any], Method]] = {
             "session/new": (NewSessionParams, self._new),
@@ -207,9 +207,9 @@ class AcpAgent:
         }
 
     async def part(self) -> None:
-        """Answer what was asked, now that nothing more can be; its running turns are stopped.
+        """Stop the client's turns and answer its open requests, after its input has ended.
 
-        Those that are played elsewhere go on, and are not waited for.
+        Turns that run on a remote server go on, and are not awaited.
         """
         self._is_parting = True
         busy = [hold for hold in self._holds.values() if hold.is_busy]
@@ -222,7 +222,7 @@ class AcpAgent:
             await self._paid.wait()
 
     def called(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
-        """Return the work that answers a request; what has to keep its place is done at once."""
+        """Return the coroutine that answers a request; a prompt is registered before it returns."""
         if request.method == "initialize":
             self._is_initialized = True
             return self._answer(request, self._introduced())
@@ -236,7 +236,7 @@ class AcpAgent:
         return self._answer(request, self._done(request))
 
     def cancelled(self, params: Any) -> None:
-        """Stop what the client has asked in a session; where that is nothing, nothing happens."""
+        """Stop the client's prompts in a session; does nothing if there are none."""
         try:
             hold = self._holds.get(SessionId(msgspec.convert(params, SessionParams).session_id))
         except msgspec.ValidationError:
@@ -252,7 +252,7 @@ class AcpAgent:
         return await method(_params(request, kind))
 
     async def _answer(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Result]) -> None:
-        """Answer with what the work returns: here, so that it is said when this has ended."""
+        """Answer with the result of the work; the answer is sent when this returns."""
         self._owed += 1
         try:
             await self._connection.answer(request, await work)
@@ -266,7 +266,7 @@ class AcpAgent:
                 self._paid.set()
 
     def _prompted(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
-        """Take a prompt in before anything that comes behind it is looked at."""
+        """Register a prompt synchronously, so that a later cancel in the input includes it."""
         try:
             said = _params(request, PromptParams)
             hold = self._held(said.session_id)
@@ -286,7 +286,7 @@ class AcpAgent:
         try:
             await self._answer(request, play())
         except asyncio.CancelledError:
-            # The client has taken its request back: whatever runs for it is stopped.
+            # The client has cancelled its request, so its turn is stopped.
             if not self._is_parting:
                 hold.take_back(prompt)
             raise
@@ -304,7 +304,7 @@ class AcpAgent:
     async def _new(self, request_params: NewSessionParams) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
         session = await self._terms.places.opened(self._backend, request_params.cwd)
-        # From its first row on: what its opening has to say is told with the first answer.
+        # From the first row on, so that notices of the opening are sent with the first answer.
         notifier = await self._notifier(replace(session, message_count=0))
         remarks = await self._bring(session.id, servers)
         self._hold(notifier, FollowStart(after=0, remarks=remarks))
@@ -323,7 +323,7 @@ class AcpAgent:
     ) -> ClientSession:
         servers = read_mcp_servers(request_params.mcp_servers)
         id_ = SessionId(request_params.session_id)
-        # One after the other: of two who follow the same news the client would hear all twice.
+        # Serialized, because two followers of one session would send every update twice.
         async with self._lock(id_):
             session = await self._release(id_, request_params.cwd)
             notifier = await self._notifier(session)
@@ -338,7 +338,7 @@ class AcpAgent:
         return hold
 
     async def _release(self, id_: SessionId, cwd: str) -> Session:
-        """Return a session that is to be picked up, let go of by whoever holds it here."""
+        """Return the session to load; releases an earlier hold of this client on it."""
         session = await self._terms.places.picked_up(self._backend, id_, cwd)
         before = self._holds.get(id_)
         if before is None:
@@ -347,7 +347,7 @@ class AcpAgent:
             raise invalid_params("A prompt of this session is not answered yet; cancel it first.")
         del self._holds[id_]
         await before.release()
-        # Once more: what has happened meanwhile was told.
+        # Read again, because updates were sent until the release.
         return await self._backend.sessions.get(self._backend.owner, id_)
 
     async def _bring(
@@ -355,7 +355,7 @@ class AcpAgent:
     ) -> tuple[str, ...]:
         try:
             await self._backend.guests.bring(self._backend.owner, session_id, servers)
-        # A server that cannot be had must not keep a person from talking.
+        # An unavailable MCP server must not prevent the session; it becomes a remark.
         except Invalid as error:
             return (error.message,)
         return ()
@@ -466,26 +466,26 @@ async def _raise(refusal: RequestRefused) -> Result:
 
 
 log = logging.getLogger(__name__)
-# Seconds that running turns have to come to their end when the client is gone.
+# Seconds that running turns have to stop after the client has disconnected.
 PARTING_SECONDS: Final = 5.0
 
 
 class ClientInput:
-    """What a client says; its end is told apart, because what it asked is still to be answered."""
+    """A client's input; its end sets `ended` instead of EOF, as open requests need answers."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self.ended = asyncio.Event()
 
     async def read(self, count: int = -1, /) -> bytes:
-        """Return what came; at the end, the end of a last line that has none, and then nothing."""
+        """Return bytes; at EOF a newline that completes a last line, then wait for ever."""
         chunk = await self._reader.read(count)
         if chunk:
             return chunk
         if not self.ended.is_set():
             self.ended.set()
             return b"\n"
-        # For ever: whoever closes the conversation takes the reading back.
+        # Never returns EOF, which would lose the connection; closing it cancels this read.
         await asyncio.Event().wait()
         return b""
 
@@ -493,13 +493,13 @@ class ClientInput:
 async def serve(
     backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, ended: asyncio.Event
 ) -> None:
-    """Answer a client until it leaves; its running turns are stopped then, unless they go on."""
+    """Serve a client until it disconnects; then stop its turns, unless they run remotely."""
     async with Background() as background:
         agent = AcpAgent(backend, connection, terms, background.start)
         taking = background.start(_dispatch(agent, connection))
         leaving = background.start(_wait_for_end(ended))
         await asyncio.wait([taking, leaving], return_when=asyncio.FIRST_COMPLETED)
-        # What was read before the end is taken by now: it waited in front of this.
+        # All input before the end is already dispatched, because it was queued earlier.
         try:
             async with asyncio.timeout(PARTING_SECONDS):
                 await agent.part()

@@ -1,4 +1,4 @@
-"""What the ACP server needs of Holdfast, local or remote."""
+"""The interface that the ACP server needs from Holdfast, local or remote."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AcpSettings(Protocol):
-    """What a client may know of how the house is set."""
+    """The settings that the ACP server reads."""
 
     @property
     def default_model(self) -> str: ...
@@ -25,7 +25,7 @@ class AcpSettings(Protocol):
 
 
 class AcpSessions(Protocol):
-    """Conversations."""
+    """Sessions."""
 
     async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
     async def list(
@@ -44,7 +44,7 @@ class AcpSessions(Protocol):
 
 
 class AcpMessages(Protocol):
-    """What was said."""
+    """Messages."""
 
     async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
     async def list(
@@ -53,7 +53,7 @@ class AcpMessages(Protocol):
 
 
 class AcpEvents(Protocol):
-    """What happened."""
+    """Events."""
 
     async def list(
         self, owner: "Owner", session_id: "SessionId", *, after: int = 0, limit: int = 1_000
@@ -61,7 +61,7 @@ class AcpEvents(Protocol):
 
 
 class AcpApprovals(Protocol):
-    """What is asked."""
+    """Approvals."""
 
     async def list(
         self,
@@ -85,13 +85,13 @@ class AcpApprovals(Protocol):
 
 
 class AcpModels(Protocol):
-    """Which models there are."""
+    """The model catalogue."""
 
     async def catalogue(self) -> "tuple[Model, ...]": ...
 
 
 class AcpRepos(Protocol):
-    """Where agents may work."""
+    """Repositories and folders in which agents may work."""
 
     async def require_folder(self, owner: "Owner", path: str) -> str: ...
     async def add(
@@ -100,7 +100,7 @@ class AcpRepos(Protocol):
 
 
 class AcpMedia(Protocol):
-    """Contents that stand beside the messages."""
+    """Media of messages."""
 
     async def keep(
         self, owner: "Owner", session_id: "SessionId", content: bytes, *, mime_type: str
@@ -109,7 +109,7 @@ class AcpMedia(Protocol):
 
 
 class AcpMcpServers(Protocol):
-    """MCP servers that a client brings along."""
+    """MCP servers that a client supplies."""
 
     async def bring(
         self, owner: "Owner", session_id: "SessionId", servers: tuple[Mapping[str, Any], ...]
@@ -117,7 +117,7 @@ class AcpMcpServers(Protocol):
 
 
 class AcpBackend(Protocol):
-    """A house, here or elsewhere."""
+    """A Holdfast instance, local or remote."""
 
     @property
     def config(self) -> AcpSettings: ...

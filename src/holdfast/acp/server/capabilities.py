@@ -1,4 +1,4 @@
-"""What Holdfast says of itself as an agent: version, capabilities, modes and models."""
+"""How Holdfast describes itself as an agent: version, capabilities, modes and models."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ _MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
 
 
 def initialize_result(version: str, *, has_pictures: bool) -> Form:
-    """Return the answer to `initialize`, whichever version was asked for: we speak this one."""
+    """Return the reply to `initialize`; always offers our version, whatever was requested."""
     return {
         "protocolVersion": VERSION,
         "agentInfo": {"name": "holdfast", "title": "Holdfast", "version": version},
@@ -43,7 +43,7 @@ def initialize_result(version: str, *, has_pictures: bool) -> Form:
 
 
 def session_modes(session: Session, models: Sequence[Model], settings: AcpSettings) -> Form:
-    """Return the modes and options of a session, as it is now."""
+    """Return the current modes and options of a session."""
     return {
         "modes": {
             "currentModeId": session.approval.value,
@@ -61,9 +61,9 @@ def session_modes(session: Session, models: Sequence[Model], settings: AcpSettin
 
 
 def session_options(session: Session, models: Sequence[Model], settings: AcpSettings) -> list[Form]:
-    """Return what can be chosen: the mode once more, for clients that look here only, and a model.
+    """Return the options of a session: the model, and the mode for clients that only read options.
 
-    An agent that is somebody else's program chooses its model itself.
+    An external agent chooses its model itself, so it has no model option.
     """
     modes = [
         {
@@ -87,7 +87,7 @@ def session_options(session: Session, models: Sequence[Model], settings: AcpSett
 
 
 def model_ref(session: Session, models: Sequence[Model], default: str) -> str:
-    """Return the model that a session asks first, as people write it."""
+    """Return the ref of the model that a session asks first."""
     runtime = session.agent.runtime
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
     wanted = session.model_id or (chain[0].model_id if chain else None)
@@ -107,7 +107,7 @@ def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
 
 
 def _mode_description(mode: ApprovalMode, settings: AcpSettings) -> str:
-    """Return what a mode does; what the configuration keeps closed is not promised."""
+    """Describe a mode, as limited by the configured approval mode."""
     held = stricter_mode(mode, settings.approval)
     if held is mode:
         return _MODES[mode][1]

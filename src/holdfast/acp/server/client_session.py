@@ -1,6 +1,6 @@
-"""A session as one client has it open: its events become updates, its prompts become messages.
+"""A session as one client has it open: events become updates, prompts become messages.
 
-Approvals are asked of the client; the first answer, from anywhere, counts.
+Approvals are also sent to the client; the first answer from any surface counts.
 
 """
 
@@ -60,29 +60,29 @@ STOPS: Final[Mapping[StopReason, str]] = {
 
 
 class PendingPrompt:
-    """One `session/prompt` until it is answered; its turn is known once its message is written."""
+    """One `session/prompt` until its reply; `turn` is set once its message is stored."""
 
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
         self.turn: int | None = None
         self.is_cancelled = False
-        # Its message was among the news that were told.
+        # Whether the event of its message was received.
         self.is_heard = False
         self.ended: asyncio.Future[TurnEnded | None] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()
 
     def settle(self, ended: TurnEnded | None) -> None:
-        """Note how its turn has ended; nothing means that it never will be played."""
+        """Set the end of its turn; `None` means that the turn will not run."""
         if not self.ended.done():
             self.ended.set_result(ended)
 
     def fail(self, error: Exception) -> None:
-        """Note that nobody can tell how its turn ends."""
+        """Set the error because of which the end of its turn cannot be known."""
         if not self.ended.done():
             self.ended.set_exception(error)
 
     def result(self, ended: TurnEnded | None) -> dict[str, Any]:
-        """Return the answer, or raise the refusal of a turn that has failed."""
+        """Return the reply; raises `RequestRefused` for a failed turn."""
         if ended is None:
             return prompt_result(StopReason.ABORTED, Usage())
         if ended.stop_reason is StopReason.ERROR and not self.is_cancelled:
@@ -91,7 +91,7 @@ class PendingPrompt:
 
 
 def prompt_result(stop: StopReason, usage: Usage) -> dict[str, Any]:
-    """Return how a turn has stopped, in the protocol's words and in ours."""
+    """Return the reply to a prompt, with the protocol's stop reason and ours."""
     return {
         "stopReason": STOPS.get(stop, CANCELLED),
         "usage": usage_form(usage),
@@ -113,20 +113,20 @@ REQUEST: Final = "session/request_permission"
 
 
 class PermissionOutcome(Struct, frozen=True, rename="camel"):
-    """Which option somebody took, or that nobody did."""
+    """The option that the user selected, or that the request was cancelled."""
 
     outcome: str
     option_id: str | None = None
 
 
 class PermissionReply(Struct, frozen=True):
-    """The answer of a client."""
+    """The client's reply to a permission request."""
 
     outcome: PermissionOutcome
 
 
 class ClientApprovals:
-    """Asks each question once; an answer from elsewhere makes the client's one too late."""
+    """Sends each question to the client once; the first answer from any surface counts."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class ClientApprovals:
         session_id: SessionId,
         start: Callable[..., asyncio.Task[None]],
     ) -> None:
-        """`start` runs what waits for an answer, as long as the session is held."""
+        """`start` runs a task that lives as long as the client holds the session."""
         self._backend = backend
         self._connection = connection
         self._session_id = session_id
@@ -143,7 +143,7 @@ class ClientApprovals:
         self._open: dict[ApprovalId, asyncio.Task[None] | None] = {}
 
     async def waiting(self, translator: UpdateTranslator) -> None:
-        """Ask what waits, whoever's turn has asked it."""
+        """Ask all open questions of the session, also those of other clients' turns."""
         found = await self._backend.approvals.list(
             self._backend.owner, self._session_id, state=ApprovalState.WAITING
         )
@@ -151,10 +151,10 @@ class ClientApprovals:
             await self.ask(approval.id, translator)
 
     async def ask(self, approval_id: ApprovalId, translator: UpdateTranslator) -> None:
-        """Put a question to the client, unless it is there already or has its answer."""
+        """Send a question to the client, unless it was already sent or answered."""
         if approval_id in self._open:
             return
-        # Before anything is waited for: the news and a new prompt may both bring it here.
+        # Set before the first await (race): the event and a new prompt may both ask this question.
         self._open[approval_id] = None
         backend, session_id = self._backend, self._session_id
         approval = await backend.approvals.get(backend.owner, session_id, approval_id)
@@ -172,7 +172,7 @@ class ClientApprovals:
         self._open[approval_id] = self._start(self._heard(approval, future))
 
     def withdraw(self, approval_id: ApprovalId) -> None:
-        """Wait no longer for an answer: there is one."""
+        """Stop waiting for the client's answer, because there is another one."""
         task = self._open.get(approval_id)
         if task is not None:
             task.cancel()
@@ -181,7 +181,7 @@ class ClientApprovals:
         try:
             answer = read_answer(approval.question, await future)
         except RequestRefused:
-            # Whoever cannot be asked has not agreed.
+            # An error reply is not consent.
             answer = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
         except ConnectionLost:
             return
@@ -193,13 +193,13 @@ class ClientApprovals:
                 answer,
                 digest=approval.question.digest,
             )
-        # Somebody elsewhere was faster, or the turn has ended meanwhile.
+        # Another surface answered first, or the turn has ended.
         except HoldfastError as error:
             log.info("an answer came too late: %s", error.message)
 
 
 def offered_choices(question: Question) -> list[dict[str, str]]:
-    """Return the answers that a question takes: those of its agent, else our own."""
+    """Return the options of a question: those of its agent, otherwise our own."""
     if question.choices:
         return [
             {"optionId": each.id, "name": each.name, "kind": each.kind} for each in question.choices
@@ -211,7 +211,7 @@ def offered_choices(question: Question) -> list[dict[str, str]]:
 
 
 def read_answer(question: Question, result: Any) -> ApprovalAnswer:
-    """Return what a client's answer means; whatever is not a yes that was offered is a no."""
+    """Return the client's answer; anything but an offered approval is a denial."""
     denied = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
     try:
         outcome = msgspec.convert(result, PermissionReply).outcome
@@ -234,14 +234,14 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class FollowStart(Struct, frozen=True, kw_only=True):
-    """Where a hold begins: behind an event, and with what the person should know at once."""
+    """Where following begins: after an event, and with remarks for the user."""
 
     after: int
     remarks: tuple[str, ...] = ()
 
 
 class ClientSession:
-    """What one client has of a session; to let go of it changes nothing in the session."""
+    """One client's hold on a session; releasing it does not change the session."""
 
     def __init__(
         self,
@@ -251,9 +251,9 @@ class ClientSession:
         start: FollowStart,
         spawn: Spawn,
     ) -> None:
-        """`spawn` runs a task as long as the client is there."""
+        """`spawn` runs a task as long as the client is connected."""
         self.session_id = notifier.session.id
-        # What is asked of a session is done in the order in which it was asked.
+        # Serializes the requests of a session in the order of their arrival.
         self.turnstile = asyncio.Lock()
         self.notifier = notifier
         self._backend = backend
@@ -262,7 +262,7 @@ class ClientSession:
         self._remarks = start.remarks
         self._asking = ClientApprovals(backend, connection, self.session_id, self._start)
         self._prompts: list[PendingPrompt] = []
-        # Turns that nobody here waits for any more, and turns in which others have spoken, too.
+        # Turns that no prompt here waits for any more, and turns that also have other senders.
         self._given_up: set[int] = set()
         self._recalled: set[str] = set()
         self._shared = {notifier.session.turn}
@@ -272,30 +272,30 @@ class ClientSession:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a prompt waits for its answer."""
+        """Return whether a prompt waits for its reply."""
         return bool(self._prompts)
 
     def follow(self) -> None:
-        """Tell the news from now on; once more if they have broken off."""
+        """Start sending events as updates; restarts a stream that has broken off."""
         if self._following is None or self._following.done():
             self._following = self._start(self._follow())
 
     async def release(self) -> None:
-        """Let go of the session."""
+        """Cancel all tasks of this hold."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def begin(self, message_id: str) -> PendingPrompt:
-        """Take a prompt in; from here on a cancel means it, too."""
+        """Register a prompt; from now on `cancel` includes it."""
         prompt = PendingPrompt(message_id)
         self._prompts.append(prompt)
         self.notifier.own.add(message_id)
         return prompt
 
     async def play(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> dict[str, Any]:
-        """Send a prompt's message; return its answer when all of its turn was told."""
+        """Send the message of a prompt; return its reply once all updates of its turn are sent."""
         async with self.turnstile:
             if prompt.is_cancelled:
                 return prompt_result(StopReason.ABORTED, Usage())
@@ -307,25 +307,25 @@ class ClientSession:
         return prompt.result(await prompt.ended)
 
     def drop(self, prompt: PendingPrompt) -> None:
-        """Let go of a prompt: it is answered, or never was sent."""
+        """Remove a prompt that is answered or was never sent."""
         self._prompts.remove(prompt)
         prompt.answered.set()
 
     def cancel(self) -> None:
-        """Stop every prompt that was taken in; what runs for others goes on."""
+        """Stop every registered prompt; turns of other clients go on."""
         self._give_up(self._prompts)
 
     def leave(self) -> None:
-        """Stop what was asked here and nowhere else, because nobody will hear the answer."""
+        """Stop turns that only this client has asked for, because it will not read the answer."""
         for prompt in self._prompts:
             if prompt.turn in self._shared:
                 prompt.settle(None)
         self._give_up([each for each in self._prompts if not each.ended.done()])
 
     def take_back(self, prompt: PendingPrompt) -> None:
-        """Stop one prompt, and none beside it."""
+        """Stop one prompt only."""
         if prompt.turn is None:
-            # Its message may be written all the same; then the news say in which turn.
+            # Its message may still be stored; then the event of the message names the turn to stop.
             self._recalled.add(prompt.message_id)
             self.follow()
         self._give_up([prompt])
@@ -345,7 +345,7 @@ class ClientSession:
             await backend.sessions.resume(backend.owner, self.session_id)
             message = await backend.send(self.session_id, parts, id=id_)
         turn = prompt.turn = message.turn
-        # The news may have been faster than the answer of whoever wrote the message down.
+        # The end of the turn may arrive before the reply to `send` (race).
         if (ended := self._ended.get(turn)) is not None:
             prompt.settle(ended)
         if prompt.is_cancelled:
@@ -361,11 +361,11 @@ class ClientSession:
             self._start(self._stop(sent))
 
     async def _stop(self, prompts: Sequence[PendingPrompt]) -> None:
-        """Stop the turns of prompts, the one that runs first; no other turn is touched."""
+        """Interrupt the turns of the prompts, in order; does not touch other turns."""
         for turn in sorted({each.turn or 0 for each in prompts}):
             found = await self._interrupt(turn)
             if turn > found.settled + 1:
-                # Somebody else's turn runs before it, and may take its time.
+                # A turn of another sender runs first and may take long, so answer now.
                 self._answer_cancelled(turn)
 
     async def _interrupt(self, turn: int) -> Session:
@@ -374,7 +374,7 @@ class ClientSession:
         return stopped.session
 
     async def _follow(self) -> None:
-        """Tell the news until the session is let go of, or gone."""
+        """Send events as updates until the hold is released or the session is gone."""
         try:
             news = self._backend.follow(self.session_id, after=self._cursor)
             async with aclosing(news):
@@ -403,7 +403,7 @@ class ClientSession:
                     self._attribute(message_id, item.turn or 0)
                 await self.notifier.appended(payload)
             case ApprovalRequested(approval_id=approval_id):
-                # Only while somebody here waits for an answer: others have surfaces of their own.
+                # Only while a prompt of this client is open; other senders have their own surfaces.
                 if self._prompts:
                     await self._asking.ask(approval_id, self.notifier.translator)
             case ApprovalAnswered(approval_id=approval_id):
@@ -418,7 +418,7 @@ class ClientSession:
                 self._remember(item.turn or 0, payload)
                 await self._settle(self._up_to(item.turn or 0), payload)
             case SessionClosed():
-                # What was sent behind this has opened the session again.
+                # A message that was sent after this event has reopened the session.
                 await self._settle([each for each in self._prompts if each.is_heard], None)
             case _:
                 await self.notifier.tell(payload)
@@ -428,12 +428,12 @@ class ClientSession:
             self._answer_cancelled(turn)
         elif turn in self._given_up:
             self._start(self._interrupt(turn))
-        # The first message has given the session its title.
+        # The first message sets the title of the session.
         if self.notifier.session.title is None:
             await self.notifier.look()
 
     async def _missed(self, gap: Gap) -> None:
-        """Settle what has ended in news that will not come, if none come behind them."""
+        """Settle prompts whose turn ended inside a gap, if no events follow the gap."""
         await self.notifier.look()
         session = self.notifier.session
         if gap.to_sequence >= session.last_event:
@@ -441,19 +441,19 @@ class ClientSession:
             await self._settle(self._up_to(session.settled), ended)
 
     def _answer_cancelled(self, turn: int) -> None:
-        """Answer who waits no more for a turn; the turn itself is left as it is."""
+        """Answer the cancelled prompts of a turn; the turn itself is not changed."""
         for prompt in self._prompts:
             if prompt.turn == turn and prompt.is_cancelled:
                 prompt.settle(None)
 
     def _is_wanted(self, turn: int) -> bool:
-        """Tell whether somebody waits for a turn that begins, here or elsewhere."""
-        # One that was heard and has no turn yet has this one: all that waits is one turn.
+        """Return whether a turn that begins is still wanted, by this client or another."""
+        # A prompt with a stored message but no turn yet belongs to this turn: all queued ones do.
         waiting = [each for each in self._prompts if each.is_heard and not each.is_cancelled]
         return turn in self._shared or any(each.turn in {None, turn} for each in waiting)
 
     def _remember(self, turn: int, ended: TurnEnded) -> None:
-        """Keep how a turn has ended while there are prompts of which no turn is known."""
+        """Remember the end of a turn while there are prompts whose turn is not known."""
         self._given_up.discard(turn)
         self._shared.discard(turn)
         if all(each.turn is not None for each in self._prompts):
@@ -462,7 +462,7 @@ class ClientSession:
             self._ended[turn] = ended
 
     def _attribute(self, message_id: str, turn: int) -> None:
-        """Learn who wants a turn to be played."""
+        """Record whether a message's turn was withdrawn here or is wanted by another sender."""
         if message_id in self._recalled:
             self._recalled.discard(message_id)
             self._given_up.add(turn)
@@ -474,7 +474,7 @@ class ClientSession:
             prompt.is_heard |= prompt.message_id == message_id
 
     def _up_to(self, turn: int) -> list[PendingPrompt]:
-        # At least: turns settle in their order, so a later one says that an earlier one has.
+        # Turns settle in order, so the end of a later turn settles the earlier ones.
         sent = [each for each in self._prompts if each.turn is not None]
         return [each for each in sent if (each.turn or 0) <= turn]
 
@@ -482,20 +482,20 @@ class ClientSession:
         for prompt in done:
             prompt.settle(ended)
         for prompt in done:
-            # What comes next is told behind the answer.
+            # Further updates must follow the reply, so wait until it is sent.
             await prompt.answered.wait()
 
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         task = self._spawn(_ignore_errors(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # One that was stopped before it began has not been awaited by anybody.
+        # A task that is cancelled before it starts never awaits its coroutine, so close it.
         task.add_done_callback(lambda _: work.close())
         return task
 
 
 async def _ignore_errors(work: Coroutine[Any, Any, object]) -> None:
-    """Do work that nobody waits for: what goes wrong in it must not end the conversation."""
+    """Run background work; an error in it is logged and must not end the connection."""
     try:
         await work
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""Content blocks of a client, made parts of a message, and parts made blocks again."""
+"""Converts content blocks of a client into message parts, and parts into blocks."""
 
 import base64
 import binascii
@@ -12,40 +12,40 @@ from holdfast.acp.server.errors import invalid_params
 from holdfast.domain.messages import Media, Part, Text
 
 Block = dict[str, Any]
-# Stores a content and returns its handle, or gives back the one that is stored under a handle.
+# Stores content and returns its handle; returns the content of a handle.
 StoreMedia = Callable[[bytes, str], Awaitable[str]]
 ReadMedia = Callable[[str], Awaitable[bytes | None]]
 
 
 class TextBlock(Struct, frozen=True, tag="text"):
-    """Words."""
+    """Plain text."""
 
     text: str
 
 
 class ImageBlock(Struct, frozen=True, tag="image", rename="camel"):
-    """A picture in base64."""
+    """An image in base64."""
 
     data: str
     mime_type: str
 
 
 class AudioBlock(Struct, frozen=True, tag="audio", rename="camel"):
-    """A sound, which we have not offered to take."""
+    """Audio, which our capabilities do not offer."""
 
     data: str
     mime_type: str
 
 
 class LinkBlock(Struct, frozen=True, tag="resource_link", rename="camel"):
-    """Something that can be read elsewhere."""
+    """A link to a resource."""
 
     uri: str
     name: str = ""
 
 
 class EmbeddedResource(Struct, frozen=True, rename="camel"):
-    """Something with what is in it: words, or bytes in base64."""
+    """The content of a resource: text, or bytes in base64."""
 
     uri: str
     text: str | None = None
@@ -54,7 +54,7 @@ class EmbeddedResource(Struct, frozen=True, rename="camel"):
 
 
 class ResourceBlock(Struct, frozen=True, tag="resource"):
-    """Something that is given whole."""
+    """A resource with its content."""
 
     resource: EmbeddedResource
 
@@ -63,12 +63,12 @@ ContentBlock = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
 
 
 async def read_parts(blocks: list[Any], keep: StoreMedia | None) -> tuple[Part, ...]:
-    """Return the parts of a prompt; without `keep`, pictures are refused."""
+    """Return the parts of a prompt; without `keep`, images are refused."""
     try:
         given = msgspec.convert(blocks, list[ContentBlock])
     except msgspec.ValidationError as error:
         raise invalid_params(f"The prompt is not valid: {error}.") from None
-    # A picture that cannot be kept must not leave the ones before it behind.
+    # Checked before any image is stored, so that a refused prompt leaves no media behind.
     for block in given:
         if isinstance(block, AudioBlock):
             raise invalid_params("Sound is not understood; the capabilities say so.")
@@ -91,7 +91,7 @@ async def _part(
 
 async def _resource(whole: EmbeddedResource, keep: StoreMedia | None) -> Part:
     if whole.text is not None:
-        # Told apart from what the person says, by words that no file has to end with.
+        # Delimited, so that the model can distinguish the resource from the user's own text.
         return Text(text=f'\n<resource uri="{whole.uri}">\n{whole.text}\n</resource>\n')
     kind = whole.mime_type or ""
     if whole.blob is not None and kind.startswith("image/") and keep is not None:
@@ -110,12 +110,12 @@ async def _media_part(data: str, kind: str, keep: StoreMedia | None) -> Media:
 
 
 def text_block(text: str) -> Block:
-    """Return words as a block."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 async def content_block(part: Text | Media, read: ReadMedia) -> Block:
-    """Return a part of a message as a block; of what is no picture, or is gone, only the name."""
+    """Return a part as a block; a medium that is missing or not an image becomes a link."""
     if isinstance(part, Text):
         return text_block(part.text)
     content = await read(part.ref) if part.mime_type.startswith("image/") else None

@@ -1,4 +1,4 @@
-"""Our errors as JSON-RPC errors: one table from what happened to a number."""
+"""Maps Holdfast errors to JSON-RPC errors."""
 
 from typing import Any, Final
 
@@ -6,12 +6,12 @@ from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, JsonRpcError
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 
-# What the client can put right by asking for something else.
+# Errors that the client can correct by changing its parameters.
 _ABOUT_PARAMS: Final = (Invalid, Denied, NotFound)
 
 
 def rpc_error(error: HoldfastError) -> JsonRpcError:
-    """Return an error as a reply carries it; `data` has our own code for programs."""
+    """Return the JSON-RPC error; `data` holds our error code for programs."""
     code = INTERNAL_ERROR
     if error.code is Code.SESSION_NOT_FOUND:
         code = NOT_FOUND
@@ -21,12 +21,12 @@ def rpc_error(error: HoldfastError) -> JsonRpcError:
 
 
 def error_data(code: str, message: str) -> dict[str, Any]:
-    """Return what stands beside the number of an error."""
+    """Return the `data` object of an error."""
     return {"code": str(code), "message": message}
 
 
 def invalid_params(message: str) -> RequestRefused:
-    """Return the refusal of a request that cannot be meant so."""
+    """Return the refusal of a request with invalid parameters."""
     return RequestRefused(
         JsonRpcError(INVALID_PARAMS, message, error_data(Code.INVALID_INPUT, message))
     )

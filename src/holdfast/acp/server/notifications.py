@@ -39,7 +39,7 @@ _EVENT_PAGE: Final = 1_000
 async def replay_updates(
     backend: AcpBackend, session: Session, translator: UpdateTranslator
 ) -> AsyncIterator[Update]:
-    """Yield what was said up to the row that the session had when it was read."""
+    """Yield the updates of all rows up to the session's message count, and the last plan."""
     after = 0
     last: Plan | None = None
     while after < session.message_count:
@@ -57,7 +57,7 @@ async def replay_updates(
 async def row_updates(
     backend: AcpBackend, session_id: SessionId, row: Message, translator: UpdateTranslator
 ) -> list[Update]:
-    """Return the updates of one row; a plan is told by whoever knows which is the last one."""
+    """Return the updates of one row, without plans: only the caller knows the last one."""
     match row.role:
         case Role.USER:
             return [
@@ -81,9 +81,9 @@ async def row_updates(
 
 
 async def replay_cursor(backend: AcpBackend, session: Session) -> int:
-    """Return behind which event the news of a replayed session begin.
+    """Return the event after which a replayed session is followed.
 
-    A text that is being streamed is in no row yet: then before its first piece.
+    While a text is streamed it has no row yet, so following starts before its first delta.
     """
     if session.status is not Status.RUNNING:
         return session.last_event
@@ -116,7 +116,7 @@ async def _blocks(backend: AcpBackend, session_id: SessionId, row: Message) -> l
     async def read(handle: str) -> bytes | None:
         try:
             return await backend.media.read(backend.owner, session_id, handle)
-        # Its words are worth more than a picture that is gone.
+        # A missing image must not prevent the text of the message.
         except HoldfastError:
             return None
 
@@ -124,7 +124,7 @@ async def _blocks(backend: AcpBackend, session_id: SessionId, row: Message) -> l
 
 
 class SessionNotifier:
-    """Speaks for one session; to a client that is gone it speaks without being heard."""
+    """Sends the updates of one session; ignores a lost connection."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SessionNotifier:
     ) -> None:
         self.session = session
         self.translator = UpdateTranslator(session.context.working_dir)
-        # Messages that the client has sent itself, and need not be told.
+        # Messages that this client has sent and that are not echoed to it.
         self.own: set[str] = set()
         self._backend = backend
         self._connection = connection
@@ -143,37 +143,37 @@ class SessionNotifier:
         self._model: ModelId | None = None
         self._microcents: int | None = session.microcents
         self._rows = session.message_count
-        # The text that was told last, in pieces.
+        # The message whose text was last sent as deltas.
         self._told: MessageId | None = None
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return the models that are known."""
+        """Return the known models."""
         return tuple(self._models.values())
 
     async def replay(self) -> None:
-        """Tell the past."""
+        """Send the history."""
         async for update in replay_updates(self._backend, self.session, self.translator):
             await self.send([update])
 
     async def tell(self, payload: Payload) -> None:
-        """Tell an event."""
+        """Send an event."""
         if isinstance(payload, StepDelta) and payload.message_id is not None:
             self._told = payload.message_id
         await self.send(self.translator.of(payload))
 
     async def remark(self, texts: Iterable[str]) -> None:
-        """Tell the person something that the record does not say."""
+        """Send a message to the user that is not part of the history."""
         await self.send([message_chunk(text, None) for text in texts])
 
     async def appended(self, appended: MessageAppended) -> None:
-        """Tell a row, if the news have not told and will not tell what is in it."""
+        """Send a row, unless events have sent or will send its content."""
         if appended.sequence <= self._rows:
             return
         self._rows = appended.sequence
         is_told = appended.message_id in self.own or appended.message_id == self._told
         self.own.discard(appended.message_id)
-        # Results come with the end of their calls.
+        # Results are sent with the end event of their calls.
         if is_told or appended.role is Role.TOOL_RESULT:
             return
         backend = self._backend
@@ -184,13 +184,13 @@ class SessionNotifier:
             await self._send_row(row)
 
     async def step(self, payload: StepStarted | StepEnded) -> None:
-        """Tell how full the model's window is, once it has answered."""
+        """Send the usage of the context window after each model response."""
         if isinstance(payload, StepStarted):
             self._model = payload.model_id
             return
         if payload.usage is None:
             return
-        # Once something has no price, nobody knows what it was in all.
+        # After one step without a price the total is unknown.
         is_known = self._microcents is not None and payload.priced
         self._microcents = (self._microcents or 0) + payload.microcents if is_known else None
         model = await self._current_model()
@@ -198,7 +198,7 @@ class SessionNotifier:
             await self.send([usage_update(payload.usage, model.context_window, self._microcents)])
 
     async def look(self) -> None:
-        """Tell what no event tells: a title, or a mode and a model that were changed elsewhere."""
+        """Send changes without an event: the title, or a mode and model changed elsewhere."""
         backend, before = self._backend, self.session
         now = self.session = await backend.sessions.get(backend.owner, before.id)
         if now.title != before.title:
@@ -210,14 +210,14 @@ class SessionNotifier:
             await self.send([_update("config_option_update", configOptions=shown)])
 
     async def send(self, updates: Iterable[Update]) -> None:
-        """Send updates, each in a line of its own."""
+        """Send each update as a notification of its own."""
         for update in updates:
             try:
                 await self._connection.notify(
                     "session/update", {"sessionId": self.session.id, "update": update}
                 )
             except ConnectionLost:
-                # The turn goes on to where it is stopped, and that has to be heard.
+                # Not raised, because the events up to the end of the turn must still be processed.
                 return
 
     async def _current_model(self) -> Model | None:

@@ -1,4 +1,4 @@
-"""Events as ACP updates: one table, with the form of tool calls and the little state it needs."""
+"""Translates events into ACP updates: one table, the format of tool calls, and minimal state."""
 
 import os
 import shlex
@@ -52,12 +52,12 @@ _OWN_KINDS: Final[Mapping[str, str]] = {
     "http_request": "fetch",
 }
 _ABOUT_FILES: Final = frozenset({"read_file", "write_file", "edit_file", "list_directory"})
-# Where the words of a result are, if it has any.
+# Fields of a result that may hold text.
 _WORDS: Final = ("content", "text", "output", "stdout", "stderr", "body", "diff")
 
 
 def tool_call_form(call: ToolCall, folder: str) -> Form:
-    """Return what a client is told of a call; paths are absolute, those of ours by the folder."""
+    """Return the client's form of a call; relative paths are resolved against the folder."""
     form: Form = {
         "title": call.title or call_title(call.name, call.arguments),
         "kind": call.kind if call.kind in KINDS else tool_kind(call.name),
@@ -69,7 +69,7 @@ def tool_call_form(call: ToolCall, folder: str) -> Form:
 
 
 def result_form(status: ResultStatus, result: Any, error: ToolError | None) -> Form:
-    """Return what a client is told of a result; what did not come out well has failed."""
+    """Return the client's form of a result; any status but OK is `failed`."""
     form: Form = {"status": "completed" if status is ResultStatus.OK else "failed"}
     if result is not None:
         form["rawOutput"] = result
@@ -82,21 +82,21 @@ def result_form(status: ResultStatus, result: Any, error: ToolError | None) -> F
 
 
 def text_item(text: str) -> Form:
-    """Return words as the content of a call."""
+    """Return a text as content of a call."""
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
 def tool_kind(name: str) -> str:
-    """Return the protocol's word for what a tool does."""
+    """Return the protocol's tool kind for a tool."""
     return name if name in KINDS else _OWN_KINDS.get(name, "other")
 
 
 def call_title(name: str, arguments: Values) -> str:
-    """Return a call on one line."""
+    """Return a one-line title of a call."""
     tell = _TITLES.get(name)
     try:
         said = tell(arguments) if tell else name
-    # A model may leave out what a tool needs; the call is refused then, and shown before.
+    # A model may omit required arguments; the call is displayed before it is refused.
     except (KeyError, TypeError):
         said = name
     line = " ".join(said.split())
@@ -148,7 +148,7 @@ COMPACTED: Final = (
     "The conversation has become long: a summary stands for its beginning from now on. The record "
     "keeps every message."
 )
-# Only what a person can do something about; the rest is in the record for whoever asks.
+# Only notices that a user can act on; the history holds all of them.
 SHOWN_NOTICES: Final = frozenset(
     {
         NoticeCode.BUDGET,
@@ -166,17 +166,17 @@ _MICROCENTS: Final = 100_000_000
 
 
 class UpdateTranslator:
-    """Turns the news of one session into updates, in their order."""
+    """Translates the events of one session into updates, in order."""
 
     def __init__(self, folder: str) -> None:
-        """`folder` is where the session works: paths of its calls are told as absolute ones."""
+        """`folder` is the session's working directory, against which paths are resolved."""
         self._folder = folder
-        # What rows have said of calls: the news of a start or an end say less.
+        # Calls from their rows, because start and end events have fewer details.
         self._calls: dict[CallId, ToolCall] = {}
         self._known: set[str] = set()
 
     def learn(self, row: Message) -> None:
-        """Remember a call that was written down, until it has ended."""
+        """Remember the call of a row until it has ended."""
         self._calls |= {part.id: part for part in row.parts if isinstance(part, ToolCall)}
 
     def of(self, payload: Payload) -> list[Update]:
@@ -201,7 +201,7 @@ class UpdateTranslator:
         return found
 
     def asked(self, approval: Approval) -> Update:
-        """Return the call that a question is about, as the question shows it."""
+        """Return the call of a question, with the question as its content."""
         question = approval.question
         id_ = question.call_id or approval.id
         self._known.add(id_)
@@ -213,7 +213,7 @@ class UpdateTranslator:
         return {"toolCallId": id_, **shown, "status": "pending", "content": content}
 
     def row(self, row: Message) -> list[Update]:
-        """Return the updates of a call, a result or a notice that is told from its row."""
+        """Return the updates of a row with a call, a result or a notice."""
         found: list[Update] = []
         for part in row.parts:
             match part:
@@ -241,12 +241,12 @@ class UpdateTranslator:
         if ended.call_id in self._known:
             self._known.discard(ended.call_id)
             return [_call_update(ended.call_id, done)]
-        # Refused before it began, so nothing was told of it yet.
+        # Refused before it began, so the client does not know the call yet.
         shown = call or ToolCall(id=ended.call_id, name=ended.name, arguments={})
         return [self._tool_call(shown, "pending"), _call_update(ended.call_id, done)]
 
     def _paid(self, answered: ApprovalAnswered) -> list[Update]:
-        """Close a question about money: no call ends that would do so."""
+        """Close a budget question, which has no call whose end would close it."""
         if answered.approval_id not in self._known:
             return []
         self._known.discard(answered.approval_id)
@@ -257,17 +257,17 @@ class UpdateTranslator:
 
 
 def message_chunk(text: str, message_id: str | None) -> Update:
-    """Return words of the agent."""
+    """Return a text chunk of the agent."""
     return _text_update("agent_message_chunk", text, message_id)
 
 
 def thought_chunk(text: str, message_id: str | None) -> Update:
-    """Return thoughts of the agent."""
+    """Return a reasoning chunk of the agent."""
     return _text_update("agent_thought_chunk", text, message_id)
 
 
 def plan_update(steps: tuple[PlanStep, ...]) -> Update:
-    """Return a whole plan; it replaces the one before."""
+    """Return a whole plan, which replaces the previous one."""
     entries = [
         {"content": step.text, "priority": step.priority, "status": step.status} for step in steps
     ]
@@ -275,7 +275,7 @@ def plan_update(steps: tuple[PlanStep, ...]) -> Update:
 
 
 def usage_update(usage: Usage, window: int, microcents: int | None) -> Update:
-    """Return how full the model's window is, and what the session has cost if that is known."""
+    """Return the usage of the context window, and the cost of the session if it is known."""
     update: Update = {"sessionUpdate": "usage_update", "used": total_tokens(usage), "size": window}
     if microcents is not None:
         update["cost"] = {"amount": microcents / _MICROCENTS, "currency": "USD"}
@@ -283,7 +283,7 @@ def usage_update(usage: Usage, window: int, microcents: int | None) -> Update:
 
 
 def usage_form(usage: Usage) -> dict[str, int]:
-    """Return the tokens of a turn."""
+    """Return the token counts of a turn."""
     return {
         "totalTokens": total_tokens(usage),
         "inputTokens": usage.input,
@@ -295,7 +295,7 @@ def usage_form(usage: Usage) -> dict[str, int]:
 
 
 def total_tokens(usage: Usage) -> int:
-    """Return all tokens; those of reasoning are among those of the output."""
+    """Return the total of tokens; reasoning tokens are part of the output."""
     return usage.input + usage.output + usage.cache_read + usage.cache_write
 
 

@@ -1,4 +1,4 @@
-"""Where a client's sessions work: its folder is checked, and its sessions are found by it."""
+"""The folders of a client's sessions: validates a folder and finds sessions by it."""
 
 import asyncio
 import os
@@ -20,20 +20,20 @@ PAGE: Final = 100
 
 
 def unknown_git_ref(_: str) -> str | None:
-    """Know nothing about a folder's history."""
+    """Return no Git ref."""
     return None
 
 
 class SessionFolders(Struct, frozen=True, kw_only=True):
-    """With whom sessions are opened, and how far they reach."""
+    """Opens, loads and lists sessions by folder; sets their agent and file access tier."""
 
     agent: str
     tier: FsTier = FsTier.SANDBOXED
-    # Asks Git, and may take its time.
+    # Blocking, because it runs Git.
     git_ref: Callable[[str], str | None] = unknown_git_ref
 
     async def opened(self, backend: AcpBackend, cwd: str) -> Session:
-        """Open a session in a folder; one that is a repository is registered as such."""
+        """Open a session in a folder; registers the folder if it is a repository."""
         folder = await _require_folder(backend, cwd)
         repo = await _register_repo(backend, folder)
         request = SessionRequest(
@@ -48,7 +48,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         return await backend.open(self.agent, request)
 
     async def picked_up(self, backend: AcpBackend, session_id: SessionId, cwd: str) -> Session:
-        """Return a session of the owner; named with another folder, it goes on there."""
+        """Return a session of the owner; moves it if another folder is given."""
         session = await backend.sessions.get(backend.owner, session_id)
         folder = await _require_folder(backend, cwd)
         if folder == session.context.working_dir:
@@ -64,7 +64,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
     async def listed(
         self, backend: AcpBackend, cwd: str | None, cursor: str | None
     ) -> dict[str, Any]:
-        """Return sessions, those that were used last first; with a folder, only those of it."""
+        """Return sessions, last used first; with `cwd`, only those of that folder."""
         query = SessionQuery(owner=backend.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
         folder = None if cwd is None else await asyncio.to_thread(_resolve, cwd)
         found: list[Session] = []
@@ -81,7 +81,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
 def _resolve(cwd: str) -> str:
     try:
         return os.path.realpath(cwd)
-    # Letters that no path has.
+    # The path contains characters such as NUL.
     except ValueError:
         raise invalid_params("cwd is no path.") from None
 
@@ -96,7 +96,7 @@ async def _register_repo(backend: AcpBackend, folder: str) -> Repo | None:
     try:
         return await backend.repos.add(backend.owner, folder)
     except Invalid as error:
-        # A folder like any other is enough for an agent that is a model.
+        # An agent that is a model does not need a repository.
         if error.code is not Code.REPO_INVALID:
             raise
         return None

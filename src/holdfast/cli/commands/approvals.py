@@ -108,9 +108,7 @@ class AnswerOptions(OneApproval):
     ] = None
     digest: Annotated[
         str | None,
-        typer.Option(
-            metavar="HEX", help="Answer only if this is the question that you saw."
-        ),
+        typer.Option(metavar="HEX", help="Answer only if this is the question that you saw."),
     ] = None
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's own work: start the command, listen to Holdfast, leave nobody behind."""
+"""Supervisor main loop: start the command, obey the control pipe, leave no process behind."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-# From the request to end until nobody is asked any more; shorter when Holdfast itself is gone.
+# Seconds between SIGTERM and SIGKILL; shorter when Holdfast itself has died.
 GRACE = 2.0
 GRACE_ALONE = 1.0
 
-# How long a process may be dead before it is noticed, where the kernel does not ring.
+# Polling interval for process exit, where the kernel has no pidfd.
 _LOOK_MS = 20
-# How long init leaves the dead that nobody else waits for.
+# Interval at which init reaps orphaned processes.
 _TIDY_MS = 500
 _TOLD_MOST = 100
 _DEATH_SIGNAL, _DUMPABLE, _ADOPT = 1, 4, 36
 
 
 def main() -> None:
-    """Serve one order; the arguments are the descriptors of order, control and report."""
+    """Execute one order; the arguments are the file descriptors of order, control and report."""
     source, control, report = (int(each) for each in sys.argv[-3:])
     for descriptor in (source, control, report):
         os.set_inheritable(descriptor, False)
     with open(source, "rb") as file:
         order: dict[str, Any] = marshal.load(file)  # noqa: S302 — written by our parent
-    # Opened now: in a namespace of its own an open file would keep the files from being fixed.
+    # Opened before the namespace is set up: a writable file would block the read-only remount.
     order["nothing"] = os.open(os.devnull, os.O_RDWR)
-    # Slow to load, and not every order needs it. Loaded now: later its files may be covered.
+    # Imported only if needed because it is slow, and imported now because a cover may hide its
+    # file.
     if order["guard"] is not None:
         import holdfast.process.supervisor.path_survey  # noqa: F401
     try:
-        # Taken back before it began.
+        # Cancelled before the start.
         if select.select([control], [], [], 0)[0]:
             _report_code(report, 128 + TERM)
         elif order["unshare"]:
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
-    """Let an init of its own tend the command; ending it is the kernel's work."""
+    """Run the command under its own PID 1; when that ends, the kernel kills the namespace."""
     enter_namespaces(order["unshare"], maps_user=order["maps_user"])
     heard, ours = os.pipe()
     found, finds = os.pipe()
@@ -91,16 +92,16 @@ def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
     status, _ = _watch(init, control, quell)
     if os.WIFSIGNALED(status):
         _report_code(report, code_of(status))
-    # Nothing where the command was never started.
+    # Empty if the command was never started.
     if known:
         _restore(order["guard"], marshal.loads(known), report)  # noqa: S302 — written by init
 
 
 def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> None:
-    """Tend the command ourselves: adopt what it leaves behind, and end that too."""
+    """Run the command as a subreaper: adopt its orphaned descendants and end them too."""
     if LINUX:
         libc.prctl(_ADOPT, 1, 0, 0, 0)
-        # Nobody of our own user reads our memory or takes us over.
+        # Processes of the same user must not ptrace the supervisor or read its memory.
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
     known = guarded(order["guard"], covers=False)
     command = os.fork()
@@ -109,7 +110,7 @@ def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> 
     _close_streams(order)
 
     def quell(number: int) -> None:
-        # Once to each: a second signal would hit whoever is tidying up after the first.
+        # One signal per process, because a second one could interrupt the clean-up after the first.
         moved = [each for each in descendants() if not _is_in_group(each, command)]
         for each in (-command, *moved):
             send(each, number)
@@ -127,21 +128,21 @@ def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> 
 
 
 def _restore(guard: dict[str, Any] | None, known: dict[str, Any], report: int) -> None:
-    """Move aside what the command has made and must not make, and tell of it."""
+    """Rename protected paths that the command created, and report them."""
     if guard is None:
         return
     from holdfast.process.supervisor.path_survey import restore
 
     for path in restore(guard, known)[:_TOLD_MOST]:
-        # Done in any case, also when nobody is there to be told.
+        # The rename is required even if Holdfast has closed the report pipe.
         with SuppressErrors(BrokenPipeError):
             os.write(report, b"aside " + os.fsencode(path).hex().encode() + b"\n")
 
 
 def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int, float]:
-    """Wait for a child, and end it when Holdfast says so or dies.
+    """Wait for a child, and end it on request or when Holdfast dies.
 
-    Returns its status, and until when others may finish what they were asked to finish.
+    Returns the wait status, and the deadline by which other processes must have finished.
     """
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -164,12 +165,12 @@ def _watch(child: int, control: int, quell: Callable[[int], None]) -> tuple[int,
 
 
 def _run_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
-    """Be the first process of the namespace, until the command ends or everybody has."""
+    """Run as PID 1 of the namespace until the command ends or no process is left."""
     try:
         libc.prctl(_DEATH_SIGNAL, KILL, 0, 0, 0)
         poll = select.poll()
         poll.register(heard, select.POLLIN)
-        # Whoever watches us may have died before the kernel knew that we want to go with them.
+        # The supervisor may have died before PR_SET_PDEATHSIG was set (race).
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
             os._exit(0)
         with open(finds, "wb") as file:
@@ -187,7 +188,7 @@ def _run_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoR
 
 
 def _wait_for_command(command: int, heard: int, poll: select.poll) -> int:
-    """Return how the command ended; once asked to stop, when everybody else has ended, too."""
+    """Return the command's exit code; after a stop request, wait for all other processes first."""
     look = _poll_exit(command, poll) or _TIDY_MS
     code = None
     is_stopping = False
@@ -195,19 +196,19 @@ def _wait_for_command(command: int, heard: int, poll: select.poll) -> int:
         ended = reap()
         if command in ended:
             code = code_of(ended[command])
-            # Its bell would ring without end.
+            # The pidfd of an exited process stays readable, so polling it would become a busy loop.
             poll, look = select.poll(), _LOOK_MS
         if code is not None and (not is_stopping or _is_alone()):
             return code
         if any(descriptor == heard for descriptor, _ in poll.poll(look)):
             poll.unregister(heard)
             is_stopping = True
-            # Everybody in the namespace but us, whatever group or session they moved to.
+            # -1 signals every process of the namespace except init, whatever its group or session.
             send(-1, TERM)
 
 
 def _poll_exit(child: int, poll: select.poll) -> int | None:
-    """Have the poll ring when a child ends; where that cannot be had, return how often to look."""
+    """Register a pidfd of the child; without pidfd support, return the polling interval."""
     try:
         poll.register(os.pidfd_open(child), select.POLLIN)
     except (AttributeError, OSError):
@@ -222,7 +223,7 @@ def _is_in_group(process: int, group: int) -> bool:
 
 
 def _is_alone() -> bool:
-    """Tell whether we have no child left; an orphan of the namespace is our child."""
+    """Return whether no child is left; orphans of the namespace are children of init."""
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -231,7 +232,7 @@ def _is_alone() -> bool:
 
 
 def _close_streams(order: dict[str, Any]) -> None:
-    """Hold none of the command's streams: whoever is at their other end shall see it close them."""
+    """Replace inherited standard streams, so that readers of the command's output get EOF."""
     for stream in range(3):
         os.dup2(order["nothing"], stream)
 

@@ -1,4 +1,4 @@
-"""A world of its own for a command: its processes, its network, and what it sees of the files."""
+"""Namespaces of a command: its processes, its network, and its view of the file system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SET_FLAGS = 0x8914
 
 
 def enter_namespaces(flags: int, *, maps_user: bool) -> None:
-    """Enter new namespaces; in a new one for users we stay who we are."""
+    """Enter new namespaces; a new user namespace maps the current user and group to themselves."""
     user, group = os.geteuid(), os.getegid()
     require("namespaces", libc.unshare(flags))
     if not maps_user:
@@ -39,9 +39,9 @@ def enter_namespaces(flags: int, *, maps_user: bool) -> None:
 
 
 def set_up_mounts(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
-    """Show the command its own processes, and of the files what it may see and change.
+    """Mount a new /proc and restrict the file system to what the command may see and change.
 
-    Returns the protected paths of the workspace, as they are now that they are covered.
+    Returns the protected paths of the workspace with their identities after covering.
     """
     known = cover(order)
     _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
@@ -56,7 +56,7 @@ def set_up_mounts(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
 
 
 def cover(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
-    """Show of the files what the command may see and change; see `arrange`."""
+    """Restrict the file system to what the command may see and change; see `set_up_mounts`."""
     _mount("proc", (None, "/", None), _PRIVATE)
     if order["mounts"] is not None:
         _cover(order["mounts"])
@@ -64,7 +64,7 @@ def cover(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
 
 
 def guarded(guard: dict[str, Any] | None, *, covers: bool) -> dict[str, tuple[Identity, str]]:
-    """Find the protected paths of a workspace and cover them, where that can be had."""
+    """Find the protected paths of a workspace, and mount their covers if `covers` is set."""
     if guard is None:
         return {}
     from holdfast.process.supervisor.path_covers import place
@@ -77,10 +77,10 @@ def guarded(guard: dict[str, Any] | None, *, covers: bool) -> dict[str, tuple[Id
 
 
 def _cover(mounts: dict[str, Any]) -> None:
-    """Make everything read-only but the writable folders, then hide the covered ones.
+    """Make everything read-only except the writable folders, then cover the hidden folders.
 
-    What lies below a cover is put back through it, as it was or read-only. All trees are taken
-    first, while everything still is where it was.
+    Paths below a cover are mounted again through it, unchanged or read-only. All mount trees are
+    cloned first, while every path is still accessible.
     """
     kept = [(path, _tree(path)) for path in _folders(mounts["writable"])]
     steps = [step for step in mounts["steps"] if os.path.exists(step[0])]
@@ -97,14 +97,14 @@ def _cover(mounts: dict[str, Any]) -> None:
             _put(trees[path], path)
             if not is_own:
                 _set_read_only(path, recursive=True)
-        # An earlier cover may have taken it along already.
+        # An earlier cover may already hide this path.
         elif os.path.isdir(path):
             _mount("mounts", ("tmpfs", path, "tmpfs"), _NO_SUID | _NO_DEVICES, options)
             closed += [] if is_own else [path]
-    # Last, because what was put back needed a place to be put.
+    # Last, because creating mount points needs a writable cover.
     for path in closed:
         _set_read_only(path)
-    # Terminals of the command's own: others' must not be written to.
+    # A private devpts instance, because the command must not write to other users' terminals.
     if mounts["is_jailed"]:
         pts = ("devpts", "/dev/pts", "devpts")
         _mount("mounts", pts, _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666")
@@ -112,7 +112,7 @@ def _cover(mounts: dict[str, Any]) -> None:
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
-    """Make what a tree can be put onto, where a cover has left nothing."""
+    """Create the mount point for a tree, if a cover has hidden the original path."""
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
     if not os.path.exists(path):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -133,7 +133,7 @@ def _put(tree: int, path: str) -> None:
 
 
 def _set_read_only(path: str, *, recursive: bool = False) -> None:
-    """Let nothing be changed below a mount point; what is none becomes one."""
+    """Make a path read-only; it becomes a mount point if it is not one yet."""
     if not os.path.ismount(path):
         _put(_tree(path), path)
     attributes = (1).to_bytes(8, sys.byteorder) + bytes(24)
@@ -143,7 +143,7 @@ def _set_read_only(path: str, *, recursive: bool = False) -> None:
             system("mounts", _SET_MOUNT, _HERE, *given)
             return
         except StepRefused as refused:
-            # Even a reader writes for a moment, when the kernel notes the time of the reading.
+            # EBUSY is transient: even a read writes for a moment when the kernel updates atime.
             if refused.problem != errno.EBUSY:
                 raise
             time.sleep(0.002)
@@ -157,7 +157,7 @@ def _mount(stage: str, what: tuple[str | None, ...], flags: int, options: str = 
 
 
 def _raise_loopback() -> None:
-    """Let the command talk to itself: in a new network nothing is up."""
+    """Bring up the loopback interface; in a new network namespace all interfaces are down."""
     socket = require("network", libc.socket(2, 2, 0))
     try:
         fcntl.ioctl(socket, _SET_FLAGS, b"lo".ljust(16, b"\0") + b"\x41".ljust(24, b"\0"))

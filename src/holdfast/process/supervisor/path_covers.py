@@ -1,8 +1,7 @@
-"""Covers over single paths in a mount namespace: unreadable, read-only, or held in place.
+"""Mount covers over single paths in a mount namespace: unreadable, read-only or pinned.
 
-A path that is a mount point can be neither renamed, removed nor replaced. Of a repository's
-configuration a command is shown nothing that runs and nothing secret.
-
+A mount point can be neither renamed, removed nor replaced. Of a git configuration a command only
+sees entries that run nothing and contain no secrets.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ _SHOWN = {
     "remote": {"url", "fetch", "pushurl"},
     "submodule": {"active", "url"},
 }
-# A name and perhaps a password before the host.
+# User name and optional password before the host.
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
 _LARGEST = 1 << 20
 
 
 def shown(content: bytes) -> bytes:
-    """Return the harmless entries of a configuration, each on a line of its own.
+    """Return the harmless entries of a git configuration, one per line.
 
-    What is not understood is left out, and so is a value that goes on in the next line.
+    Entries that cannot be parsed are omitted, and so are values with a line continuation.
     """
     lines = []
     section, is_continued = "", False
@@ -60,20 +59,20 @@ def shown(content: bytes) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
-# How a path is covered: nobody reads it; git's settings without what they run or keep secret;
-# nobody writes it; or it only stays where it is.
+# Kinds of cover: unreadable; git settings without secrets and without entries that run programs;
+# read-only; or only protected against being moved.
 HIDDEN, SETTINGS, READ_ONLY, PINNED = "hidden", "settings", "read-only", "pinned"
 _OPEN_TREE, _MOVE_MOUNT, _SET_MOUNT, _OPEN = 428, 429, 442, 437
 _HERE, _RECURSIVE, _CLONE, _EMPTY_PATH = -100, 0x8000, 1, 0x1000
 _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 4, 0x40
 _READ_ONLY, _NO_DEVICES = 1, 4
 _NO_LINKS, _NO_SUID, _DETACH = 4, 2, 2
-# Every system has it, and nothing needs it while the covers are made.
+# Mount point for temporary files: it exists everywhere and is not needed during the set-up.
 _WORKSHOP = "/proc"
 
 
 def place(covers: dict[str, str]) -> None:
-    """Cover each path as it is told, outer ones first."""
+    """Mount the cover of each path, outer paths first."""
     if not covers:
         return
     options = b"mode=755,size=64m"
@@ -91,7 +90,7 @@ def _cover(path: str, kind: str) -> None:
     try:
         target = _opened(path)
     except StepRefused as refused:
-        # Gone meanwhile; should it come back, it is found after the end.
+        # Removed meanwhile (race); if it is created again, `restore` finds it after the command.
         if refused.problem in (errno.ENOENT, errno.ENOTDIR):
             return
         raise
@@ -107,12 +106,12 @@ def _cover(path: str, kind: str) -> None:
 
 
 def _source(path: str, target: int, kind: str) -> int:
-    """Return a tree of mounts that is put over the target."""
+    """Return the mount tree that is moved over the target."""
     if kind == SETTINGS:
         return _tree(_HERE, _written(path))
     if kind == HIDDEN:
-        # A device where devices are closed: opening it fails, for root too. An empty file would
-        # be taken for the content, and could be committed.
+        # A device node on a nodev mount: open() fails even for root. An empty file would be read as
+        # the real content, and could be committed.
         is_folder = os.path.isdir(path)
         return _tree(_HERE, f"{_WORKSHOP}/folder" if is_folder else os.devnull)
     return _tree(target, "")
@@ -140,7 +139,7 @@ def _close(tree: int) -> None:
 
 
 def _opened(path: str) -> int:
-    """Open what is at a path and nowhere else: no link on the way is followed."""
+    """Open a path without following symbolic links in any component (openat2)."""
     how = b"".join(
         each.to_bytes(8, sys.byteorder)
         for each in (os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _NO_LINKS)

@@ -1,9 +1,9 @@
-"""Which paths a command finds covered, and which it has made that no command may make.
+"""Find protected paths of a workspace, and those that a command created without permission.
 
-A workspace is looked at twice. Before the command starts, every protected path is listed for
-`covers.py`. What is not there cannot be covered, so after the end the list is made again: a
-protected path that is new, or another file than before, is moved aside. The rules themselves are
-`floors.py`'s.
+The workspace is surveyed twice. Before the command starts, every protected path is listed for
+`path_covers.py`. A path that does not exist cannot be covered, so the survey runs again after the
+command: a protected path that is new, or that is a different file than before, is renamed. The
+rules themselves are in `protected_paths.py`.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ ASIDE = ".moved-aside"
 _GIT_NAMES = frozenset({".git", "git~1"})
 _GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
 _GIT_SETTINGS = ("config", "config.worktree")
-# What git runs or follows; it never has to write these to add, commit or check out.
+# Paths that git executes or follows. Git does not write them to add, commit or check out.
 _GIT_STEERING = ("commondir", "gitdir", "hooks", "info")
 _POINTER_LARGEST = 4096
-# Only these are opened to see how they begin.
+# Only files with such names are opened to check for a private key header.
 _MAY_BE_KEY = re.compile(r"[^.]+|.*(?:key|pem|priv|secret|\.p8|\.ppk|\.asc|\.gpg).*", re.IGNORECASE)
 _KEY_LARGEST = 64 << 10
-# Where, besides the top, a home or the system keeps what starts by itself.
+# Folders of a home that contain autostart and credential files.
 _IN_HOME = ("", ".config", ".config/git", ".local/share", ".docker", "Library")
-# The user's own settings of git, without which it does not run.
+# The user's git settings. Git does not run without them, so they are filtered, not hidden.
 _USER_SETTINGS = (("", ".gitconfig"), ("", ".config", "git", "config"))
 _IN_SYSTEM = ("/etc", "/etc/xdg", "/var/spool")
 
 
 class Survey:
-    """The protected paths of a workspace as they are now."""
+    """The protected paths of a workspace at the time of construction."""
 
     def __init__(self, guard: dict[str, Any]) -> None:
         self.covers: dict[str, str] = {}
-        # Everything protected by its path: what it is, and where it leads if it is a link.
+        # Protected paths with their identity, and their target if they are symbolic links.
         self.known: dict[str, tuple[Identity, str]] = {}
         self._floors = ProtectedPaths(())
         self._roots: list[str] = guard["roots"]
@@ -79,7 +79,7 @@ class Survey:
                 self._judge(entry, names)
 
     def _folders(self, root: str) -> Iterator[tuple[str, Names, list[os.DirEntry[str]]]]:
-        """Yield a folder and all below it that no rule covers whole and no setting leaves open."""
+        """Yield a folder and its subfolders, except those that are covered whole or left open."""
         waiting: list[tuple[str, Names]] = [(root, ("",))]
         while waiting:
             path, names = waiting.pop()
@@ -108,14 +108,14 @@ class Survey:
         elif entry.is_dir(follow_symlinks=False):
             self._add(entry.path, self._floors.cover((*above, name), is_folder=True), name)
         else:
-            # Of the folders above it is known that no rule is about all that is in them.
+            # Three parents are enough, because folders that a rule covers whole are not entered.
             kind = self._floors.cover(("", *above[-3:], name), is_folder=False)
             if kind is None and _is_key(entry):
                 kind = "hidden"
             self._add(entry.path, kind, name)
 
     def _judge_link(self, entry: os.DirEntry[str], names: Names) -> None:
-        """Cover what a protected link leads to, and remember where that is."""
+        """Cover the target of a protected symbolic link, and record the target."""
         is_git = names[-1] in _GIT_NAMES
         kinds = [self._floors.cover(("", *names), is_folder=each) for each in (False, True)]
         kind = next((each for each in kinds if each), None)
@@ -130,7 +130,7 @@ class Survey:
                 self._add(real, kind, names[-1])
 
     def _look_around(self, home: str | None) -> None:
-        """Look at repositories around the roots, and at what home and system protect."""
+        """Survey repositories above the roots, and the protected paths of home and system."""
         for root in self._roots:
             above = root
             while above != "/":
@@ -141,7 +141,7 @@ class Survey:
         for folder, top in [*folders, *((folder, "/") for folder in _IN_SYSTEM)]:
             with SuppressErrors(OSError):
                 below = fold_path(os.path.relpath(folder, top).split("/"))
-                # From the root of everything on, or in a home, which may be anywhere.
+                # Rules for the system match from the root; rules for a home match at any location.
                 names = below if top == "/" else ("", *below)
                 for entry in os.scandir(folder):
                     if entry.path not in self._outside and entry.path not in self._roots:
@@ -167,7 +167,7 @@ class Survey:
         return kind == "sensitive" and name in self._open_names
 
     def _add_git(self, path: str) -> None:
-        """Cover a repository's own folder, or the file that says where it is."""
+        """Cover a repository's git folder, or the `.git` file that points to it."""
         self._remember(path)
         self.covers[path] = PINNED if self._writes_git else READ_ONLY
         if not os.path.isdir(path):
@@ -205,7 +205,7 @@ class Survey:
                 self._linked[found.st_dev, found.st_ino] = self.covers[path]
 
     def _find_twins(self) -> None:
-        """Cover the other names of protected files that have several."""
+        """Cover the other hard links of protected files."""
         for root in self._roots if self._linked else ():
             for _, _, entries in self._folders(root):
                 for entry in entries:
@@ -217,7 +217,7 @@ class Survey:
 
 
 def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, str]]:
-    """Return the same paths with what is there now that they are covered."""
+    """Return the same paths with their identities now that they are covered."""
     found = {}
     for path, (_, leads) in known.items():
         with SuppressErrors(OSError):
@@ -227,16 +227,16 @@ def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, st
 
 
 def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> list[str]:
-    """Move aside each protected path that a command has made; return their paths."""
+    """Rename each protected path that a command has created; return the original paths."""
     moved: list[str] = []
-    # Not of links: those can be removed, and their number then is another file's.
+    # Without symbolic links: they can be removed, and their inode number can be reused.
     identities = {identity for identity, leads in before.values() if not leads}
     after = Survey(guard).known
-    # Outer ones first: what lies in them has gone with them.
+    # Outer paths first, because renaming a folder moves everything in it.
     for path in sorted(after):
         identity, leads = after[path]
         is_as_before = path in before and before[path] == (identity, leads)
-        # What was moved along with a folder above it is nothing that the command wrote.
+        # A known identity at a new path was moved with a parent folder, not written by the command.
         if is_as_before or identity in identities or not os.path.lexists(path):
             continue
         if _moved_aside(path):
@@ -256,7 +256,8 @@ def _moved_aside(path: str) -> bool:
         with SuppressErrors(OSError):
             os.rename(path, target)
             found = os.lstat(target)
-            # Some folders run whatever can be run in them, by any name.
+            # Not executable, because some folders (hooks) run every executable file, whatever its
+            # name.
             if stat.S_ISREG(found.st_mode):
                 os.chmod(target, stat.S_IMODE(found.st_mode) & 0o666)
             return True
@@ -283,7 +284,7 @@ def _head(path: str, size: int) -> bytes:
 
 
 def _pointed_at(path: str) -> str | None:
-    """Return the folder that a repository's `.git` file names."""
+    """Return the folder that a `.git` file points to."""
     with SuppressErrors(OSError):
         line = os.fsdecode(_head(path, _POINTER_LARGEST)).strip("\n")
         if line.startswith("gitdir: "):
@@ -298,7 +299,7 @@ def _subfolders(path: str) -> Iterable[str]:
 
 
 def _git_folders(path: str) -> Iterator[str]:
-    """Yield the repositories of submodules, whose names may have several parts."""
+    """Yield the repositories of submodules, whose names may contain slashes."""
     for inner in _subfolders(path):
         if os.path.lexists(f"{inner}/HEAD"):
             yield inner

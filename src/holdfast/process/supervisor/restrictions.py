@@ -1,4 +1,4 @@
-"""What a process gives up for good before it becomes the command, and the becoming."""
+"""Irrevocable restrictions that a process applies to itself before it executes the command."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _NO_NEW_PRIVILEGES, _DROP_CAPABILITY, _SECCOMP, _FILTER = 38, 24, 22, 2
 _CREATE_RULES, _ADD_RULE, _RESTRICT = 444, 445, 446
 _BROKEN_PIPE, _FILE_TOO_LARGE = 13, 25
-# What a rule for a file can hold; the other rights make sense for folders only.
+# Landlock rights that are valid for files; the other rights apply to folders only.
 _FILE_RIGHTS = 1 | 2 | 4 | (1 << 14) | (1 << 15)
 
 
 def exec_command(order: dict[str, Any], report: int) -> NoReturn:
-    """Give up everything that the command shall not have, and become it; trouble is reported."""
+    """Apply all restrictions and exec the command; failures are written to the report pipe."""
     stage = "session"
     try:
-        # Python ignores these two, and what is ignored stays so in whoever we become.
+        # Python ignores these signals, and ignored signals stay ignored across exec.
         for number in (_BROKEN_PIPE, _FILE_TOO_LARGE):
             libc.signal(number, None)
         os.setsid()
@@ -58,18 +58,18 @@ def exec_command(order: dict[str, Any], report: int) -> NoReturn:
 
 
 def confine(order: dict[str, Any]) -> None:
-    """Give up all that the command shall not have, without becoming it."""
+    """Apply all restrictions of the order without executing the command."""
     limit(order["limits"])
     _confine(order)
 
 
 def limit(limits: list[tuple[int, int]]) -> None:
-    """Bound what this process takes; a bound that is lower already stays."""
+    """Set resource limits; an existing lower hard limit is not raised."""
     for name, most in limits:
         hard = resource.getrlimit(name)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(name, (bound, bound))
-    # The kernel, short of memory, shall take the command and not whoever started it.
+    # Under memory pressure the OOM killer should choose the command, not Holdfast.
     with SuppressErrors(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
 
@@ -82,7 +82,7 @@ def _require_same(stage: str, path: str, wanted: tuple[int, ...]) -> None:
 
 
 def _confine(order: dict[str, Any]) -> None:
-    """Take capabilities, new privileges, files and calls from this process."""
+    """Drop capabilities, set no_new_privs, and apply Landlock and seccomp."""
     if not LINUX:
         return
     if os.geteuid() == 0:
@@ -99,7 +99,7 @@ def _confine(order: dict[str, Any]) -> None:
 def _restrict_files(attributes: bytes, rules: list[tuple[str, int]]) -> None:
     ruleset = system("landlock", _CREATE_RULES, attributes, len(attributes), 0)
     for path, rights in rules:
-        # What is not there cannot be reached either.
+        # A path that does not exist needs no rule, because Landlock denies by default.
         with SuppressErrors(FileNotFoundError, NotADirectoryError, PermissionError):
             beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
             given = rights if os.path.isdir(path) else rights & _FILE_RIGHTS

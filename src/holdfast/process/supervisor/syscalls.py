@@ -1,4 +1,4 @@
-"""Calls to the kernel that Python does not know, and what is said when one is refused."""
+"""System calls without a Python wrapper, and the error raised when the kernel refuses one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KILL, TERM, STOP = 9, 15, 19
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class StepRefused(Exception):  # noqa: N818 — it is what the kernel said
-    """A step that this system did not let us take."""
+class StepRefused(Exception):  # noqa: N818 — a refusal by the kernel
+    """A set-up step that this system refused."""
 
     def __init__(self, stage: str, problem: int | None) -> None:
         super().__init__(stage)
@@ -25,49 +25,49 @@ class StepRefused(Exception):  # noqa: N818 — it is what the kernel said
         self.problem = problem or 0
 
     def line(self) -> bytes:
-        """Return what Holdfast is told."""
+        """Return the report line for Holdfast."""
         return f"refused {self.stage} {self.problem}\n".encode()
 
 
 class SuppressErrors:
-    """Lets errors of some kinds pass without a word."""
+    """Suppress exceptions of the given types; `contextlib` would be slow to import."""
 
     def __init__(self, *kinds: type[BaseException]) -> None:
         self._kinds = kinds
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the context."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        """End, and swallow what was named."""
+        """Leave the context and suppress the given exception types."""
         return kind is not None and issubclass(kind, self._kinds)
 
 
 def require(stage: str, result: int) -> int:
-    """Return what a call of the C library gave, if it did not fail."""
+    """Return the result of a C library call; raise `StepRefused` if it failed."""
     if result < 0:
         raise StepRefused(stage, ctypes.get_errno())
     return result
 
 
 def system(stage: str, *given: Any) -> int:
-    """Make a system call by its number."""
+    """Make a system call by its number; raise `StepRefused` if it failed."""
     return require(stage, libc.syscall(*given))
 
 
 def send(target: int, number: int) -> None:
-    """Send a signal to whoever still is there."""
+    """Send a signal; a process that no longer exists is ignored."""
     with SuppressErrors(OSError):
         os.kill(target, number)
 
 
 def code_of(status: int) -> int:
-    """Return how a process ended, as shells count it."""
+    """Return the exit code by shell convention: 128 + n for death by signal n."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def reap() -> dict[int, int]:
-    """Collect the children that have ended; returns the status of each."""
+    """Reap all children that have ended; return the wait status of each."""
     found = {}
     with SuppressErrors(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -76,7 +76,7 @@ def reap() -> dict[int, int]:
 
 
 def descendants() -> list[int]:
-    """Return everybody who comes from us and lives, as far as this system tells."""
+    """Return the living descendants of this process, as far as /proc lists them."""
     parents: dict[int, int] = {}
     with SuppressErrors(FileNotFoundError):
         for name in filter(str.isdecimal, os.listdir("/proc")):
@@ -91,8 +91,8 @@ def descendants() -> list[int]:
 
 
 def end_descendants() -> None:
-    """Kill everybody who comes from us."""
-    # Stopped first, because somebody who forks as fast as we look would never be caught.
+    """Kill all descendants of this process."""
+    # SIGSTOP first, because a process that forks faster than /proc is read would escape SIGKILL.
     for number in (STOP, KILL):
         for each in descendants():
             send(each, number)

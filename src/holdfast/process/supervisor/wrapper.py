@@ -1,8 +1,8 @@
-"""Runs one command with its protected paths covered, for somebody else who tends its process.
+"""Run one command with its protected paths covered, under a process managed by the caller.
 
-The arguments are the order and the words of the command; its variables carry a mark before their
-names, so that none of them has a say before the covers are made. When the command has ended, what
-it must not make is moved aside. Whatever it leaves running is not waited for.
+The arguments are the order and the argv of the command. The names of its environment variables
+carry a prefix, so that none of them takes effect before the covers are mounted. When the command
+has ended, protected paths that it created are renamed. Background processes are not waited for.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-# `ports.COVERED_VARIABLE`, which a bare interpreter does not load.
+# Equals `ports.COVERED_VARIABLE`, which a bare interpreter cannot import.
 VARIABLE = "+"
 _ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> NoReturn:
-    """Run the command and end as it ends."""
+    """Run the command and exit with its status."""
     order: dict[str, Any] = marshal.loads(bytes.fromhex(sys.argv[2]))  # noqa: S302 — by our parent
     words = sys.argv[3:]
     folder = os.getcwd()
     try:
         enter_namespaces(order["unshare"], maps_user=order["maps_user"])
         known = cover(order)
-        # We stand below the covers as yet.
+        # The current directory still refers to the file tree below the new mounts.
         os.chdir(folder)
     except StepRefused as refused:
         told = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
         os.write(2, told.encode())
         os._exit(126)
-    # Whoever is tidying up gets the time to do it, and then we do ours.
+    # Termination signals are ignored: the command handles them, and `restore` must run afterwards.
     for number in _ASKED_TO_END:
         signal.signal(number, signal.SIG_IGN)
     command = os.fork()

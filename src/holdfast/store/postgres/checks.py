@@ -1,6 +1,6 @@
-"""What `holdfast doctor` looks for on Postgres: the rows, with the same eyes as in a file.
+"""Checks of `holdfast doctor` on Postgres: the same row checks as on SQLite.
 
-Pages and references are the server's own business, and it refuses what it cannot read.
+Pages and foreign keys are checked by the Postgres server itself.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from holdfast.store.sqlite.connection import Connection
 
 
 class _Waiting:
-    """A connection as looks use it, which wait for nothing: they run on a thread, and it waits."""
+    """Synchronous adapter of a connection for checks, which run in a thread and block there."""
 
     def __init__(self, connection: PostgresConnection, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
@@ -35,12 +35,12 @@ class _Waiting:
 
 
 async def faults(connection: PostgresConnection) -> list[str]:
-    """Return every fault of the rows, one sentence each."""
+    """Return all faults of the rows, one sentence each."""
     return await _found(connection, ROWS)
 
 
 async def lacking(connection: PostgresConnection) -> list[str]:
-    """Return which events are gone that nothing explains, one sentence each."""
+    """Return unexplained gaps in the event logs, one sentence each."""
     return await _found(connection, (missing_events,))
 
 

@@ -1,4 +1,4 @@
-"""The database's time, which all processes on all machines share, read off the machine's clock."""
+"""Database time, shared by all processes, computed from the local clock and an offset."""
 
 from datetime import datetime
 from typing import Final
@@ -10,10 +10,10 @@ NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT
 
 
 class DatabaseClock:
-    """Implements the `Clock` port: leases are counted in milliseconds of the database's time.
+    """Implements the `Clock` port: leases are measured in milliseconds of database time.
 
-    It goes as the machine's boot clock goes, and how far that one is from the database's is learned
-    again every minute, because two clocks drift apart.
+    It follows the boot clock of the machine; the offset to the database is measured again every
+    minute, because clocks drift.
     """
 
     def __init__(self, inner: Clock) -> None:
@@ -21,15 +21,15 @@ class DatabaseClock:
         self._ahead = 0
 
     def now(self) -> datetime:
-        """Return the wall-clock time in UTC; order never rests on it."""
+        """Return the wall-clock time in UTC; never used for ordering."""
         return self._inner.now()
 
     def boot_ms(self) -> int:
-        """Return milliseconds of the database's time."""
+        """Return the database time in milliseconds."""
         return self._inner.boot_ms() + self._ahead
 
     async def learn(self, connection: PostgresConnection) -> None:
-        """Ask the database for its time."""
+        """Measure the offset to the database time."""
         before = self._inner.boot_ms()
         told = await connection.value(NOW)
         self._ahead = told - (before + self._inner.boot_ms()) // 2

@@ -1,4 +1,4 @@
-"""The columns that are written with every entry, as the texts of their tables bind them."""
+"""Columns and types of the tables that every journal write changes, in binding order."""
 
 from typing import Final
 
@@ -50,7 +50,7 @@ SESSIONS: Final = {
     "checksum": "BIGINT",
     "key": "BIGINT",
 }
-# What changes with every write to a session, and the sum of the rest.
+# Columns that every session write changes, and the checksum of the others.
 KNOWN: Final = {
     "key": "BIGINT",
     "events": "BIGINT",

@@ -1,8 +1,7 @@
-"""What became of a commit whose answer was lost.
+"""Find out whether a commit was applied when its acknowledgement was lost.
 
-Every process has a row in which each of its commits notes its number. The name of a transaction
-alone would not tell: a server that crashes gives out again whatever names it had not written
-down.
+Every process has a row in `writers`, in which each commit stores its number. The transaction id
+alone is not sufficient: after a crash the server may assign ids again that were not in its log.
 """
 
 import secrets
@@ -14,7 +13,7 @@ from holdfast.store.postgres.connection import PostgresConnection
 
 STATUS: Final = "SELECT pg_xact_status(CAST(CAST($1 AS TEXT) AS xid8))"
 MADE: Final = "SELECT EXISTS (SELECT 1 FROM writers WHERE name = $1 AND number = $2)"
-# Waits for whoever is at it. What comes later finds a higher number, and does nothing.
+# Waits for a running commit. A later one finds a higher number and writes nothing.
 SETTLE: Final = """
 WITH noted AS (SELECT name, number FROM writers WHERE name = $1 FOR UPDATE), settled AS (
     UPDATE writers
@@ -25,12 +24,12 @@ WITH noted AS (SELECT name, number FROM writers WHERE name = $1 FOR UPDATE), set
 )
 SELECT coalesce(max(number), 0) FROM noted
 """
-# Whoever lives notes again with the next commit, and asks within seconds.
+# A live process inserts its row again with the next commit, and resolves a lost one within seconds.
 SWEEP: Final = "DELETE FROM writers WHERE at < now() - INTERVAL '1 hour'"
 
 
 class Fate:
-    """The last commit of a process: whether it is on its way, and what became of it."""
+    """The last commit of a process: whether it is pending, and whether it was applied."""
 
     def __init__(self) -> None:
         self._writer = secrets.token_hex(8)
@@ -40,41 +39,41 @@ class Fate:
 
     @property
     def is_open(self) -> bool:
-        """Whether a commit may be on its way."""
+        """Return whether a commit may be pending."""
         return self._is_drafted or self._transaction is not None
 
     async def note(self, connection: PostgresConnection, channel: str, word: str | None) -> None:
-        """Note the next commit as part of it, with what is told to others if there is anything."""
+        """Store the number of the next commit in its transaction; sends a notification if given."""
         self._number += 1
         self._transaction = await connection.note(self._writer, self._number, channel, word)
 
     def draft(self) -> tuple[str, int]:
-        """Begin a commit that a statement makes by itself; return by what it is known."""
-        # Two: its own, and the one that it is given up by, which nothing else may ever be called.
+        """Start a commit made by a single statement; return the writer name and commit number."""
+        # Two numbers: one for the commit, one reserved to cancel it.
         self._number += 2
         self._is_drafted = True
         return self._writer, self._number - 1
 
     def settle(self) -> None:
-        """Notice that no commit is on its way."""
+        """Record that no commit is pending."""
         self._transaction = None
         self._is_drafted = False
 
     async def is_made(self, connection: PostgresConnection) -> bool | None:
-        """Tell whether the commit was made; nothing while Postgres is still at it."""
+        """Return whether the commit was applied; None while it is in progress."""
         if self._is_drafted:
             return await self._is_draft_made(connection)
         try:
             status = await connection.value(STATUS, self._transaction)
         except asyncpg.InvalidParameterValueError:
-            # It is yet to come: a crash was quicker than the log.
+            # The server crashed before it logged the id, so the id is in its future.
             status = None
         if status == "in progress":
             return None
         return bool(await connection.value(MADE, self._writer, self._number))
 
     async def _is_draft_made(self, connection: PostgresConnection) -> bool | None:
-        """Tell whether a draft was written, and see to it that otherwise it never is."""
+        """Return whether a draft was committed; otherwise prevent a later commit of it."""
         asked = self._number - 1
         try:
             found = await connection.value(SETTLE, self._writer, asked)

@@ -1,4 +1,4 @@
-"""The way to a Postgres that keeps what it acknowledges; whoever is refused is told why."""
+"""Connect to a Postgres server with durable settings; raise with the reason otherwise."""
 
 import asyncio
 import ssl
@@ -13,7 +13,7 @@ from holdfast.store.postgres.connection import PostgresConnection, connect
 from holdfast.store.postgres.errors import GONE, REFUSED, meaning
 
 OLDEST: Final = 150_000
-# Seconds that somebody who asks waits for a server that is being restarted.
+# Seconds to retry while a server restarts.
 PATIENCE: Final = 10.0
 _BREATH: Final = 0.05
 
@@ -27,7 +27,7 @@ SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('
 
 
 class Link:
-    """Opens connections to one database; `PATIENCE` is how long it tries."""
+    """Opens connections to one database; retries for up to `PATIENCE` seconds."""
 
     def __init__(self, url: str) -> None:
         if url_fault(url) is not None:
@@ -35,7 +35,7 @@ class Link:
         self._url = url
 
     async def open(self, *, may_write: bool = False) -> PostgresConnection:
-        """Open a connection now, or raise why there is none."""
+        """Connect once; raise on failure."""
         try:
             raw = await connect(self._url, may_write=may_write)
         except (OSError, asyncpg.PostgresError) as error:
@@ -44,7 +44,7 @@ class Link:
                 raise
             raise told from None
         except (ValueError, OverflowError, asyncpg.ClientConfigurationError):
-            # Without its words, which may repeat the address.
+            # Drop the original message, because it may contain the URL.
             raise _unreadable() from None
         try:
             await require_safe(raw)
@@ -54,7 +54,7 @@ class Link:
         return PostgresConnection(raw, may_write=may_write)
 
     async def patient(self, *, may_write: bool = False) -> PostgresConnection:
-        """Open a connection as soon as there is a server; after a while it is told that none is."""
+        """Connect, with retries while the server is unreachable; raises after the timeout."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -68,12 +68,12 @@ class Link:
 
 
 def _refusal(error: Exception, url: str) -> HoldfastError | None:
-    """Return what only a person can mend about an address, which is not told by an error alone."""
+    """Return the error for a wrong URL or server setting that retries cannot fix, or None."""
     if isinstance(error, FileNotFoundError) and (name := missing_file(url)) is not None:
         return _unreadable(f"names a file in `{name}` that is not there")
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unsafe("its certificate does not prove that it is who it should be")
-    # Just this class: the driver's own, when a server that is asked for TLS has none.
+    # Exactly this class: asyncpg raises it if the server does not support TLS.
     if type(error) is ConnectionError:
         return _unsafe("it speaks no TLS, which HOLDFAST_DATABASE_URL asks for")
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, (*REFUSED, *GONE)):
@@ -88,7 +88,7 @@ def _unreadable(why: str = FAULT) -> Invalid:
 
 
 async def require_safe(raw: asyncpg.Connection) -> None:
-    """Refuse a server on which "saved" would not be true."""
+    """Raise if the server settings do not guarantee durable commits."""
     version, encoding, *switches, is_replica, is_read_only = await raw.fetchrow(STANDING)
     if version < OLDEST:
         raise _unsafe(

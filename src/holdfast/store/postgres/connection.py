@@ -1,4 +1,4 @@
-"""One connection to Postgres in the form that tables use: names in, plain rows out."""
+"""One Postgres connection with the `Database` protocol: named parameters in, tuples out."""
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,47 +16,47 @@ from holdfast.store.postgres.ledger import BYTES_MOST, Ledger
 from holdfast.store.postgres.ledger_sql import NOTE, WRITE, filled
 from holdfast.store.postgres.values import place_of, values_of
 
-# Until Postgres ends a transaction in which nothing happens: whoever was stopped in the middle of
-# one lets go of its rows before anybody else's lease runs out, who waits for one of them.
+# Idle timeout in a transaction: a process that stopped in the middle of one must release its row
+# locks before the leases of waiting processes expire.
 _IDLE: Final = {True: "2s", False: "60s"}
-# Outside of a transaction nobody waits long for a row, because it is tried again inside of one.
+# Lock timeout outside of a transaction; short, because the work is retried inside one.
 _WAIT: Final = "100ms"
 _SETTINGS: Final = {
     "application_name": "holdfast",
-    # Compiling takes longer than any of our statements.
+    # JIT compilation takes longer than any of these statements.
     "jit": "off",
 }
 _CONNECT_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
-# Seconds of silence until a machine is asked whether it is there, and until it is taken for gone.
+# Seconds of silence before a TCP keepalive probe, and before the peer counts as dead.
 _SILENCE: Final = 5
 _GONE_AFTER: Final = 15
 
 
 class PostgresConnection:
-    """A connection inside of a transaction; `may_write` decides whether rows are locked."""
+    """A connection in a transaction; rows are locked on read if `may_write` is set."""
 
-    # Every page proves itself, or Postgres tells so.
+    # Postgres reports damaged pages itself.
     is_sealed = True
 
     def __init__(self, raw: asyncpg.Connection, *, may_write: bool = False) -> None:
         self.raw = raw
         self.has_written = False
-        # Whether somebody was refused who is behind, caught or not.
+        # Whether a write was rejected by fencing, even if the error was caught.
         self.has_failed = False
-        # The tables that are seen through it.
+        # Table objects bound to this connection.
         self.tables: Any = None
-        # Sessions that have news once the transaction is committed.
+        # Sessions with new events after the commit.
         self.touched: set[int] = set()
-        # Those that may stand elsewhere than is remembered.
+        # Sessions whose cached row may be outdated.
         self.moved: set[int] = set()
         self._may_write = may_write
-        # Whether work is only begun; whether rows wait for others, and those that do.
+        # Whether jobs are being started, whether rows are buffered, and the buffered statements.
         self.is_opening = False
         self.is_patient = False
         self._ledger = Ledger()
         self._waiting: dict[str, list[list[Any]]] = {}
-        # What was locked and read, and became of it by what waits.
+        # Locked session rows, including changes that are still buffered.
         self.heads = Heads()
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
@@ -79,7 +79,7 @@ class PostgresConnection:
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
     ) -> tuple[list[Row], bool]:
-        # Postgres sends every row of a query, but knows their sizes without reading them.
+        # Postgres sends all rows of a query, but knows their sizes without reading the content.
         found = await self.fetch(sizes, parameters)
         totals = accumulate(row[0] or 0 for row in found)
         limit = max(1, sum(1 for total in totals if total <= size))
@@ -108,11 +108,11 @@ class PostgresConnection:
     async def _put_off(
         self, waits: tuple[str, Mapping[str, str]], parameters: Parameters, values: list[Any]
     ) -> None:
-        """Have rows wait for others, unless too many bytes do."""
+        """Buffer rows to send them with others; flushes above the size limit."""
         name, table = waits
         key = parameters[name]
         if table is SESSIONS:
-            # Judged by what the row has become here: a later save would hide this one.
+            # Check against the buffered row, because a later save would hide a lost lease.
             self._require(not self.heads.is_ahead(key, parameters["epoch"]))
             self.heads.move(key, values)
         self._ledger.add(table, key, values)
@@ -120,17 +120,17 @@ class PostgresConnection:
             await self.flush()
 
     async def read_ahead(self, places: Sequence[Row]) -> None:
-        """Lock and read all these heads at once."""
+        """Lock and read several session rows in one statement."""
         self.heads.keep(await self._fetched(statement_of(HEADS), asked_for(places)))
 
     async def flush(self) -> None:
-        """Send what waits, all of it at once: to ask and to be answered takes the longest."""
+        """Send all buffered rows in one statement, because round trips dominate the cost."""
         await self._catch_up()
         if self._ledger:
             await self._written(WRITE)
 
     async def note(self, *values: Any) -> str:
-        """Send what waits together with a note of the commit; return the transaction's name."""
+        """Send buffered rows with the commit number; return the transaction id."""
         self.require_sound()
         await self._catch_up()
         return str((await self._written(NOTE, *values))[0])
@@ -148,7 +148,7 @@ class PostgresConnection:
         self.require_sound()
 
     def require_sound(self) -> None:
-        """Refuse to go on after somebody was refused: who caught it would commit the other half."""
+        """Raise after a fenced write, because a caller that caught it could commit partial work."""
         if self.has_failed:
             raise fenced()
 
@@ -165,11 +165,11 @@ class PostgresConnection:
         return found
 
     async def _make_way(self, form: Form) -> None:
-        """Have nothing wait that a statement may be about, nor remembered that it changes."""
+        """Flush buffered rows that a statement may depend on; drop cached rows that it changes."""
         if not form.is_apart:
             await self.flush()
         elif form.is_write:
-            # Triggers look at what of the index waits.
+            # Triggers read the buffered rows of the search index.
             await self._catch_up()
         if form.moves:
             self.heads.clear()
@@ -186,11 +186,11 @@ class PostgresConnection:
         return list(map(tuple, await self._asked(self.raw.fetch, statement.sql, values)))
 
     async def command(self, sql: str) -> None:
-        """Run a command that is no table's, such as the beginning of a transaction."""
+        """Run a command without parameters, such as BEGIN."""
         await self._asked(self.raw.execute, sql)
 
     async def value(self, sql: str, *values: Any) -> Any:
-        """Return the last column of the one row of a query with numbered parameters."""
+        """Return the last column of the only row of a query with numbered parameters."""
         return (await self._asked(self.raw.fetchrow, sql, values))[-1]
 
     async def _asked(
@@ -199,14 +199,14 @@ class PostgresConnection:
         try:
             return await ask(sql, *values)
         except GONE as error:
-            # The driver says the same of a connection that is closed and of a fault of ours.
+            # asyncpg raises the same error for a closed connection and for a programming error.
             if isinstance(error, asyncpg.InterfaceError) and not self.raw.is_closed():
                 raise
             self.raw.terminate()
             raise LostError from error
 
     def forget(self, *, is_patient: bool) -> None:
-        """Begin anew, in another transaction; who is patient sends what may wait together."""
+        """Reset for a new transaction; buffers rows if `is_patient` is set."""
         self.has_written = self.has_failed = False
         self.touched.clear()
         self.moved.clear()
@@ -216,7 +216,7 @@ class PostgresConnection:
         self.heads.clear()
 
     async def close(self) -> None:
-        """Let go of the connection, without waiting long for a server that is gone."""
+        """Close the connection, with a timeout for an unreachable server."""
         try:
             await self.raw.close(timeout=_CLOSE_SECONDS)
         except (*GONE, asyncpg.PostgresError):
@@ -224,21 +224,21 @@ class PostgresConnection:
 
 
 async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
-    """Connect with our settings, whoever is at the other end."""
+    """Connect with Holdfast's settings; the server is not checked."""
     raw = await asyncpg.connect(
         url,
         timeout=_CONNECT_SECONDS,
         statement_cache_size=512,
-        # A statement that is used rarely is as good as new after an hour.
+        # Prepared statements that are used rarely may expire.
         max_cached_statement_lifetime=3_600,
         server_settings=_SETTINGS
         | {"idle_in_transaction_session_timeout": _IDLE[may_write]}
         | ({"lock_timeout": _WAIT} if may_write else {}),
     )
     try:
-        # By its own name, because the driver has no setting for it.
+        # A private attribute, because asyncpg has no keepalive setting.
         keep_alive(raw._transport.get_extra_info("socket"))
-        # A VARCHAR is an id: a UUID is bytes to tables, and its letters to Postgres.
+        # Columns of type VARCHAR hold ids: UUIDs are bytes in Python and text in Postgres.
         await raw.set_type_codec(
             "varchar", schema="pg_catalog", encoder=format_id, decoder=pack_id, format="text"
         )
@@ -249,7 +249,7 @@ async def connect(url: str, *, may_write: bool = False) -> asyncpg.Connection:
 
 
 def keep_alive(wire: socket.socket) -> None:
-    """Have the system end a connection whose other end is gone without a word, as after a crash."""
+    """Enable TCP keepalive, so that a connection to a crashed machine ends."""
     if wire.family == socket.AF_UNIX:
         return
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -259,6 +259,6 @@ def keep_alive(wire: socket.socket) -> None:
         "TCP_KEEPCNT": _GONE_AFTER // _SILENCE,
         "TCP_USER_TIMEOUT": _GONE_AFTER * 1_000,
     }.items():
-        # Not every system has all of them.
+        # Not every platform has all options.
         if option := getattr(socket, name, None):
             wire.setsockopt(socket.IPPROTO_TCP, option, value)

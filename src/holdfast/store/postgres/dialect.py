@@ -1,7 +1,7 @@
-"""SQL for Postgres out of the texts that are written for both databases (decision 0032).
+"""Translate SQL written for both databases into Postgres SQL (decision 0032).
 
-A text is sent as it stands but for its parameters and a few words that Postgres calls otherwise.
-Texts that differ by more than a word have a twin in `postgres_texts`.
+Only parameters and a few function names are replaced. Statements that differ by more have an
+override in `sql_overrides`.
 """
 
 import re
@@ -22,19 +22,19 @@ from holdfast.store.postgres.sql_overrides import (
     WAITING,
 )
 
-# What is named like a parameter inside of these is none.
+# Text in quotes and comments is matched to skip it, because it holds no parameters.
 _TOKENS: Final = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::|:(?P<name>[a-z_][a-z0-9_]*)", re.DOTALL
 )
 _COMMENTS: Final = re.compile(r"--[^\n]*")
-# What may wait in a ledger, what is seen of it through views, and what triggers make of it.
+# Tables that may have buffered rows, and views and trigger tables that depend on them.
 _WAITED_FOR: Final = re.compile(
     r"\b(messages|events|sessions|news|search_\w+|session_events|agent_sessions|session_messages)\b"
 )
 _MOVES: Final = re.compile(r"\b(UPDATE|DELETE FROM)\s+sessions\b")
 _BYTES: Final = re.compile(r"\bx'([0-9a-f]*)'")
 
-# Functions and words that Postgres calls otherwise; the functions are made by the first migration.
+# Names that differ in Postgres; the first migration creates the functions.
 _WORDS: Final = (
     (
         "json_each(CAST(o.body AS TEXT), '$.tags')",
@@ -46,29 +46,28 @@ _WORDS: Final = (
     ("AS BLOB", "AS BYTEA"),
     ("CROSS JOIN", "JOIN"),
     ("+s.owner", "s.owner"),
-    # What SQLite takes for no limit.
+    # SQLite treats -1 as no limit.
     ("LIMIT :limit", "LIMIT nullif(CAST(:limit AS BIGINT), -1)"),
     ("OFFSET :limit - 1", "OFFSET CAST(:limit AS BIGINT) - 1"),
 )
 
 
 class Statement(Struct, frozen=True):
-    """A text as Postgres takes it, and the names of its parameters in their order."""
+    """SQL with numbered parameters, and the parameter names in order."""
 
     sql: str
     names: tuple[str, ...]
 
 
 class Form(Struct, frozen=True):
-    """All that a text is for a connection: what is sent, and what has to be known about it.
+    """Properties of a statement on Postgres.
 
-    `locking` is sent in its place by who may write. `first` is sent before it by them, where a
-    lock has to be had before anything is looked at. `rings` names the parameter with the key of
-    a session that has news after it. `hits` tells that it has to change a row. `waits` names the
-    parameter with the key of the one session it is about, where it may be sent with others, and the
-    columns of its table; `is_patient` tells that it may be sent with others of its own kind,
-    `is_keyed` that it finds one session, `is_apart` that it is about nothing that may wait, and
-    `moves` that it changes where sessions stand.
+    `locking` replaces the statement on a writing connection; `first` is sent before it to take a
+    lock. `rings` names the parameter with the key of the session to notify. `hits` means that the
+    statement must change a row. `waits` names the parameter with the session key and the columns of
+    the table, if rows may be buffered; `is_patient` means that it may be batched with statements of
+    the same text. `is_keyed` means that it finds one session, `is_apart` that it uses no table with
+    buffered rows, and `moves` that it changes session rows.
     """
 
     plain: Statement
@@ -86,7 +85,7 @@ class Form(Struct, frozen=True):
 
 @lru_cache(maxsize=4_096)
 def form_of(text: str) -> Form:
-    """Return what a text is for Postgres."""
+    """Return the Postgres form of a statement."""
     sql = TWINS.get(text, text)
     plain = statement_of(sql)
     lock = LOCKING.get(text)
@@ -99,7 +98,7 @@ def form_of(text: str) -> Form:
         first=None if first is None else statement_of(first),
         rings=RINGING.get(text),
         hits=text in HITTING,
-        # Of some there is a text for each number of rows.
+        # By prefix, because some statements have one text per number of rows.
         waits=next((each for start, each in WAITING.items() if text.startswith(start)), None),
         is_patient=text in PATIENT,
         is_keyed=text in KEYED,
@@ -110,7 +109,7 @@ def form_of(text: str) -> Form:
 
 
 def statement_of(sql: str) -> Statement:
-    """Return a text with numbers in the place of its names."""
+    """Return a statement with numbered instead of named parameters."""
     for ours, theirs in _WORDS:
         sql = sql.replace(ours, theirs)
     sql = _BYTES.sub(r"CAST('\\x\1' AS BYTEA)", sql)

@@ -1,9 +1,9 @@
-"""Drafts: brief work that is played on what is remembered, and written by one statement.
+"""Drafts: optimistic batches that run on cached session rows and are written by one statement.
 
-A process mostly is the only one that writes to a session, and then it knows the row it wrote last.
-Work that needs to know no more is played without asking Postgres for anything. The statement that
-writes it commits itself, and writes nothing where a single row is not as it was remembered: then
-all is played again, on rows that are locked. So nothing is ever told that rests on memory alone.
+Usually one process writes to a session, and it has the last row in its cache. Work that needs only
+this row runs without a query. The writing statement commits by itself, and writes nothing if any
+row differs from the cache; then all jobs run again on locked rows. Results are therefore never
+returned on the basis of the cache alone.
 """
 
 from collections.abc import Collection
@@ -25,11 +25,11 @@ _known_by: Final = itemgetter(*map(HEAD_NAMES.index, KNOWN))
 
 
 class _UnknownError(BaseException):
-    """Work asked for something that is not remembered; nobody but us may catch it."""
+    """Work needs data that is not cached; a BaseException, so that work cannot catch it."""
 
 
 class _Memory:
-    """Implements `Database` on heads that are remembered, for one job after another."""
+    """Implements `Database` on cached session rows, for one job at a time."""
 
     is_sealed = True
 
@@ -38,7 +38,7 @@ class _Memory:
         self.begin(Heads())
 
     def begin(self, moved: Heads) -> None:
-        """Begin a job, after others have moved some heads."""
+        """Start a job on the rows that earlier jobs of the batch have changed."""
         self._moved = moved
         self.read: dict[int, Row] = {}
         self.ledger = Ledger()
@@ -47,7 +47,7 @@ class _Memory:
         form = form_of(sql)
         place = place_of(form.plain, parameters) if form.is_keyed else ()
         row = (self._moved.get(place) or self._known.get(place)) if place else None
-        # Of what it has saved itself it would have to know what it has become.
+        # A row that this job has saved would have to be computed from the saved values.
         if row is None or row[0] in self.ledger.sessions:
             raise _UnknownError
         self.read[row[0]] = row
@@ -64,14 +64,14 @@ class _Memory:
             raise _UnknownError
         name, table = form.waits
         key = parameters[name]
-        # Whoever is behind what it has read is refused by the row itself.
+        # A stale epoch is rejected by fencing when the job runs on the stored row.
         if table is SESSIONS and key in self.read and self.read[key][EPOCH] > parameters["epoch"]:
             raise _UnknownError
         self.ledger.add(table, key, values_of(form.plain, parameters, is_write=True))
 
 
 class Draft:
-    """What jobs of a group write, played on what is remembered."""
+    """Writes of the jobs of a batch that ran on cached rows."""
 
     def __init__(self, known: Heads) -> None:
         self._memory = _Memory(known)
@@ -79,23 +79,23 @@ class Draft:
         self.begin(())
 
     def begin(self, busy: Collection[int]) -> None:
-        """Begin anew, while others are busy with some sessions."""
+        """Reset, and exclude sessions that another draft is writing."""
         self.jobs: list[Job] = []
         self.moved = Heads()
         self._ledger = Ledger()
         self._first: dict[int, Row] = {}
-        # Whether somebody found no room in it.
+        # Whether a job exceeded the size limit.
         self.is_full = False
-        # Work on these is played elsewhere, and what comes after it not before it.
+        # Jobs on these sessions run elsewhere, and later jobs must not overtake them.
         self._closed = set(busy)
 
     def is_played(self, job: Job) -> bool:
-        """Play one job if it can be; otherwise nothing has happened."""
+        """Run a job if possible; returns `False` without side effects otherwise."""
         memory = self._memory
         memory.begin(self.moved)
         try:
             result = drive(job.work(self._tables))
-        except (Exception, _UnknownError):  # noqa: BLE001 — judged by the rows, when it is played again
+        except (Exception, _UnknownError):  # noqa: BLE001 — the retry reports it
             self._closed |= memory.read.keys()
             return False
         if not memory.ledger.is_of_one(memory.read) or not self._closed.isdisjoint(memory.read):
@@ -111,7 +111,7 @@ class Draft:
         job.result, job.error = result, None
         self.jobs.append(job)
         ((key, row),) = self._memory.read.items()
-        # What others of the group have moved it from is what is stored.
+        # The first row read is the stored one; later rows include changes of this batch.
         self._first.setdefault(key, row)
         self.moved.keep((row,))
         self.moved.move(key, self._memory.ledger.sessions[key])
@@ -119,11 +119,11 @@ class Draft:
 
     @property
     def keys(self) -> set[int]:
-        """Return the keys of the sessions that it is about."""
+        """Return the keys of the sessions that the draft changes."""
         return set(self._first)
 
     def statement(self, *note: Any) -> tuple[str, list[Any]]:
-        """Return what writes it, with a note of the commit, and what is bound to that."""
+        """Return the statement that writes the draft with its commit number, and its values."""
         known = bound([_known_by(row) for row in self._first.values()])
         values = [*note, len(self._first), *known, *self._ledger.values()]
         return filled(DRAFT, self._ledger.shape, len(note) + 1), values

@@ -1,4 +1,4 @@
-"""What the errors of Postgres mean: which are tried again inside, and what callers are told."""
+"""Postgres errors: which are retried, and their Holdfast errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 
-# The transaction lost a race and is whole when it is played again.
+# The transaction lost a race; it can be retried as a whole.
 LOST_RACE: Final = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
 )
-# Somebody else wrote the row meanwhile: played again, the work finds it.
+# Another process inserted or deleted a row meanwhile; a retry sees the change.
 LATE: Final = (asyncpg.UniqueViolationError, asyncpg.ForeignKeyViolationError)
-# Nothing more comes over this connection; another one may be had.
+# The connection is unusable; a new one may work.
 GONE: Final = (
     OSError,
     TimeoutError,
@@ -33,10 +33,10 @@ GONE: Final = (
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    # The server has become a replica, and another one the primary.
+    # Failover: the server has become a replica.
     asyncpg.ReadOnlySQLTransactionError,
 )
-# Nobody but a person can do something about it, so there is no use in trying again.
+# Configuration errors, which a retry cannot fix.
 REFUSED: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -46,12 +46,12 @@ REFUSED: Final = (
 
 
 class LostError(Exception):
-    """The connection is gone, and with it whatever was not committed."""
+    """The connection was lost; uncommitted changes are rolled back."""
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn errors of Postgres into ours."""
+    """Translate Postgres errors into Holdfast errors."""
     try:
         yield
     except (LostError, asyncpg.PostgresError) as error:
@@ -59,7 +59,7 @@ def translated() -> Iterator[None]:
 
 
 def meaning(error: BaseException) -> HoldfastError:
-    """Return what an error of Postgres or of the way to it means; never with a password in it."""
+    """Return the Holdfast error for a Postgres or network error; never contains a password."""
     if isinstance(error, (LostError, *GONE)):
         return _full() if isinstance(error, asyncpg.TooManyConnectionsError) else unreachable()
     if isinstance(error, REFUSED):
@@ -83,19 +83,19 @@ def meaning(error: BaseException) -> HoldfastError:
 
 
 def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
-    """Return what an error is called, for the log: its own words may repeat what was to be kept."""
+    """Return class and code of an error for the log; its message may contain user data."""
     code = getattr(error, "sqlstate", None)
     rule = getattr(error, "constraint_name", None)
     return " ".join(filter(None, (type(error).__name__, code, rule)))
 
 
 def busy() -> Unavailable:
-    """Return what a caller is told whom another process has kept waiting for too long."""
+    """Return the error for a lock timeout."""
     return Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
 
 
 def unreachable() -> Unavailable:
-    """Return what a caller is told while there is no way to Postgres."""
+    """Return the error for an unreachable server."""
     return Unavailable(
         Code.STORE_UNREACHABLE,
         "Postgres cannot be reached; nothing was changed. Try again when it is back.",
@@ -111,7 +111,7 @@ def _full() -> Unavailable:
 
 
 def unknown() -> Unavailable:
-    """Return what a caller is told whose commit was on its way when the connection was lost."""
+    """Return the error for a commit with unknown status."""
     return Unavailable(
         Code.STORE_UNREACHABLE,
         "Postgres was lost while it committed, and whether it did is not known. Repeat the "
@@ -120,5 +120,5 @@ def unknown() -> Unavailable:
 
 
 def fenced() -> Conflict:
-    """Return what a writer is told whose session has gone to somebody else."""
+    """Return the error for a write that was fenced because the lease was lost."""
     return Conflict(Code.LEASE_LOST, "Somebody else runs this session now.")

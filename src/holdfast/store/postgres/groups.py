@@ -1,8 +1,8 @@
-"""A group of jobs on Postgres: played together where that goes, and alone where others interfere.
+"""Group commit on Postgres: jobs run in one transaction, or one by one after a conflict.
 
-First without savepoints, because mostly nobody is refused who has written already. Where somebody
-was, all are played again, each in a savepoint of its own. What others are in the way of is played
-in a transaction of its own, and later again where they still are.
+The first attempt has no savepoints, because jobs rarely fail after a write. If one does, all run
+again with a savepoint each. A job that conflicts with another process runs in its own transaction,
+and is retried later if the conflict persists.
 """
 
 import logging
@@ -19,7 +19,7 @@ from holdfast.store.sqlite.jobs import Job
 
 log = logging.getLogger(__name__)
 
-# Together nobody waits long for a row: the others of the group would wait with them.
+# Short lock timeout, because the whole group waits for the lock.
 _TOGETHER: Final = "BEGIN; SET LOCAL lock_timeout = '100ms'"
 _ALONE: Final = "BEGIN; SET LOCAL lock_timeout = '250ms'"
 _TRIES: Final = 5
@@ -29,16 +29,16 @@ Play = Callable[[PostgresConnection, Sequence[Job]], Awaitable[list[Job]]]
 
 
 class Group:
-    """Jobs that have to be brought to their end, and which of them the next commit holds."""
+    """Jobs to complete, and the jobs that the next commit includes."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.left = list(jobs)
-        # Those that others are still in the way of.
+        # Jobs still blocked by locks of other processes.
         self.late: list[Job] = []
         self._inside: list[Job] = []
 
     async def play(self, connection: PostgresConnection, commit: Commit) -> None:
-        """Bring all that is left to its end; only a lost connection is raised."""
+        """Complete all remaining jobs; raises only for a lost connection."""
         self._commit = commit
         try:
             if len(self.left) > 1:
@@ -51,7 +51,7 @@ class Group:
             await self._alone(connection, self.left[0])
 
     def committed(self) -> None:
-        """Notice that the last commit was made, and tell those whose work it holds."""
+        """Record that the last commit was applied, and deliver the results of its jobs."""
         ended = set(self._inside)
         self.left = [job for job in self.left if job not in ended]
         for job in self._inside:
@@ -78,7 +78,7 @@ class Group:
         self.committed()
 
     async def _alone(self, connection: PostgresConnection, job: Job) -> None:
-        """Play one job; it comes too late if somebody is in its way for more than a moment."""
+        """Run one job in its own transaction; it becomes late if a lock blocks it."""
         self._inside = [job]
         for _ in range(_TRIES):
             job.result = job.error = None
@@ -95,7 +95,7 @@ class Group:
                 self.left.remove(job)
                 self.late.append(job)
                 return
-            except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
+            except Exception as error:  # noqa: BLE001 — raised again in the caller
                 await connection.command("ROLLBACK")
                 job.error = _told(error)
                 if not isinstance(error, LATE):

@@ -1,7 +1,7 @@
-"""The writer's way to Postgres: a connection, another one when it is lost, and what became of both.
+"""The writer's connection: reconnects after a loss, and resolves commits with unknown status.
 
-Whoever is told that something was written was told after Postgres had said so, or after the next
-connection has found it there.
+A write is acknowledged only after Postgres confirmed the commit, or after a new connection found it
+applied.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ _BREATH: Final = 0.05
 
 
 class Lane:
-    """Has the writer's connection; one thing at a time goes over it."""
+    """Owns the writer's connection; handles one batch at a time."""
 
     def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
-        """`word` returns the channel and what is said there of sessions that have news."""
+        """`word` returns the channel and the notification for sessions with new events."""
         self._link = link
         self._word = word
         self._fate = Fate()
         self._connection: PostgresConnection | None = None
-        # Where sessions stood when they were last written here.
+        # Session rows as last written by this process.
         self.known = Heads()
 
     async def play(self, group: Group) -> None:
-        """Play a group; after a lost connection over another one."""
+        """Run a group; reconnects and retries after a lost connection."""
         deadline = time.monotonic() + PATIENCE
         while group.left:
             self._fate.settle()
@@ -61,7 +61,7 @@ class Lane:
                     raise unreachable() from error
 
     async def is_written(self, draft: Draft) -> bool:
-        """Write a draft; `False` where nothing of it was written."""
+        """Write a draft; return `False` if nothing was written."""
         self._fate.settle()
         connection = await self._connected()
         sql, values = draft.statement(*self._fate.draft(), *self._word(draft.keys))
@@ -70,7 +70,7 @@ class Lane:
         except LostError as error:
             self._lost(error)
             if isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
-                # It was told that nothing is written there.
+                # The server rejected the write as read-only, so nothing was written.
                 self._fate.settle()
             made = await self._was_committed()
         except (*LOST_RACE, *LATE):
@@ -86,13 +86,13 @@ class Lane:
         return made
 
     def drop(self) -> None:
-        """Let go of a connection of which nobody knows what it is in the middle of."""
+        """Close a connection in an unknown state without waiting."""
         if self._connection is not None:
             self._connection.raw.terminate()
             self._connection = None
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             await self._connection.close()
 
@@ -115,7 +115,7 @@ class Lane:
         self.known.keep(connection.heads)
 
     async def _was_committed(self) -> bool:
-        """Find out what became of a commit whose answer was lost, if one was on its way."""
+        """Return whether a pending commit was applied, after its acknowledgement was lost."""
         if not self._fate.is_open:
             return False
         deadline = time.monotonic() + PATIENCE
@@ -128,7 +128,7 @@ class Lane:
             except HoldfastError:
                 break
             except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                # To be refused an answer is no answer.
+                # An error does not answer the question, so ask again.
                 log.warning("what became of a commit was not told: %s", described(error))
                 made = None
             if made is not None:

@@ -1,7 +1,7 @@
-"""The statements that write what waits: rows of the record, news, and where notebooks stand.
+"""Statements that write buffered messages, events and session states.
 
-All in one, because to ask Postgres and to be answered takes longer than to write a row. Few rows
-are bound value by value, because arrays take a while to be taken apart; many as columns.
+One statement for all tables, because a round trip takes longer than writing a row. Few rows are
+bound as single values, because unpacking arrays is slow; many rows are bound as arrays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ SELECT CAST(pg_current_xact_id() AS TEXT),
        (SELECT count(*) FROM saved)""",
 )
 
-# In one order, so that nobody who does the same waits for us while we wait for them.
+# Sorted, so that concurrent batches cannot deadlock.
 _CONDITIONS: Final = """WITH found AS (
     SELECT s.key
       FROM sessions s
@@ -88,7 +88,7 @@ DRAFT: Final = (
     )
     .replace(
         "SELECT count(*) FROM saved",
-        # Divided by nothing where a row was not saved: then nothing of it all is written.
+        # Divides by zero if a row was not saved, which rolls back the whole statement.
         """SELECT CASE WHEN EXISTS (SELECT 1 FROM noted) THEN pg_notify($3, $4) END,
        1 / CAST((SELECT count(*) FROM saved) = $5 * (SELECT count(*) FROM noted) AS INTEGER),
        EXISTS (SELECT 1 FROM noted)""",
@@ -100,7 +100,7 @@ _EMPTY: Final = "(SELECT rows LIMIT 0)"
 
 
 class Shape(Struct, frozen=True):
-    """How many rows there are for each table; of many it is not told."""
+    """Number of rows per table; None for many."""
 
     messages: int | None
     events: int | None
@@ -109,7 +109,7 @@ class Shape(Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def filled(text: str, shape: Shape, bound: int = 0) -> str:
-    """Return a text for so many rows, whose values come after so many others."""
+    """Return the statement for a shape; its values follow `bound` other parameters."""
     places = count(bound + 1)
     for name, columns, rows in (
         ("given_known", KNOWN, shape.sessions),
@@ -123,11 +123,11 @@ def filled(text: str, shape: Shape, bound: int = 0) -> str:
 
 
 def _rows(columns: Mapping[str, str], rows: int | None, places: Iterable[int]) -> str:
-    """Return so many rows with these columns, called `given`."""
+    """Return a table expression `given` with the rows and columns."""
     names = f" given ({', '.join(columns)})"
     if rows is None:
         return f"unnest({_cast(columns, places, '[]')}){names}"
-    # A table needs a row to tell of what kind its columns are.
+    # An empty table needs one row of NULLs to define the column types.
     none = ", ".join(f"CAST(NULL AS {kind})" for kind in columns.values())
     values = ", ".join(f"({_cast(columns, places)})" for _ in range(rows))
     table = _TABLE if rows else _EMPTY

@@ -1,7 +1,7 @@
-"""News between processes on one Postgres: a word for each commit, and a look now and then.
+"""Change notifications between processes: LISTEN/NOTIFY, with polling as a fallback.
 
-A notification says which sessions have news. It may be lost with its connection, so whoever
-listens also looks, once a second, whether anything was written at all.
+A notification names the sessions with new events. It may be lost with its connection, so a listener
+also polls once a second for any write.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from holdfast.store.postgres.errors import GONE, LostError
 log = logging.getLogger(__name__)
 
 CHANNEL: Final = "holdfast"
-# Seconds between two looks.
+# Seconds between two polls.
 INTERVAL: Final = 1.0
-# A notification has some 8,000 bytes; of more sessions it says that it may be any.
+# A payload is limited to about 8,000 bytes; with more keys it means any session.
 _KEYS_MOST: Final = 300
 _ANY: Final = "*"
 
@@ -34,27 +34,27 @@ SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT)
 
 
 class PostgresNews:
-    """Says what this process wrote, and hears what others did."""
+    """Publishes the writes of this process, and receives those of other processes."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._me = secrets.token_hex(8)
         self._seen: str | None = None
-        # How often anything may have changed, for who looks at all sessions.
+        # Increases when any session may have changed.
         self.count = 0
         self.ring: Callable[[SessionKey], None] = lambda _: None
-        # Asked for again whenever a connection is new, and now and then.
+        # Called on each new connection and once a minute.
         self.learn: Callable[[PostgresConnection], Awaitable[None]] = _nothing
 
     def word(self, keys: set[int]) -> tuple[str, str | None]:
-        """Return where it is told, and how, that sessions have news; of none nothing is told."""
+        """Return the channel and the payload for sessions with new events; None for no sessions."""
         if not keys:
             return CHANNEL, None
         told = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
         return CHANNEL, f"{self._me}:{told}"
 
     async def listen(self) -> None:
-        """Hear what others write, for ever."""
+        """Receive notifications of other processes until cancelled."""
         while True:
             connection = None
             try:

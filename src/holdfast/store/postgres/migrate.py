@@ -1,4 +1,4 @@
-"""Migrations of a Postgres database: the same steps as those of a file, in its own words."""
+"""Migrations of a Postgres database: the same numbers as on SQLite, with their own SQL."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from holdfast.store.sqlite.migrate import (
     require_not_older,
 )
 
-# Whoever walks holds it: several processes may start at once.
+# Held during a migration, because several processes may start at once.
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast migrations'))"
 
 OURS = """
@@ -59,7 +59,7 @@ Step = Callable[[asyncpg.Connection, Migration], Awaitable[None]]
 
 @cache
 def twins() -> dict[int, Migration]:
-    """Return every migration in the words of Postgres, by its number."""
+    """Return all migrations with their Postgres SQL, by number."""
     folder = Path(__file__).parents[1] / "migrations"
     return {
         each.number: replace(
@@ -72,7 +72,7 @@ def twins() -> dict[int, Migration]:
 
 
 async def version(raw: asyncpg.Connection) -> int:
-    """Return the number of the last migration the database has seen; 0 for an empty one."""
+    """Return the number of the last applied migration; 0 for an empty database."""
     ours, columns = await raw.fetchrow(OURS)
     if (ours, columns) == (4, 4):
         return int(await raw.fetchval(VERSION))
@@ -87,9 +87,9 @@ async def version(raw: asyncpg.Connection) -> int:
 
 
 async def require_current(raw: asyncpg.Connection) -> None:
-    """Make the schema of an empty database; refuse one that is newer or older than this program."""
+    """Create the schema of an empty database; raise if an existing one is newer or older."""
     found = await version(raw)
-    # Nobody has written anything: its making was cut off, or goes on elsewhere.
+    # The store is empty: its creation was interrupted, or is running in another process.
     if found < newest() and not await is_filled(raw):
         await up(raw)
         found = await version(raw)
@@ -98,21 +98,21 @@ async def require_current(raw: asyncpg.Connection) -> None:
 
 
 async def is_filled(raw: asyncpg.Connection) -> bool:
-    """Tell whether taking the schema away would take something of a person with it."""
+    """Return whether dropping the schema would delete user data."""
     found = await version(raw)
     statements = [FILLED, *([OBSERVED] if found >= OBSERVING else [])]
     return found > 0 and any([await raw.fetchval(each) for each in statements])
 
 
 async def up(raw: asyncpg.Connection, to: int | None = None) -> list[Migration]:
-    """Apply every missing migration up to a number; safe to run from several processes at once."""
+    """Apply all missing migrations up to a number; safe with concurrent processes."""
     target = newest() if to is None else to
     require_known(target)
     return await _walk(raw, lambda found: next_up(found, target), _apply)
 
 
 async def down(raw: asyncpg.Connection, to: int) -> list[Migration]:
-    """Take migrations back until a number is the last one applied."""
+    """Revert migrations until a number is the last one applied."""
     require_not_above(await version(raw), to)
     return await _walk(raw, lambda found: next_down(found, to), _take_back)
 
@@ -124,7 +124,7 @@ async def _walk(raw: asyncpg.Connection, choose: Walk, step: Step) -> list[Migra
             await raw.execute(LOCK)
             found = await version(raw)
             require_not_newer(found)
-            # Chosen under the lock: another process may have walked meanwhile.
+            # Choose under the lock, because another process may have migrated meanwhile.
             chosen = choose(found)
             if chosen is None:
                 return done

@@ -1,7 +1,7 @@
-"""How the jobs of a group are played in one transaction: trusting that all goes well, or carefully.
+"""Run the jobs of a group in one transaction, without savepoints or with one per job.
 
-Work mostly begins by asking where its session stands. Who trusts begins all work up to there, asks
-for all heads at once, and goes on with one after another.
+Jobs usually begin with a query for their session state. Without savepoints, all jobs are started up
+to this query, all rows are read in one statement, and the jobs continue one by one.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -17,11 +17,11 @@ from holdfast.store.sqlite.jobs import Job
 
 
 class SpoiledError(Exception):
-    """Work was refused in its middle, and what it had changed is among the work of others."""
+    """Work failed after it had changed rows inside a transaction shared with other jobs."""
 
 
 async def trusting(connection: PostgresConnection, jobs: Sequence[Job]) -> list[Job]:
-    """Run jobs without savepoints; it raises where something has to be undone."""
+    """Run jobs without savepoints; raises if the transaction must be rolled back."""
     begun = _begun(connection, jobs)
     try:
         wishes = [each.wish for each in begun if isinstance(each.wish, Wish)]
@@ -37,7 +37,7 @@ async def trusting(connection: PostgresConnection, jobs: Sequence[Job]) -> list[
 
 
 class _Begun(Struct):
-    """A job whose work has come to where it asks for something."""
+    """A job that is suspended at its first query."""
 
     job: Job
     work: Coroutine[Any, Any, Any]
@@ -45,7 +45,7 @@ class _Begun(Struct):
 
 
 def _begun(connection: PostgresConnection, jobs: Sequence[Job]) -> list[_Begun]:
-    """Begin work up to where it asks for something; what ends before that has its result."""
+    """Start jobs up to their first query; a job that ends before it gets its result."""
     found = []
     connection.is_opening = True
     for job in jobs:
@@ -55,7 +55,7 @@ def _begun(connection: PostgresConnection, jobs: Sequence[Job]) -> list[_Begun]:
             found.append(_Begun(job, work, work.send(None)))
         except StopIteration as done:
             job.result = done.value
-        except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
+        except Exception as error:  # noqa: BLE001 — raised again in the caller
             job.error = error
     connection.is_opening = False
     return found
@@ -68,10 +68,10 @@ async def _trusted(connection: PostgresConnection, begun: _Begun) -> None:
     except (LostError, *LOST_RACE):
         raise
     except asyncpg.PostgresError as error:
-        # After any error the transaction is over for everybody.
+        # Any error aborts the whole transaction.
         raise SpoiledError from error
     except Exception as error:
-        # What others had written may be sent, and refused, only now.
+        # Buffered rows of other jobs may have been sent, and rejected, only now.
         if connection.has_written or connection.has_failed:
             raise SpoiledError from error
         begun.job.error = error
@@ -80,12 +80,12 @@ async def _trusted(connection: PostgresConnection, begun: _Begun) -> None:
 
 
 async def careful(connection: PostgresConnection, jobs: Sequence[Job]) -> list[Job]:
-    """Run jobs in savepoints; return those that need not be played again."""
+    """Run jobs in savepoints; return those that need no retry."""
     return [job for job in jobs if await _saved(connection, job)]
 
 
 async def _saved(connection: PostgresConnection, job: Job) -> bool:
-    """Run one job in a savepoint; `False` when it has to be played again."""
+    """Run one job in a savepoint; return `False` if it must be retried."""
     job.result = job.error = None
     touched = set(connection.touched)
     await connection.command("SAVEPOINT job")
@@ -95,7 +95,7 @@ async def _saved(connection: PostgresConnection, job: Job) -> bool:
         await connection.command("RELEASE job")
     except (LostError, *LOST_RACE):
         raise
-    except Exception as error:  # noqa: BLE001 — the caller's own, told to the caller
+    except Exception as error:  # noqa: BLE001 — raised again in the caller
         await connection.command("ROLLBACK TO job; RELEASE job")
         connection.touched, connection.has_failed = touched, False
         job.error = error

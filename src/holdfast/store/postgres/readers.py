@@ -1,7 +1,7 @@
-"""The readers of a store on Postgres: a few connections, and a snapshot for each who asks.
+"""Connection pool for reads on Postgres, with one snapshot per read.
 
-A snapshot is ended together with the beginning of the next one over its connection, because to ask
-for the one costs as much as to ask for both. What nobody follows soon is ended by itself.
+A snapshot is ended in the same round trip that begins the next one on its connection. A snapshot
+that is not followed soon is ended separately.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError
 from holdfast.store.sqlite.store import Tables
 
-# More than a machine has cores, because readers also wait for the network.
+# More than the number of cores, because readers also wait for the network.
 READERS: Final = 8
 _FIRST: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NEXT: Final = f"END; {_FIRST}"
-# Seconds for which a snapshot may be left open: as long as it is, nothing it sees is vacuumed.
+# Seconds that a snapshot may stay open, because an open snapshot blocks vacuum.
 _SOON: Final = 0.05
 
 Reader = tuple[PostgresConnection, Tx]
 
 
 class Readers:
-    """Gives out connections that may not write; `READERS` is how many there are."""
+    """Pool of up to `READERS` read-only connections."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -38,7 +38,7 @@ class Readers:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Reader]:
-        """Give out a reader that sees one instant."""
+        """Yield a reader in a new snapshot."""
         if self._closed:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         async with self._room:
@@ -47,17 +47,18 @@ class Readers:
                 await reader[0].command(_NEXT if _is_open(reader) else _FIRST)
                 yield reader
             except Exception:
-                # It may have failed in the middle of a statement.
+                # The transaction may be aborted.
                 await self._end(reader)
                 raise
             except BaseException:
-                # Whatever it was doing is not waited for; another one is opened when needed.
+                # On cancellation, close the connection without waiting; a new one is opened when
+                # needed.
                 reader[0].raw.terminate()
                 raise
             await self._give_back(reader)
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         self._closed = True
         if self._tidying is not None:
             await asyncio.wait((self._tidying,))
@@ -79,7 +80,7 @@ class Readers:
         except LostError:
             return
         except BaseException:
-            # It is still open, and nobody will end it.
+            # The transaction is still open and would never end.
             reader[0].raw.terminate()
             raise
         await self._give_back(reader)
@@ -96,7 +97,7 @@ class Readers:
             self._tidying = asyncio.get_running_loop().create_task(self._tidy())
 
     async def _tidy(self) -> None:
-        """End the snapshots that nobody followed, for as long as there are any."""
+        """End idle snapshots until none is open."""
         while open_ones := [each for each in self._idle if _is_open(each)]:
             await asyncio.sleep(_SOON)
             for reader in open_ones:

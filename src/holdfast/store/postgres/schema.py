@@ -1,4 +1,4 @@
-"""The schema of a database for who waits for it: the verbs of `holdfast migrate`."""
+"""Synchronous access to the schema of a Postgres database, for `holdfast migrate`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,29 +16,29 @@ T = TypeVar("T")
 
 
 class DatabaseSchema:
-    """How far the schema of a database is, and its way up and down."""
+    """Schema version and migrations of a database."""
 
     def __init__(self, url: str) -> None:
         self._link = Link(url)
 
     def version(self) -> int:
-        """Return the number of the last migration the database has seen."""
+        """Return the number of the last applied migration."""
         return self._waited_for(migrate.version)
 
     def is_filled(self) -> bool:
-        """Tell whether something of a person is in it."""
+        """Return whether the database holds user data."""
         return self._waited_for(migrate.is_filled)
 
     def up(self) -> list[Migration]:
-        """Bring the database up to this program."""
+        """Apply all missing migrations."""
         return self._waited_for(migrate.up)
 
     def down(self, to: int) -> list[Migration]:
-        """Take migrations back."""
+        """Revert migrations."""
         return self._waited_for(lambda raw: migrate.down(raw, to))
 
     def _waited_for(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        # On a thread of its own, because whoever waits may have a loop that runs.
+        # In a separate thread, because the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(self._done(work))).result()
 

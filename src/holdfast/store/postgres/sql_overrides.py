@@ -1,6 +1,6 @@
-"""Where Postgres says it otherwise: the few texts that differ by more than a word, and locks.
+"""Postgres versions of statements that differ in more than a name, and row locks.
 
-Each is found by the text that SQLite is given, so that tables know of one only.
+Each is found by its SQLite text, so that the table modules only know that one.
 """
 
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ SELECT 1
 """,
     documents.ALL_ROWS: _ALL_ROWS,
     documents.SIZES: _ALL_ROWS.replace(*documents.TO_SIZES),
-    # Stretch by stretch, because without knowing how few there are it would read all messages.
+    # Per range, because the planner would otherwise scan all messages.
     documents.BACKLOG: """
 -- How much is not in the index yet.
 SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
@@ -122,7 +122,7 @@ SELECT count(*), CAST(coalesce(sum(hashtextextended(term, doc) % 4294967291), 0)
 
 _ROW: Final = "FOR NO KEY UPDATE"
 
-# Who may write locks what it reads to change it: what it knows of the row stays true.
+# Writers lock the rows that they read, so that the values stay valid until the commit.
 LOCKING: Final[Mapping[str, str]] = {
     sessions.HEAD: _ROW,
     sessions.HEAD_BY_KEY: _ROW,
@@ -143,27 +143,27 @@ LOCKING: Final[Mapping[str, str]] = {
     rows.BY_KEY: f"{_ROW} OF e",
 }
 
-# A lock that has to be had before rows are looked at that are not locked themselves.
+# Locks to take before a query whose rows are not locked themselves.
 FIRST: Final[Mapping[str, str]] = {
     documents.CLAIMS: "SELECT 1 FROM entities WHERE key = :key FOR NO KEY UPDATE",
     sessions.SLOTS: "SELECT pg_advisory_xact_lock(hashtext('holdfast slots'))",
 }
 
-# After these a session has news; the parameter is its key.
+# Statements after which listeners are notified; the value names the session key parameter.
 RINGING: Final[Mapping[str, str]] = {sessions.SAVE: "key", sessions.REMOVE: "key"}
 
-# Written with those of other jobs of a group, each for its own session; the parameter is its key.
+# Statements whose rows are buffered per session; the value names the key parameter.
 WAITING: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     store_messages.APPEND: ("session_key", MESSAGES),
     store_events.APPEND: ("session_key", EVENTS),
     sessions.SAVE: ("key", SESSIONS),
 }
 
-# Written many at a time, because nobody who writes looks at what they change.
+# Batched, because writers do not read what they change.
 PATIENT: Final = frozenset({documents.ADD, documents.DONE})
 
-# The first column is the key of a session, and nothing else is said of any other.
+# Statements that return the state row of one session.
 KEYED: Final = frozenset({sessions.HEAD, sessions.HEAD_BY_KEY})
 
-# These change a row, or else somebody else runs the session.
+# These must change a row; otherwise another process holds the lease.
 HITTING: Final = frozenset({sessions.SAVE})

@@ -1,7 +1,7 @@
-"""The store on Postgres: one writer and a few readers for each process, and as many as there are.
+"""The store on Postgres: one writer and several readers per process, any number of processes.
 
-The tables are those of the embedded store. What differs is in the modules beside this one: how a
-text is sent, how a group is committed, how others hear of it, and whose clock leases follow.
+The tables are shared with the embedded store. The other modules of this folder hold the
+differences: SQL dialect, group commit, notifications and the clock for leases.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 
 class PostgresStore:
-    """Implements the `Store` port on a database that other processes use as well."""
+    """Implements the `Store` port on a database shared with other processes."""
 
     def __init__(self, url: str) -> None:
         self._link = Link(url)
@@ -45,7 +45,7 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Open the store, making its schema in an empty database."""
+        """Open the store; creates the schema in an empty database."""
         store = cls(url)
         connection = await store._link.patient()
         try:
@@ -58,7 +58,7 @@ class PostgresStore:
         return store
 
     async def clock(self, inner: Clock) -> Clock:
-        """Return a clock that follows the database's time where leases are concerned."""
+        """Return a clock that measures leases in database time."""
         clock = DatabaseClock(inner)
         with translated():
             async with self._readers.snapshot() as (connection, _):
@@ -67,20 +67,20 @@ class PostgresStore:
         return clock
 
     def tell(self, ring: Callable[[SessionKey], None]) -> None:
-        """Have it called for each session that another process has written to."""
+        """Set the callback for sessions that another process has written to."""
         self._news.ring = ring
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        """Run work in a transaction; return only when its commit is on disk.
+        """Run work in a transaction; returns after the commit is durable on disk.
 
-        Whether it is urgent makes no difference: Postgres keeps no reserve of its disk.
+        `urgent` has no effect, because a store on Postgres has no disk reserve.
         """
         done = await self._written(work)
         self._upkeep.count()
         return done
 
     async def require_writable(self) -> None:
-        """Raise unless something could be written now."""
+        """Raise if the store cannot be written now."""
 
         async def nothing(_: Tx) -> None:
             return None
@@ -91,14 +91,14 @@ class PostgresStore:
         return cast(T, await self._writer.submit(work))
 
     async def read(self, work: Work[T]) -> T:
-        """Run work on one consistent snapshot."""
-        # Each reader may be one that is dead and does not know, and only then a new one is opened.
+        """Run work in one consistent snapshot."""
+        # Every pooled connection may be dead, so retry until a new one is opened.
         for left in reversed(range(READERS + 1)):
             try:
                 async with self._readers.snapshot() as (_, tables):
                     return await work(tables)
             except LostError as error:
-                # Nothing was changed by it, so it may be asked again.
+                # A read changes nothing, so it can be retried.
                 if not left:
                     raise meaning(error) from error
             except asyncpg.PostgresError as error:
@@ -117,18 +117,18 @@ class PostgresStore:
                 return await faults(connection)
 
     async def missing_events(self) -> list[str]:
-        """Return which events are gone that nothing explains, one sentence each."""
+        """Return unexplained gaps in the event logs, one sentence each."""
         with translated():
             async with self._readers.snapshot() as (connection, _):
                 return await lacking(connection)
 
     async def scrub(self) -> bool:
-        """Take words of removed rows out of the index; rows themselves go when Postgres vacuums."""
+        """Remove deleted words from the search index; deleted rows are removed by vacuum."""
         self.is_scrubbed = await self._upkeep.has_forgotten()
         return self.is_scrubbed
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         if self._closed:
             return
         await self._upkeep.close()

@@ -1,4 +1,4 @@
-"""What is bound to a statement of Postgres: its values in the order of its numbers."""
+"""Values of a Postgres statement, in the order of its numbered parameters."""
 
 from typing import Any, Final
 
@@ -10,17 +10,17 @@ _NUL: Final = "\x00"
 
 
 def place_of(statement: Statement, parameters: Parameters) -> Row:
-    """Return the names of the one session that is asked for."""
+    """Return the key, or owner and id, of the requested session."""
     return tuple([parameters[name] for name in statement.names])
 
 
 def values_of(statement: Statement, parameters: Parameters, *, is_write: bool) -> list[Any]:
-    """Return what is bound; a text that Postgres cannot keep is refused, and found nowhere."""
+    """Return the values to bind; text with NUL is rejected on write and matches nothing on read."""
     values = [parameters[name] for name in statement.names]
     if any([type(value) is str and _NUL in value for value in values]):  # noqa: C419 — quicker
         if is_write:
             raise Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
-        # No text there is has one, and none has this either, which is no character.
+        # Stored text contains neither NUL nor this noncharacter, so the query finds nothing.
         return [
             value.replace(_NUL, "\uffff") if isinstance(value, str) else value for value in values
         ]

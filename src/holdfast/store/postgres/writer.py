@@ -1,7 +1,7 @@
-"""The one writer of a process on Postgres: it commits in groups, and tells every caller its fate.
+"""The single writer of a process on Postgres: group commit with optimistic drafts.
 
-What can be played on what is remembered is drafted, and while one draft is on its way the next is
-played. The rest of a group is played in a transaction, when no draft is on its way.
+Jobs that can run on cached rows go into a draft; the next draft runs while the previous one is
+being written. The other jobs of a group run in a transaction when no draft is being written.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ from holdfast.store.sqlite.jobs import Job, Kind, Work
 
 log = logging.getLogger(__name__)
 
-# A group is bounded, so that the first of it does not wait for an endless stream of others.
+# Limit on a group, so that its first job does not wait for a steady stream of later ones.
 GROUP_MOST: Final = 256
-# So many are worth being written in two parts, of which one is played while the other is written.
+# From this size a group is split in two, so that one half runs while the other is written.
 WORTH_PARTING: Final = 32
-# Seconds that a job waits for a row that another process holds.
+# Seconds that a job waits for a row lock of another process.
 LATEST: Final = 30.0
 
 
 class PostgresWriter:
-    """Runs work on the writer's connection, in order, in groups."""
+    """Runs work on the writer's connection, in order, with group commit."""
 
     def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
-        """`word` returns the channel and what is said there of sessions that have news."""
+        """`word` returns the channel and the notification for sessions with new events."""
         self._lane = Lane(link, word)
         self._waiting: deque[Job] = deque()
-        # Jobs that another process is in the way of, and until when they are tried.
+        # Jobs blocked by another process, with their deadlines.
         self._late: deque[tuple[Job, float]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        # The draft that is being played, and the one that is on its way.
+        # The draft being filled, and the one being written.
         self._drafts = deque((Draft(self._lane.known), Draft(self._lane.known)))
         self._flight: asyncio.Task[list[Job]] | None = None
         self._is_drafting = False
 
     async def submit(self, work: Work) -> Any:
-        """Run work in a transaction and return its result once it is on disk."""
+        """Run work in a transaction; return its result after the commit is durable."""
         if self._closed:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         job = Job(work, Kind.ORDINARY)
@@ -56,7 +56,7 @@ class PostgresWriter:
         return await job.future
 
     async def close(self) -> None:
-        """Finish what was asked for, and let go of the connection."""
+        """Finish submitted work and close the connection."""
         self._closed = True
         while self._task is not None and not self._task.done():
             await asyncio.wait((self._task,))
@@ -69,7 +69,7 @@ class PostgresWriter:
         try:
             await self._work()
         except BaseException:
-            # All tasks of the loop were cancelled, and with them whoever waited until then.
+            # The loop cancelled all its tasks; jobs submitted since then need a new task.
             try:
                 await self._stop()
             finally:
@@ -78,7 +78,7 @@ class PostgresWriter:
             raise
 
     async def _stop(self) -> None:
-        """Leave nothing behind that others could find in its middle."""
+        """Cancel the running draft and drop the connection, so that no partial state remains."""
         flight, self._flight = self._flight, None
         if flight is not None:
             flight.cancel()
@@ -87,17 +87,17 @@ class PostgresWriter:
 
     async def _work(self) -> None:
         while self._waiting or self._late or self._flight is not None:
-            # Not at once: whatever else is ready on this loop to be written comes along.
+            # Yield first, so that other writes that are ready on this loop join the group.
             await asyncio.sleep(0)
             left = self._drafted(self._next())
             left = await self._landed() + left
             if self._drafts[0].jobs:
                 self._take_off()
             if left or self._late:
-                # In a transaction, which needs the connection.
+                # A transaction needs the connection, so wait for the draft.
                 left = await self._landed() + left
                 await self._end(left, time.monotonic() + LATEST)
-            # One at a time: whoever is in the way of it is in nobody else's.
+            # One at a time, because each job may be blocked by a different lock.
             if self._late:
                 job, deadline = self._late.popleft()
                 await self._end([job], deadline)
@@ -107,11 +107,11 @@ class PostgresWriter:
         if self._is_drafting and self._flight is None and count > WORTH_PARTING:
             count = (count + 1) // 2
         first = [self._waiting.popleft() for _ in range(count)]
-        # Who has stopped waiting before the work began is spared it.
+        # Skip jobs that were cancelled before they started.
         return [job for job in first if not job.future.cancelled()]
 
     def _drafted(self, jobs: Sequence[Job]) -> list[Job]:
-        """Play what can be played on what is remembered; return the others."""
+        """Run jobs on cached rows; return those that cannot."""
         draft, other = self._drafts
         draft.begin(other.keys)
         try:
@@ -129,7 +129,7 @@ class PostgresWriter:
             if draft.is_played(job):
                 continue
             if draft.is_full:
-                # This one and all behind it come next.
+                # The draft is full: this job and all later ones go into the next.
                 self._waiting.extendleft(reversed(jobs[place:]))
                 break
             left.append(job)
@@ -141,7 +141,7 @@ class PostgresWriter:
         self._flight = asyncio.get_running_loop().create_task(self._flown(draft))
 
     async def _landed(self) -> list[Job]:
-        """Wait for the draft that is on its way; return the jobs that have to be played again."""
+        """Wait for the draft being written; return the jobs that must run again."""
         if self._flight is None:
             return []
         left = await self._flight
@@ -152,7 +152,7 @@ class PostgresWriter:
         jobs = draft.jobs
         try:
             is_written = await self._lane.is_written(draft)
-        except Exception as error:  # noqa: BLE001 — told to those who wait
+        except Exception as error:  # noqa: BLE001 — raised in the callers
             self._fail(jobs, error)
             return []
         finally:
@@ -164,11 +164,11 @@ class PostgresWriter:
         return []
 
     async def _end(self, jobs: list[Job], deadline: float) -> None:
-        """Bring a group to its end, whatever comes: callers that are not told wait for ever."""
+        """Complete a group and deliver every result, even after an error: callers wait for it."""
         group = Group(jobs)
         try:
             await self._lane.play(group)
-        except Exception as error:  # noqa: BLE001 — told to those who wait
+        except Exception as error:  # noqa: BLE001 — raised in the callers
             self._fail(group.left, error)
         if time.monotonic() > deadline:
             self._fail(group.late, busy())

@@ -1,7 +1,7 @@
-"""Backups: a whole store in one file, made while others write; and bringing one back.
+"""Online backup of a store into one file, and restore.
 
-A backup is encrypted with the store's own key, which is not in it: keep the key too. Restoring
-takes the whole store back to the instant of the backup and keeps what was there before.
+A backup is encrypted with the key of the store and does not contain the key, so back up the key as
+well. Restore replaces the whole store and saves the previous one beside it.
 """
 
 import errno
@@ -39,10 +39,10 @@ from holdfast.store.sqlite.wal_anchor import SUFFIX
 
 
 def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Path:
-    """Write a consistent copy of the store to a file that is there whole, or not at all.
+    """Write a consistent copy of the store to `target`, atomically.
 
-    Writers go on meanwhile; the copy is the store as it was at one instant. It is checked
-    before it gets its name.
+    Writers are not blocked; the copy is one snapshot. It is verified before it is renamed to
+    `target`.
     """
     with clean_failures(target):
         require_target(store, target, force=force)
@@ -53,7 +53,7 @@ def back_up(store: Path, key: bytes | None, target: Path, *, force: bool = False
 
 
 def name_target(draft: Path, target: Path, *, force: bool) -> None:
-    """Give a draft that is complete the name of the target, on disk."""
+    """Fsync a complete draft, move it to `target` and fsync the folder."""
     sync_file(draft)
     if force:
         os.replace(draft, target)
@@ -63,10 +63,10 @@ def name_target(draft: Path, target: Path, *, force: bool) -> None:
 
 
 def restore(backup: Path, key: bytes | None, store: Path, *, plain: bool = False) -> Path | None:
-    """Put a backup in the place of the store; return where the store that was there is kept.
+    """Replace the store with a backup; return the path of the previous store.
 
-    Refused while another process has the store open, when the backup does not verify, and where
-    an encrypted store would become one that anybody can read, unless `plain` says that it may.
+    Refused while another process has the store open, if the backup fails verification, and if an
+    unencrypted backup would replace an encrypted store, unless `plain` is set.
     """
     require_file(backup)
     if not plain and is_sealed(store):
@@ -91,7 +91,8 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
         source = connect(store, key)
         try:
             with open_draft(draft, key) as copy:
-                # In one step, from one snapshot: in several, a busy writer would restart it.
+                # One step from one snapshot, because a concurrent write restarts a copy in several
+                # steps.
                 with copy.raw.backup("main", source.raw, "main") as work:
                     work.step(-1)
                 settle(copy)
@@ -102,7 +103,7 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
 
 @contextmanager
 def open_draft(path: Path, key: bytes | None) -> Iterator[Connection]:
-    """Open a draft with the store's key and nothing else set."""
+    """Open a draft with the key of the store and default settings."""
     connection = Connection(apsw.Connection(str(path)))
     try:
         if key is not None:
@@ -113,7 +114,7 @@ def open_draft(path: Path, key: bytes | None) -> Iterator[Connection]:
 
 
 def settle(connection: Connection) -> None:
-    """Make the draft a single file that needs no log beside it."""
+    """Switch the draft to a single file without a write-ahead log."""
     connection.pragma("journal_mode", "delete")
     connection.pragma("synchronous", "FULL")
 
@@ -130,7 +131,7 @@ def _require_sound(connection: Connection) -> None:
 
 @contextmanager
 def _of_the_backup() -> Iterator[None]:
-    """Say of the backup what would otherwise be said of the store, which is untouched."""
+    """Report corruption as a fault of the backup, because the store is untouched."""
     try:
         yield
     except Internal as error:
@@ -143,7 +144,7 @@ def _of_the_backup() -> Iterator[None]:
 
 
 def _require_restorable(draft: Path, key: bytes | None) -> None:
-    """Refuse a backup that is not one of ours, is newer than this program, or is damaged."""
+    """Raise if a backup is not a Holdfast store, has a newer schema, or is damaged."""
     with translate_errors(), open_draft(draft, key) as copy:
         if copy.pragma("application_id") != APPLICATION_ID:
             raise Invalid(Code.BACKUP_INVALID, "The file is not a backup of a Holdfast store.")
@@ -174,23 +175,22 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
     log = _folded_log(store, key, spare=Path(f"{draft}-log"))
     with exclusively(store):
         kept = free_name(store, "restore")
-        # A link first and a replacement then: at no moment is there no store.
+        # Link, then replace: the store exists at every moment, even after a crash.
         os.link(store, kept)
         with suppress(FileNotFoundError):
             os.rename(log, f"{kept}-wal")
         _remove_log(store)
         os.replace(draft, store)
-        # Behind the replacement: the old store without its log must never pass for whole.
+        # After the replacement: the old store without its log must never verify as complete.
         with suppress(FileNotFoundError):
             os.rename(f"{store}{SUFFIX}", f"{kept}{SUFFIX}")
     return kept
 
 
 def _folded_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
-    """Move what a crash left in the log into the store's file; return where the log is then.
+    """Checkpoint the log that a crash left into the store file; return the path of the log.
 
-    Where the store cannot be read that is a copy, because SQLite throws a log away that it
-    cannot use.
+    If the store is unreadable, that path is a copy, because SQLite deletes a log it cannot use.
     """
     log = Path(f"{store}-wal")
     if log.exists():
@@ -204,19 +204,19 @@ def _folded_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
 
 
 def clear_place(store: Path) -> None:
-    """Remove what a store that is gone left behind: its log, and the anchor of that."""
+    """Remove the write-ahead log and the anchor of a store that was deleted."""
     _remove_log(store)
     Path(f"{store}{SUFFIX}").unlink(missing_ok=True)
 
 
 def _remove_log(store: Path) -> None:
-    # A log beside another file than its own would be played into it.
+    # SQLite would replay a log of another database file into this one.
     for suffix in ("-wal", "-shm"):
         Path(f"{store}{suffix}").unlink(missing_ok=True)
 
 
 def free_name(store: Path, before: str) -> Path:
-    """Return where the store of before a change is kept: beside it, by the next free number."""
+    """Return a free path beside the store for its previous version."""
     number = 1
     while (kept := store.with_name(f"{store.name}.before-{before}-{number}")).exists():
         number += 1
@@ -225,7 +225,7 @@ def free_name(store: Path, before: str) -> Path:
 
 @contextmanager
 def draft_beside(target: Path) -> Iterator[Path]:
-    """Yield a private, empty file in the folder of the target; nothing of it is left behind."""
+    """Yield a private, empty file beside the target; removes it and its companions at the end."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     private_file(draft)
     try:
@@ -236,7 +236,7 @@ def draft_beside(target: Path) -> Iterator[Path]:
 
 
 def give_name(draft: Path, target: Path) -> None:
-    """Give the draft its name, unless somebody else has taken it meanwhile."""
+    """Link the draft to its final name; raise if the name is taken."""
     try:
         os.link(draft, target)
     except FileExistsError:
@@ -244,19 +244,19 @@ def give_name(draft: Path, target: Path) -> None:
 
 
 def require_target(store: Path, target: Path, *, force: bool) -> None:
-    """Refuse a target that is taken, or where no backup can be written."""
+    """Raise if a target exists, or if a backup cannot be written there."""
     if not store.is_file():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {store} yet; nothing to back up.")
     if not target.parent.is_dir():
         raise Invalid(Code.NOT_A_FOLDER, f"{target.parent} is not a folder; make it first.")
     if target.is_dir():
         raise Invalid(Code.NOT_A_FILE, f"{target} is a folder; name a file in it.")
-    # Replacing would take a device, a pipe or a link away from whoever works with it.
+    # Replacing a device, pipe or symbolic link would break other users of it.
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
         raise Invalid(Code.NOT_A_FILE, f"{target} is not a file; name another place.")
     if target.exists() and (not force or target.samefile(store)):
         raise _taken(target)
-    # The key and the log lie there too, and nothing brings them back.
+    # The folder also holds the key and the log, which a backup cannot restore.
     if target.exists() and target.parent.samefile(store.parent):
         raise Conflict(
             Code.FILE_EXISTS, f"{target} lies in the store's own folder; name another place."
@@ -264,7 +264,7 @@ def require_target(store: Path, target: Path, *, force: bool) -> None:
 
 
 def require_file(backup: Path) -> None:
-    """Refuse a path that is not a file, and a file with nothing in it."""
+    """Raise if a path is not a regular file, or if the file is empty."""
     try:
         found = backup.stat()
     except OSError:
@@ -276,12 +276,12 @@ def require_file(backup: Path) -> None:
 
 
 def is_sealed(store: Path) -> bool:
-    """Tell whether there is a store that only its key opens."""
+    """Return whether an encrypted store exists at the path."""
     return store.is_file() and store.stat().st_size > 0 and not is_plain(store)
 
 
 def require_sealed(backup: Path) -> None:
-    """Refuse a backup that anybody can read."""
+    """Raise if a backup is not encrypted."""
     if is_plain(backup):
         raise Conflict(
             Code.BACKUP_PLAIN,
@@ -298,7 +298,7 @@ def _taken(target: Path) -> Conflict:
 
 @contextmanager
 def clean_failures(path: Path) -> Iterator[None]:
-    """Say what a refusal of the file system means."""
+    """Translate errors of the file system."""
     try:
         yield
     except OSError as error:

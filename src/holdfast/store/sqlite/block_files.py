@@ -1,7 +1,7 @@
-"""The folder of another program: its databases, recognised by their columns and only read.
+"""Read the databases in another program's folder; tables are recognised by their columns.
 
-A database beside which changes still lie is copied aside first, because reading it where it is
-would write beside it.
+A database with a pending log is copied to a temporary folder first, because opening it in place
+would write to the folder.
 """
 
 import os
@@ -34,9 +34,9 @@ SELECT name
   FROM pragma_table_info(:name)
 """
 
-# What another program wrote in one piece; more would be read into memory at a stranger's word.
+# Limit on one value: the file is untrusted and could exhaust memory.
 _VALUE_LARGEST: Final = 256 << 20
-# Beside a database lie changes that it does not hold yet, or those that it has to take back.
+# Suffixes of the write-ahead log and the rollback journal of a database.
 _BESIDE: Final = ("-wal", "-journal")
 
 _Table = tuple[apsw.Connection, str]
@@ -49,7 +49,7 @@ _KINDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class BlockFolder:
-    """Implements the `BlockSource` port on a folder of SQLite files; `close` lets go of them."""
+    """Implements the `BlockSource` port on a folder of SQLite files; `close` closes them."""
 
     def __init__(self, folder: Path) -> None:
         self.path: Final = os.path.realpath(folder)
@@ -57,25 +57,26 @@ class BlockFolder:
         self._found: dict[str, list[_Table]] | None = None
 
     def close(self) -> None:
-        """Let go of the databases."""
+        """Close the databases and remove the temporary copies."""
         self._stack.close()
 
     def blocks(self) -> list[Block] | None:
-        """Return every block; nothing where the folder holds none of what is looked for."""
+        """Return every block, or None if the folder lacks one of the required tables."""
         found = self._tables()
         if not all(found.values()):
             return None
         metas: dict[str, dict[str, Any]] = {}
-        # Pages and windows may lie in tables of the same form; their ids are others.
+        # Tables of pages and windows may have the same columns; their ids are different.
         for connection, table in found["blocks"]:
-            # The name is a foreign schema's own, and quoted; no value of a caller is in it.
+            # The table name comes from the foreign schema and is quoted; no caller value is in the
+            # SQL.
             rows = self._rows(connection, f"SELECT oid, data FROM {table}", {})  # noqa: S608
             for oid, data in rows:
                 metas[str(oid)] = metas.get(str(oid)) or _meta(data)
         return [Block(oid=oid, meta=meta) for oid, meta in metas.items()]
 
     def stat(self, zone: str, name: str) -> BlockFile | None:
-        """Return what is known of a file."""
+        """Return size and times of a file."""
         (connection, table), _ = self._contents()
         rows = self._rows(
             connection,
@@ -89,7 +90,7 @@ class BlockFolder:
         return BlockFile(size=max(size, 0), created_ms=created, modified_ms=modified)
 
     def pieces(self, zone: str, name: str) -> Iterator[bytes]:
-        """Yield the content of a file, part by part; one that is not whole is refused."""
+        """Yield the content of a file part by part; raise if a part is missing."""
         _, (connection, table) = self._contents()
         known = self.stat(zone, name)
         left = known.size if known else 0
@@ -109,7 +110,7 @@ class BlockFolder:
             number += 1
 
     def _contents(self) -> tuple[_Table, _Table]:
-        """Return the table of files and the one of their parts, of one database if any has both."""
+        """Return the tables of files and of parts, from the same database if possible."""
         found = self._tables()
         pairs = [(files, parts) for files in found["files"] for parts in found["parts"]]
         return next((pair for pair in pairs if pair[0][0] is pair[1][0]), pairs[0])
@@ -156,7 +157,7 @@ class BlockFolder:
         except apsw.Error as error:
             raise _unreadable(str(error)) from error
         self._stack.callback(connection.close)
-        # Whoever wrote the file decides what is read from it, and nothing else.
+        # The file is untrusted: its schema must not call functions with side effects.
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, _VALUE_LARGEST)
         return connection
@@ -171,7 +172,7 @@ class BlockFolder:
 
 
 def _meta(data: Any) -> dict[str, Any]:
-    """Return what is said about a block; one of which nothing can be read is nobody's."""
+    """Return the metadata of a block; empty if it cannot be decoded."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):

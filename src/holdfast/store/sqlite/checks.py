@@ -60,7 +60,7 @@ SELECT e.id
 
 
 def observation_faults(connection: Connection) -> list[str]:
-    """Return every fault, one sentence each; claims are read entity by entity, for the memory."""
+    """Return all faults of observations; reads entity by entity to limit memory use."""
     found = [
         f"the snapshot of {entity_id} is damaged; `holdfast doctor --rebuild` makes it anew."
         for entity_id, body, stored in connection.query(OBSERVATION_BODIES)
@@ -107,7 +107,7 @@ SELECT DISTINCT part
 
 
 def zone_faults(connection: Connection) -> list[str]:
-    """Return every fault, one sentence each; parts are read one at a time, for the memory."""
+    """Return all faults of zone files; reads part by part to limit memory use."""
     found = []
     for row in connection.query(FILES):
         try:
@@ -182,19 +182,19 @@ SELECT content
 """
 _ALL: Final = -1
 _PAGE: Final = 1_000
-# Ranges of missing numbers that a sentence names.
+# Limit on the ranges of missing numbers listed in a message.
 _NAMED: Final = 8
 
 
 def faults(connection: Connection) -> list[str]:
-    """Return every fault, one sentence each; one bad record does not hide its neighbours."""
+    """Return every fault as a sentence; a bad row does not hide the faults of other rows."""
     return check_rows(connection, (_pages, _references, contradictions, *ROWS))
 
 
 def check_rows(connection: Connection, looks: Sequence[Look]) -> list[str]:
-    """Return what looks find."""
+    """Run checks and return all their findings."""
     found = []
-    # Each look by itself, because damage found by one says nothing about the others.
+    # Errors are caught per check, because a failed check must not stop the others.
     for look in looks:
         try:
             found += look(connection)
@@ -219,7 +219,7 @@ def _bodies(connection: Connection) -> list[str]:
 
 
 def _contents(connection: Connection) -> list[str]:
-    """Return the contents that are not what they are named after; one at a time, for the memory."""
+    """Return media that do not match their hash; reads one at a time to limit memory use."""
     found = []
     for (name,) in connection.query(CONTENTS):
         rows = connection.query(CONTENT, {"hash": name})
@@ -239,7 +239,7 @@ def _notebooks(connection: Connection) -> list[str]:
 
 
 def missing_events(connection: Connection) -> list[str]:
-    """Return which events are gone that nothing explains; no message is lost with them."""
+    """Return unexplained gaps in the event logs; messages are not affected."""
     return _of_each_session(connection, lambda each, head: _told(lambda: _lacking(each, head)))
 
 
@@ -269,13 +269,13 @@ def _notebook(connection: Connection, head: SessionState) -> list[str]:
 
 
 async def _opening(connection: Connection, head: SessionState) -> list[str]:
-    """Read what was frozen when the session opened; it is refused if it is damaged."""
+    """Decode the data frozen at session creation; raises if it is damaged."""
     await SessionRows(connection).get_by_key(head.key)
     return []
 
 
 async def _chain(connection: Connection, head: SessionState) -> list[str]:
-    """Return the faults of a session's own rows that only its head can tell."""
+    """Return faults of a session's own messages that only show against its state row."""
     own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
     rows = await MessageRows(connection).span(own, limit=_ALL)
     if rows and rows[-1].hash != head.chain.hex():
@@ -284,22 +284,22 @@ async def _chain(connection: Connection, head: SessionState) -> list[str]:
 
 
 async def _news(connection: Connection, head: SessionState) -> list[str]:
-    """Return the events of a session that are not what was written."""
+    """Return the damaged events of a session."""
     events = EventRows(connection)
     found = [
         f"event {number} of session {head.session_id} is damaged."
         for number in await events.damaged(head)
     ]
     if not found:
-        # Read in order as well: two rows of one number are refused only there.
+        # Read in order as well, because only that detects duplicate numbers.
         await _gaps(events, head)
     return found
 
 
 async def _lacking(connection: Connection, head: SessionState) -> list[str]:
-    """Return the events of a session that are gone though Holdfast did not remove them."""
+    """Return the missing events of a session that Holdfast did not delete."""
     events = EventRows(connection)
-    # Damage is reported by another look, and nothing can be read in order past it.
+    # Damage is reported by another check, and the log cannot be read in order past it.
     if await events.damaged(head):
         return []
     lost = [gap for gap in await _gaps(events, head) if await events.missing(head, *gap) == MISSING]
@@ -314,7 +314,7 @@ async def _lacking(connection: Connection, head: SessionState) -> list[str]:
 
 
 async def _gaps(events: EventRows, head: SessionState) -> list[tuple[int, int]]:
-    """Walk a session's log; return the first and the last number of each gap."""
+    """Read the event log of a session; return the first and last number of each gap."""
     found = []
     last = 0
     while last < head.events:
@@ -327,14 +327,14 @@ async def _gaps(events: EventRows, head: SessionState) -> list[tuple[int, int]]:
 
 
 def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
-    """Return the faults that a look returns, or the one that it was refused with."""
+    """Return the faults that a check returns, or the message of the error that it raises."""
     try:
         return [fault for fault in drive(look()) if isinstance(fault, str)]
     except HoldfastError as error:
         return [error.message]
 
 
-# What is looked for in rows, wherever they are kept.
+# Checks on rows, independent of the database.
 ROWS: Final = (_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)
 _OTHERS: Final = 0o077
 _OURS: Final = ("history.db", "key", "server.json", "token")
@@ -352,19 +352,19 @@ OBSERVING: Final = 8
 
 
 def is_filled(connection: Connection) -> bool:
-    """Tell whether taking the schema away would take something of a person with it."""
+    """Return whether dropping the schema would delete user data."""
     found = version(connection)
     statements = [FILLED, *([OBSERVED] if found >= OBSERVING else [])]
     return found > 0 and any(connection.query(each)[0][0] for each in statements)
 
 
 def library_version() -> str:
-    """Return the version of SQLite that the store is kept with."""
+    """Return the version of the SQLite library."""
     return apsw.sqlite_lib_version()
 
 
 def open_permissions(home: Path) -> list[str]:
-    """Return a sentence for the home and each file of ours that others may reach."""
+    """Return a sentence for the home and each Holdfast file that other users can access."""
     if not home.is_dir():
         return []
     ours = [path for path in sorted(home.iterdir()) if path.name.startswith(_OURS)]
@@ -377,7 +377,7 @@ def open_permissions(home: Path) -> list[str]:
 
 
 def unsuitable_file_system(home: Path) -> str | None:
-    """Return the file system of the home if "saved" would not be true on it."""
+    """Return the file system type of the home if a store is not safe on it."""
     kind = file_system_of(home)
     is_bad = kind is not None and (kind in UNSUITABLE or kind.startswith("fuse."))
     return kind if is_bad else None

@@ -1,6 +1,6 @@
-"""One SQLite connection: how it is opened, what it is checked for, and what its errors mean.
+"""One SQLite connection: opening, settings, checks and error translation.
 
-Nothing here knows a table; threads and transactions are the business of `writer.py`.
+Knows no tables; threads and transactions are handled in `writer.py`.
 """
 
 import random
@@ -33,14 +33,14 @@ PLAIN_HEADER: Final = b"SQLite format 3\x00"
 
 
 class Patience:
-    """A busy handler that waits in short, uneven steps, so that everyone gets a turn."""
+    """Busy handler with short random delays, so that no waiting process starves."""
 
     def __init__(self) -> None:
         self.is_off = False
         self._deadline = 0.0
 
     def __call__(self, tries: int) -> bool:
-        """Wait a little; tell whether it is worth another try."""
+        """Sleep briefly; return whether to retry."""
         now = time.monotonic()
         if tries == 0:
             self._deadline = now + BUSY_SECONDS
@@ -51,38 +51,38 @@ class Patience:
 
 
 class Connection:
-    """A connection with our settings, in the form that tables use."""
+    """A connection with Holdfast's settings, as the table modules use it."""
 
     def __init__(
         self, raw: apsw.Connection, *, is_sealed: bool = False, anchor: Anchor | None = None
     ) -> None:
-        """`is_sealed` tells that every page proves itself when it is decrypted."""
+        """`is_sealed` is true if every page is authenticated on decryption."""
         self.raw = raw
         self.anchor = anchor
         self.is_sealed = is_sealed
         self.patience = Patience()
-        # One cursor for all statements: a new one for each costs more than most statements.
+        # One cursor for all statements, because creating one costs more than most statements.
         self._cursor = raw.cursor()
 
     def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
-        """Return all rows of a statement, for those who hold the connection themselves."""
+        """Return all rows of a statement, synchronously."""
         try:
             return self._cursor.execute(sql, parameters).fetchall()
         except apsw.CorruptError:
             self._forget()
             raise
         except UnicodeDecodeError as error:
-            # Only damage makes a text that we wrote unreadable.
+            # Holdfast only writes valid UTF-8, so this is damage.
             raise corrupt("A row") from error
 
     def _forget(self) -> None:
-        """Take another cursor: one that has met damage tells of it again at its next use."""
+        """Replace the cursor: after a corruption error its next use raises the error again."""
         self._cursor.close(True)
         self._cursor = self.raw.cursor()
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Wait for nobody inside the block; who is in the way makes a statement raise."""
+        """Disable lock waits inside the block; a statement on a locked store raises at once."""
         self.patience.is_off = True
         try:
             yield
@@ -95,7 +95,7 @@ class Connection:
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
     ) -> tuple[list[Row], bool]:
-        # Row by row and without asking for sizes: SQLite reads a long row to pass over it.
+        # Ignores `sizes`: SQLite reads a long row even to skip it, so reading rows costs the same.
         found: list[Row] = []
         total = 0
         cursor = self.raw.cursor()
@@ -117,22 +117,22 @@ class Connection:
             raise
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
-        """Read a pragma, or set it and return what SQLite answers."""
+        """Read a pragma, or set it and return SQLite's answer."""
         return self.raw.pragma(name, value) if value is not None else self.raw.pragma(name)
 
     def commit(self) -> None:
-        """End a transaction; returns when it is on disk and the anchor of the log names it."""
+        """Commit; returns after the fsync and after the anchor of the log was updated."""
         self.query("COMMIT")
         if self.anchor is not None:
             self.anchor.advance()
 
     def empty_log(self) -> None:
-        """Move the whole log into the database file and cut it to nothing."""
+        """Checkpoint the write-ahead log into the database file and truncate it."""
         if self.anchor is not None:
             self.anchor.empty_log(self.raw)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection and its anchor."""
         try:
             if self.anchor is not None:
                 self.anchor.end(self.raw)
@@ -143,9 +143,9 @@ class Connection:
 
 
 def is_plain(path: Path) -> bool:
-    """Tell whether the file is a SQLite database that anyone can read."""
-    # Through SQLite: whoever closes the file by other means takes away the locks that this process
-    # has on it, and others would then believe that nobody has the store open.
+    """Return whether the file is an unencrypted SQLite database."""
+    # Read through SQLite: closing any other descriptor of the file drops this process's POSIX
+    # locks, and other processes would take the store for closed.
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
     with translate_errors():
         file = apsw.VFSFile("", str(path), flags)
@@ -156,9 +156,9 @@ def is_plain(path: Path) -> bool:
 
 
 def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connection:
-    """Open a connection with our settings; a wrong key or a foreign file is refused."""
+    """Open a connection with Holdfast's settings; raise for a wrong key or a foreign file."""
     require_version(apsw.sqlite_lib_version())
-    # Before SQLite opens the file: where the log is missing, it would make a new one.
+    # Before SQLite opens the file, because it would create a missing log.
     anchor = Anchor(path)
     try:
         with translate_errors():
@@ -170,15 +170,15 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
     try:
         with translate_errors():
             _unlock(connection, key)
-            # Before anything else: a store that lost its log may look like an empty one.
+            # Check this first: a store that lost its log may appear empty.
             require_whole(raw, path)
             anchor.compare(raw)
-            # Judged before anything is set: a database of another program stays as it is.
+            # Check before setting anything, so that another program's database stays unchanged.
             _require_ours(connection, path)
             _configure(connection)
             anchor.watch(raw)
     except BaseException:
-        # What cannot be opened is left as it was found, its log too.
+        # Leave a store that cannot be opened unchanged, including its log.
         raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         raw.close()
         anchor.close()
@@ -187,7 +187,7 @@ def connect(path: Path, key: bytes | None, *, vfs: str | None = None) -> Connect
 
 
 def require_version(version: str) -> None:
-    """Refuse a SQLite that can corrupt a WAL when two connections reset it."""
+    """Raise for SQLite versions that can corrupt a WAL when two connections reset it."""
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise Internal(
@@ -200,12 +200,12 @@ def _unlock(connection: Connection, key: bytes | None) -> None:
     connection.raw.set_busy_handler(connection.patience)
     if key is not None:
         connection.pragma("key", f"raw:{key.hex()}")
-    # The first touch of the file: here a wrong key shows.
+    # The first read of the file, which fails if the key is wrong.
     connection.pragma("schema_version")
 
 
 def _keep_a_log(connection: Connection) -> None:
-    """Switch the file to a log; SQLite does not wait here while others do the same."""
+    """Switch to WAL mode, with retries: SQLite does not call the busy handler here."""
     wait = connection.patience
     for tries in count():
         try:
@@ -218,24 +218,24 @@ def _keep_a_log(connection: Connection) -> None:
 
 def _configure(connection: Connection) -> None:
     _keep_a_log(connection)
-    # SQLite's own `lower` knows only the letters of ASCII.
+    # SQLite's `lower` only handles ASCII.
     connection.raw.create_scalar_function("casefold", _casefold, 1, deterministic=True)
     connection.raw.create_scalar_function("crc32", _crc32, 1, deterministic=True)
-    # A plan holds whatever is bound: otherwise a statement is prepared anew with every value that
-    # could decide about a partial index, which takes ten times as long as running it.
+    # Stable query plans: otherwise SQLite prepares a statement again for every value that could
+    # match a partial index, which takes ten times as long as running it.
     connection.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("synchronous", "FULL")
-    # macOS has a sync that does not reach the disk; these ask for the one that does.
+    # On macOS, fsync does not flush the disk cache; these settings use F_FULLFSYNC.
     connection.pragma("fullfsync", 1)
     connection.pragma("checkpoint_fullfsync", 1)
     connection.pragma("foreign_keys", 1)
-    # A file from elsewhere must not run functions by way of its views and triggers.
+    # Views and triggers of an untrusted file must not call functions with side effects.
     connection.pragma("trusted_schema", 0)
-    # Damaged pages are noticed when they are read and not when they have done harm.
+    # Detect damaged pages on read, before they cause further damage.
     connection.pragma("cell_size_check", 1)
-    # Deleted rows are overwritten and not only forgotten.
+    # Overwrite deleted rows with zeros, so that they cannot be recovered.
     connection.pragma("secure_delete", 1)
-    # A temporary file would be plain text beside an encrypted store.
+    # A temporary file would be unencrypted.
     connection.pragma("temp_store", "MEMORY")
     connection.pragma("journal_size_limit", 64 << 20)
 
@@ -249,7 +249,7 @@ def _crc32(*given: Any) -> Any:
 
 
 def _require_ours(connection: Connection, path: Path) -> None:
-    # In this order: another process may be making the store, and makes both in one commit.
+    # In this order, to avoid a race: a process creating the store commits both together.
     tables = connection.query("SELECT count(*) FROM sqlite_schema")[0][0]
     application = connection.pragma("application_id")
     if application != APPLICATION_ID and (application != 0 or tables > 0):
@@ -261,7 +261,7 @@ def _require_ours(connection: Connection, path: Path) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn SQLite's errors into ours, and Python's own when there is no memory left."""
+    """Translate SQLite errors and MemoryError into Holdfast errors."""
     try:
         yield
     except (apsw.Error, MemoryError) as error:
@@ -269,7 +269,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def translate_error(error: apsw.Error | MemoryError) -> HoldfastError:
-    """Return what an error of SQLite, or a lack of memory, means to a caller."""
+    """Return the Holdfast error for a SQLite error or a MemoryError."""
     for kinds, told, code, message in _MEANINGS:
         if isinstance(error, kinds):
             return told(code, message)

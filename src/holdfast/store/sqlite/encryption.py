@@ -1,7 +1,7 @@
-"""The key of the store: where it is looked for, and where a new one is kept.
+"""Encryption key of the store: lookup and creation.
 
-First `HOLDFAST_KEY`, then the keychain, then the file `key` beside the store. A store is never
-made anew because its key is missing.
+Sources in order: `HOLDFAST_KEY`, the keychain, the file `key` beside the store. A missing key never
+causes a new store to be created.
 """
 
 import os
@@ -23,7 +23,7 @@ Keeper = Callable[[str, str], bool]
 
 
 class StoreKey(Struct, frozen=True):
-    """A key and where it came from; it shows neither in a log nor in a traceback."""
+    """A key and its source; `repr` hides the key from logs and tracebacks."""
 
     source: str
     value: bytes | None
@@ -33,7 +33,7 @@ class StoreKey(Struct, frozen=True):
 
 
 class KeySources(Struct, frozen=True, kw_only=True):
-    """Where a store's key may come from."""
+    """Possible sources of a store key."""
 
     environment: str | None
     read_keychain: Reader
@@ -42,7 +42,7 @@ class KeySources(Struct, frozen=True, kw_only=True):
 
 
 def load_store_key(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey:
-    """Return the key of the store in a home, making one for a new store."""
+    """Return the key of the store in a home; creates one for a new store."""
     account = f"store:{home}"
     if sources.environment is not None:
         return StoreKey("environment", _parsed(sources.environment, "HOLDFAST_KEY"))
@@ -62,7 +62,7 @@ def load_store_key(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey
 
 
 def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
-    # Random and raw: a passphrase would cost every opening of the store its derivation.
+    # A random raw key, because a passphrase would need key derivation at every open.
     value = secrets.token_bytes(32)
     if sources.keep_in_keychain(account, value.hex()):
         return StoreKey("keychain", value)
@@ -76,7 +76,7 @@ def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
 
 
 def _kept(file: Path, value: bytes) -> bytes:
-    """Write the key file, or take the one that another process made at the same moment."""
+    """Write the key file, or return the key that another process created concurrently."""
     draft = file.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, 0o600)
@@ -84,9 +84,9 @@ def _kept(file: Path, value: bytes) -> bytes:
         with os.fdopen(descriptor, "w") as stream:
             stream.write(value.hex() + "\n")
             stream.flush()
-            # A key that is lost with the power takes every session with it.
+            # Fsync, because losing the key in a power failure loses every session.
             os.fsync(stream.fileno())
-        # A link never replaces: the first process wins, whole file or none.
+        # A link never overwrites: the first process wins the race, with a complete file.
         os.link(draft, file)
     except FileExistsError:
         return _parsed(_read(file), str(file))

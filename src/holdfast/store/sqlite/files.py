@@ -1,6 +1,6 @@
-"""The folder and the files of the store: who may read them, and whether the disk keeps promises.
+"""Folder and files of the store: permissions, locks, fsync and file system type.
 
-Only the file system is judged here; what stands in the files is not.
+Checks only the file system, not the content of the files.
 """
 
 import errno
@@ -15,26 +15,26 @@ from typing import Final
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 
-# Names as in /proc/self/mountinfo. A network file system breaks SQLite's shared memory and locks;
-# memory forgets everything at the next boot, so nothing on it may be called saved.
+# Types as in /proc/self/mountinfo. Network file systems break SQLite's shared memory and locks; a
+# RAM file system is lost at reboot, so nothing on it is durable.
 UNSUITABLE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre"}
     | {"tmpfs", "ramfs", "devtmpfs", "autofs"}
 )
 MOUNTS: Final = Path("/proc/self/mountinfo")
 
-# Where SQLite keeps its shared locks: every open connection holds one while it is in WAL mode.
+# Byte range of SQLite's shared lock, which every open connection in WAL mode holds.
 _LOCK_START: Final = 0x4000_0002
 _LOCK_LENGTH: Final = 510
 
 
 def private_folder(path: Path) -> Path:
-    """Return the folder, made if it is missing, readable by its owner only."""
+    """Return the folder with mode 0700; creates it if missing."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise Invalid(Code.NOT_A_FOLDER, f"{path} must be a folder, and not a link to one.")
-        # Set at every start, because an older umask or a copy may have opened it.
+        # Set at every start, because an older umask or a copy may have widened the mode.
         path.chmod(0o700)
     except FileExistsError:
         raise Invalid(Code.NOT_A_FOLDER, f"{path} is not a folder.") from None
@@ -50,12 +50,12 @@ def private_folder(path: Path) -> Path:
 
 
 def unusable_path_error(path: Path) -> str | None:
-    """Return what would keep a folder from being made, or written in; it is left as it was."""
+    """Return why a folder cannot be created or written, or None; leaves it unchanged."""
     nearest = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:
         if nearest == path and not stat.S_ISDIR(path.lstat().st_mode):
             return f"{path} must be a folder, and no link to one; choose another HOLDFAST_HOME."
-        # Asked of the disk itself: permissions alone do not say what it lets itself be written.
+        # Try a write, because mode bits do not show a read-only or full disk.
         os.rmdir(tempfile.mkdtemp(prefix=".holdfast-", dir=nearest))
     except OSError as error:
         return f"{path} cannot be used: {error.strerror}; choose another HOLDFAST_HOME."
@@ -64,7 +64,7 @@ def unusable_path_error(path: Path) -> str | None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes from looking and writing at the same moment."""
+    """Hold an exclusive lock on the folder, to make check-then-write atomic across processes."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -74,9 +74,9 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def private_file(path: Path) -> bool:
-    """See to it that a private file exists; tell whether it was made just now.
+    """Create the file with mode 0600 if missing; return whether it was created.
 
-    The file is made before SQLite sees it, because its companions inherit this mode.
+    Call this before SQLite opens the file, because its companion files inherit the mode.
     """
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -92,17 +92,17 @@ def private_file(path: Path) -> bool:
 
 
 def require_plain_file(path: Path) -> None:
-    """Refuse a link: somebody may have planted it, to have us write or read elsewhere."""
+    """Raise for a symbolic link, because an attacker may redirect reads or writes with it."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Invalid(Code.NOT_A_FILE, f"{path} must be a file, and not a link.")
 
 
 @contextmanager
 def exclusively(store: Path) -> Iterator[None]:
-    """Keep every other process out of the store; refused while one has it open.
+    """Lock every other process out of the store; raise if one has it open.
 
-    Works on a file that cannot be read, too. Nothing in this process may open the store inside
-    the block: closing it would let go of the lock.
+    Also works on an unreadable store. This process must not open the store inside the block,
+    because closing any descriptor of the file releases the POSIX lock.
     """
     try:
         descriptor = os.open(store, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -132,13 +132,13 @@ def _unusable(store: Path, error: OSError) -> Denied:
 
 
 def sync_file(path: Path) -> None:
-    """See to it that what was written is on the disk."""
+    """Fsync a file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """See to it that the names in the folder are on the disk."""
+    """Fsync a folder, so that new names in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -159,7 +159,7 @@ def _lock_down(name: Path) -> None:
 
 
 def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:
-    """Return the type of the file system that holds the path, where the system tells."""
+    """Return the type of the file system that holds the path, or None if unknown."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -170,14 +170,14 @@ def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         point = Path(_unescaped(fields[4])).parts
-        # The later of two mounts on one point is the visible one.
+        # Of two mounts on one mount point, the later one is visible.
         if target[: len(point)] == point and len(point) >= best[0]:
             best = (len(point), after.split(" ")[0])
     return best[1]
 
 
 def require_suitable(path: Path, mounts: Path = MOUNTS) -> None:
-    """Refuse a file system on which "saved" would not be true."""
+    """Raise for a file system without durable fsync or reliable locks."""
     kind = file_system_of(path, mounts)
     if kind is not None and (kind in UNSUITABLE or kind.startswith("fuse.")):
         raise Denied(

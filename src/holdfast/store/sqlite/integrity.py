@@ -1,10 +1,9 @@
-"""Doubts about a plain store: whether a row that is not found was ever there.
+"""Consistency check of an unencrypted store at open, and restricted access to damaged tables.
 
-Every row proves itself, by chain or checksum. That one is missing only the pages around it can
-tell, and where pages do not prove themselves, as they do in an encrypted store, those are held
-against each other when the store is opened: trees against their order, indexes against their
-rows, rows against each other. Of a table that contradicts itself, what proves itself is shown;
-nothing is called missing there, and nothing is listed.
+Every row is protected by the hash chain or a checksum, but a missing row can only be noticed from
+the pages around it. In an encrypted store every page is authenticated. In an unencrypted store this
+module compares trees with their order, indexes with their rows, and rows with each other. In an
+inconsistent table only verifiable rows are returned: lookups that find nothing and listings raise.
 """
 
 import re
@@ -101,9 +100,9 @@ SELECT state, body, checksum
   FROM programs
 """
 
-# What must hold between rows; each names the table whose answers would be wrong.
+# Rules between rows; each names the table whose answers depend on the rule.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
-# Where each column of a filed row stands in its body.
+# Path of each indexed column inside the body.
 _FILED: Final = (
     ("agents", AGENTS, ("id", "owner", "slug", "name", "status")),
     ("models", MODELS, ("id", "provider", "name")),
@@ -111,7 +110,7 @@ _FILED: Final = (
     ("tokens", TOKENS, ("id", "owner", "kind")),
     ("programs", PROGRAMS, ("state",)),
 )
-# Some 2 ms for a mebibyte: beyond this the tables that grow would delay every start.
+# The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20
 _GROWING: Final = frozenset(
     {"messages", "events", "media", "media_uses", "calls", "costs", "zone_files", "zone_parts"}
@@ -119,7 +118,7 @@ _GROWING: Final = frozenset(
     | {"search_index", "search_index_data", "search_index_idx", "search_words"}
     | {"mentioned_timeline"}
 )
-# Whose answers rest on a table, where that is not only its own; messages are news as well.
+# Tables whose answers depend on a table, if not only itself; messages are events as well.
 _ANSWERS: Final = {
     "migrations": (),
     "openings": ("sessions",),
@@ -147,31 +146,31 @@ _ANSWERS: Final = {
     "mentions": ("projections",),
     "mentioned_timeline": ("projections",),
 }
-# What proves itself when it is found; whatever else is asked of a doubted table is refused.
+# Methods whose results are verifiable; all other methods of an inconsistent table raise.
 _PROVEN: Final = {
     "sessions": frozenset({"get", "get_by_key", "head", "head_by_key", "lineage"}),
     "messages": frozenset({"by_id", "span"}),
     "events": frozenset({"after"}),
     "media": frozenset({"read"}),
-    # Not what it finds, but what it takes to make the index anew.
+    # These do not read search results; they are required to rebuild the index.
     "search": frozenset({"backlog", "bury", "catch_up", "empty", "sum"}),
     "tokens": frozenset({"by_digest", "by_id"}),
 }
 _ROW: Final = re.compile(r"\brow (\d+) ")
 _WELL: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])
-# After so many faults SQLite stops looking.
+# SQLite stops after this many faults.
 _FAULTS_MOST: Final = 100
 
 Doubts = Mapping[str, frozenset[int]]
 
 
 def contradictions(connection: Connection) -> list[str]:
-    """Return where rows do not fit each other, one sentence each."""
+    """Return every inconsistency between rows as a sentence."""
     return [str(fault[0]) for _, faults in _disputes(connection) for fault in faults]
 
 
 def doubts_about(connection: Connection) -> Doubts:
-    """Return the tables that contradict themselves, and the sessions that are named for it."""
+    """Return the inconsistent tables and the keys of the sessions involved."""
     is_large = connection.query(SIZE)[0][0] > WHOLE_MOST
     tables = [name for (name,) in connection.query(TABLES) if not (is_large and name in _GROWING)]
     looks = [(name, _pages(connection, name)) for name in tables]
@@ -185,11 +184,11 @@ def doubts_about(connection: Connection) -> Doubts:
 
 
 def _pages(connection: Connection, table: str) -> list[Row]:
-    """Return what is wrong with the pages of a table, with the session where one is meant."""
+    """Return the faults in the pages of a table, with the key of the session if known."""
     faults = _found(connection, PAGES, {"name": table})
     if table != "sessions" or faults in _WELL:
         return faults
-    # SQLite tells which row it is by counting, and not by its key.
+    # SQLite reports the position of a row, not its key.
     keys = [row[0] for row in _found(connection, IN_ORDER, NOTHING)]
     numbers = {int(number) for fault in faults for number in _ROW.findall(str(fault[0]))}
     is_cut_off = len(faults) >= _FAULTS_MOST
@@ -198,7 +197,7 @@ def _pages(connection: Connection, table: str) -> list[Row]:
 
 
 def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
-    """Yield for each rule between rows the table it is about, and where it does not hold."""
+    """Yield for each rule between rows its table and the violations."""
     for table, sql in _RULES:
         yield table, _found(connection, sql, NOTHING)
     for table, sql, places in _FILED:
@@ -208,9 +207,9 @@ def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
-    """Tell whether a row that proves itself stands under another name than its own."""
+    """Return whether the columns of a row differ from its verified body."""
     *columns, body, stored = row
-    # One that does not is refused by itself, and says nothing about its neighbours.
+    # A row with a bad checksum raises when it is read; it says nothing about other rows.
     if checksum(body) != stored:
         return False
     said = msgspec.json.decode(body)
@@ -220,7 +219,7 @@ def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
 
 
 def _found(connection: Connection, sql: str, parameters: Parameters) -> list[Row]:
-    """Return what a look finds; that it cannot be taken to its end is a finding, too."""
+    """Return the rows of a check; an error during the check is a finding, too."""
     try:
         return connection.query(sql, parameters)
     except (apsw.Error, Internal) as error:
@@ -228,7 +227,7 @@ def _found(connection: Connection, sql: str, parameters: Parameters) -> list[Row
 
 
 class Doubted:
-    """A table that contradicts itself, in the place of the one that does not."""
+    """Wraps the methods of an inconsistent table; only verifiable results are returned."""
 
     def __init__(self, table: Any, name: str, rows: frozenset[int]) -> None:
         self._table = table
@@ -249,9 +248,9 @@ class Doubted:
         return asked
 
     def _is_named(self, found: Any) -> bool:
-        """Tell whether what was found rests on a row that contradicts others."""
+        """Return whether a result depends on an inconsistent row."""
         parts = found if isinstance(found, tuple) else (found,)
-        # A fork tells its parent's id, which any of these rows may be the source of.
+        # The parent id of a fork may come from any of these rows.
         return any(
             getattr(part, "key", None) in self._rows
             or (self._rows and getattr(part, "forked_from", None) is not None)

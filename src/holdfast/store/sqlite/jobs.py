@@ -1,4 +1,4 @@
-"""Jobs of the writer: one caller's work, and how the caller learns what became of it."""
+"""Jobs of the writer and reader threads: work of a caller, and delivery of its result."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 Work = Callable[..., Coroutine[Any, Any, Any]]
 
-# Seconds, until there may be memory again.
+# Seconds to wait after a MemoryError before retrying.
 BREATH: Final = 0.01
-# Seconds; a loop mostly comes within a thousandth of one.
+# Seconds to wait for a loop to deliver results; usually it takes less than 1 ms.
 PATIENCE: Final = 1.0
 
 
 class Kind(Enum):
-    """What a job needs: a transaction, one even on a full disk, or only a look."""
+    """Kind of a job: a transaction, a transaction that may use the disk reserve, or a read."""
 
     ORDINARY = auto()
     URGENT = auto()
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 class Answer(asyncio.Future[Any]):
-    """A future that does not forget who waits when there is no memory to wake them up."""
+    """A future that remembers its callbacks, to repeat a wake-up lost to a MemoryError."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
@@ -39,13 +39,13 @@ class Answer(asyncio.Future[Any]):
         super().add_done_callback(callback, context=context)
 
     def wake(self) -> None:
-        """Wake up, once more, who waits: the first time it has failed for all of them."""
+        """Schedule all callbacks again, because the first attempt failed for all of them."""
         for callback, context in self._waiting:
             self.get_loop().call_soon(callback, self, context=context)
 
 
 class Job:
-    """One caller's work and where its fate is told; brief work may be played on a loop."""
+    """Work of one caller and the future for its result; brief work may run on the event loop."""
 
     __slots__ = ("error", "future", "is_brief", "kind", "loop", "result", "work")
 
@@ -59,7 +59,7 @@ class Job:
         self.error: BaseException | None = None
 
     def tell(self) -> None:
-        """Tell the caller, unless it has stopped waiting."""
+        """Deliver the result to the caller, unless the future is already done."""
         if self.future.done():
             return
         if self.error is not None:
@@ -69,7 +69,7 @@ class Job:
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits nothing but its transaction, which on SQLite never waits."""
+    """Run a coroutine that only awaits its transaction, which never suspends on SQLite."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -79,8 +79,8 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 def tell_everywhere(jobs: Sequence[Job]) -> None:
-    """Tell all callers, however long it takes: whoever is not told waits for ever."""
-    # Nothing is made out here, not even a function: what is made outside may find no memory.
+    """Deliver results to all callers, with retries, because an undelivered caller waits forever."""
+    # Allocate nothing outside the `try`, because any allocation may raise MemoryError.
     while True:
         try:
             _wake(jobs)
@@ -90,20 +90,20 @@ def tell_everywhere(jobs: Sequence[Job]) -> None:
 
 
 def unheard(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs whose callers were told and still wait.
+    """Return the jobs whose results were sent but not delivered.
 
-    A loop that finds no memory for a callback drops it, and whoever waits for its word with it.
+    An event loop without memory for a callback drops it, and then the caller is never woken.
     """
     return [job for job in jobs if not (job.future.done() or job.loop.is_closed())]
 
 
 def _wake(jobs: Sequence[Job]) -> None:
-    """Wake all callers up; once for each loop, however many callers it has."""
+    """Wake all callers, with one call per event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         loops.setdefault(job.loop, []).append(job)
     for loop, waiting in loops.items():
-        # A loop that is closed has nobody left who waits.
+        # A closed event loop has no waiting callers.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_tell, waiting)
 
@@ -117,7 +117,7 @@ def _tell(jobs: Sequence[Job]) -> None:
 
 
 def _tell_again(job: Job) -> None:
-    """Wake up a caller that the loop would forget: its future is settled, and nobody was told."""
+    """Wake a caller whose future is done but whose callbacks were not scheduled."""
     while True:
         try:
             if job.future.done():

@@ -1,4 +1,4 @@
-"""Numbered migrations, up and down; the mark is written in the transaction that did the work."""
+"""Numbered migrations, up and down; each is recorded in its own transaction."""
 
 import hashlib
 import re
@@ -35,7 +35,7 @@ DELETE FROM migrations
 
 
 class Migration(Struct, frozen=True, kw_only=True):
-    """One step of the schema, both ways."""
+    """One schema migration in both directions."""
 
     number: int
     name: str
@@ -44,13 +44,13 @@ class Migration(Struct, frozen=True, kw_only=True):
 
     @property
     def checksum(self) -> str:
-        """Return the hash that tells whether an applied step was changed afterwards."""
+        """Return the hash that detects later changes to an applied migration."""
         return hashlib.sha256(self.up.encode()).hexdigest()
 
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Return every migration this version knows, in order."""
+    """Return all migrations of this version, in order."""
     folder = Path(__file__).parents[1] / "migrations"
     found = []
     for entry in folder.iterdir():
@@ -66,7 +66,7 @@ def migrations() -> tuple[Migration, ...]:
 
 
 def version(connection: Connection) -> int:
-    """Return the number of the last migration the store has seen; 0 for an empty one."""
+    """Return the number of the last applied migration; 0 for an empty store."""
     return int(connection.pragma("user_version"))
 
 
@@ -76,15 +76,15 @@ def newest() -> int:
 
 
 def require_current(connection: Connection) -> None:
-    """Make the schema of an empty store; refuse one that is newer or older than this program."""
-    # One statement for both: another process may be making the schema at this moment.
+    """Create the schema of an empty store; raise if an existing schema is newer or older."""
+    # One statement for both values, to avoid a race with a process that creates the schema.
     found, tables = connection.query(STANDING)[0]
     if found == 0 and tables:
         raise Internal(
             Code.CORRUPT_STORE,
             "The store has tables and says it has none; restore a backup.",
         )
-    # A new store is made at once; an older one is touched only when somebody says so.
+    # A new store is created here; an older one is migrated only on request.
     if found == 0:
         up(connection)
         return
@@ -93,20 +93,20 @@ def require_current(connection: Connection) -> None:
 
 
 def up(connection: Connection, to: int | None = None) -> list[Migration]:
-    """Apply every missing migration up to a number; safe to run from several processes at once."""
+    """Apply all missing migrations up to a number; safe with concurrent processes."""
     target = newest() if to is None else to
     require_known(target)
     return _walk(connection, lambda found: next_up(found, target), _apply)
 
 
 def down(connection: Connection, to: int) -> list[Migration]:
-    """Take migrations back until a number is the last one applied."""
+    """Revert migrations until a number is the last one applied."""
     require_below(connection, to)
     return _walk(connection, lambda found: next_down(found, to), _take_back)
 
 
 def require_known(number: int) -> None:
-    """Refuse a number that is no migration's; 0 is the store before the first."""
+    """Raise for an unknown migration number; 0 is the state before the first."""
     if not 0 <= number <= newest():
         raise Invalid(
             Code.INVALID_INPUT,
@@ -116,12 +116,12 @@ def require_known(number: int) -> None:
 
 
 def require_below(connection: Connection, number: int) -> None:
-    """Refuse a number that going down does not lead to."""
+    """Raise if a number is not at or below the schema of the store."""
     require_not_above(version(connection), number)
 
 
 def require_not_above(found: int, number: int) -> None:
-    """Refuse a number that is above the schema of a store, or no migration's."""
+    """Raise if a number is above the schema of a store, or unknown."""
     require_known(number)
     require_not_newer(found)
     if found < number:
@@ -144,7 +144,7 @@ def _walk(
             connection.query("BEGIN IMMEDIATE")
             try:
                 require_not_newer(version(connection))
-                # Chosen under the lock: another process may have walked meanwhile.
+                # Choose under the lock, because another process may have migrated meanwhile.
                 migration = choose(version(connection))
                 if migration is not None:
                     step(connection, migration)
@@ -158,7 +158,7 @@ def _walk(
 
 
 def require_not_newer(found: int) -> None:
-    """Refuse a schema that this program does not know."""
+    """Raise for a schema that is newer than this program."""
     if found > newest():
         raise Conflict(
             Code.SCHEMA_NEWER,
@@ -168,7 +168,7 @@ def require_not_newer(found: int) -> None:
 
 
 def require_not_older(found: int) -> None:
-    """Refuse a schema that has to be brought up to this program first."""
+    """Raise for a schema that must be migrated first."""
     if found < newest():
         raise Conflict(
             Code.SCHEMA_OLDER,
@@ -179,13 +179,13 @@ def require_not_older(found: int) -> None:
 
 
 def next_up(found: int, to: int) -> Migration | None:
-    """Return the step that leads up from here, if one is left."""
+    """Return the next migration to apply, if any."""
     waiting = [migration for migration in migrations() if found < migration.number <= to]
     return waiting[0] if waiting else None
 
 
 def next_down(found: int, to: int) -> Migration | None:
-    """Return the step that leads down from here, if one is left."""
+    """Return the next migration to revert, if any."""
     applied = [migration for migration in migrations() if to < migration.number <= found]
     return applied[-1] if applied else None
 

@@ -1,4 +1,4 @@
-"""Looks at the store: on one snapshot each, and over even where there was no memory to end one."""
+"""Run read-only work in one snapshot; always ends the transaction, even without memory."""
 
 import asyncio
 import logging
@@ -32,8 +32,8 @@ SCRUB_WAIT_MS: Final = 250
 
 
 def snapshot(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
-    """Run work on one snapshot of a connection that cannot write."""
-    # Left open by somebody who had no memory even for its end.
+    """Run work in one snapshot of a read-only connection."""
+    # A previous caller may have failed to end its transaction for lack of memory.
     if connection.raw.in_transaction:
         connection.query("ROLLBACK")
     connection.query("BEGIN")
@@ -43,22 +43,22 @@ def snapshot(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
         log.error("a page of the store is damaged; what is not on it is read by itself")
         connection.query("ROLLBACK")
     finally:
-        # After some failures SQLite has ended the transaction itself.
+        # SQLite ends the transaction itself after some errors.
         if connection.raw.in_transaction:
             connection.query("COMMIT")
-    # Once a page cannot be deciphered a transaction has no others: each statement gets its own.
+    # After a decryption error SQLite fails the transaction, so run each statement in its own.
     return drive(work(tables))
 
 
 def looked(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
-    """Run work on a snapshot of a connection that could write, and let it change nothing.
+    """Run work in a snapshot of a writable connection; raise if it writes.
 
-    It waits for nobody: who is in the way makes it raise.
+    Does not wait for locks: a locked store raises at once.
     """
     raw = connection.raw
     connection.patience.is_off = True
     try:
-        # Left open by somebody who had no memory even for its end.
+        # A previous caller may have failed to end its transaction for lack of memory.
         if raw.in_transaction:
             connection.query("ROLLBACK")
         before = raw.total_changes()
@@ -74,20 +74,20 @@ def looked(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
 
 
 def findings(connection: Connection, look: Callable[[Connection], list[str]]) -> list[str]:
-    """Return what a look finds in the file, one sentence each."""
-    # On one snapshot: what is being written meanwhile must not look like damage.
+    """Return the findings of a check of the file."""
+    # In one snapshot, because concurrent writes must not be reported as damage.
     connection.query("BEGIN")
     try:
         return look(connection)
     finally:
-        # Ending it may meet the very damage that was just named.
+        # The rollback may fail because of the same damage.
         with suppress(apsw.Error):
             connection.query("ROLLBACK")
 
 
 def emptied_log(connection: Connection) -> bool:
-    """Empty the log file; `False` where somebody who reads is in the way."""
-    # A short wait and no error: what was deleted is deleted, only its traces go later.
+    """Truncate the write-ahead log; return `False` if a reader blocks it."""
+    # Short timeout and no error: the rows are deleted, and a later attempt removes the traces.
     connection.raw.set_busy_timeout(SCRUB_WAIT_MS)
     try:
         connection.empty_log()
@@ -98,15 +98,14 @@ def emptied_log(connection: Connection) -> bool:
     return True
 
 
-# More than cores, because readers also wait for the disk.
+# More than the number of cores, because readers also wait for the disk.
 READERS: Final = 4
 
 
 class Readers:
-    """Threads that read; all of them run from the start, because later there may be none to have.
+    """Reader threads, all started at once because a later start may fail at a system limit.
 
-    Not the library's own pool: that one makes a lock for each piece of work, and forgets who waits
-    for it when there is no memory.
+    Not a `ThreadPoolExecutor`: it allocates a lock per job and loses waiters on a MemoryError.
     """
 
     def __init__(self) -> None:
@@ -125,21 +124,22 @@ class Readers:
             raise
 
     async def answer(self, work: Work) -> Any:
-        """Do work in one of the threads, and return or raise what it does."""
+        """Run work in a reader thread; return its result or raise its error."""
         job = Job(work, Kind.LOOK)
         self._jobs.put(job)
         return await job.future
 
     async def close(self) -> None:
-        """Finish what was asked for."""
+        """Finish queued work and stop the threads."""
         try:
             await asyncio.to_thread(self.end)
         except RuntimeError:
-            # No thread can be had to wait in; readers need nothing of this loop.
+            # No thread is available to wait in; blocking is safe, because readers do not use this
+            # loop.
             self.end()
 
     def end(self) -> None:
-        """Finish what was asked for, and wait for it on this thread."""
+        """Finish queued work and block this thread until the readers stop."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -157,30 +157,30 @@ class Readers:
                 time.sleep(BREATH)
 
     def _next(self, told: list[Job]) -> Job | None:
-        """Wait for the next job, and meanwhile tell again whose loop has lost the word."""
+        """Wait for the next job; meanwhile repeat results that an event loop dropped."""
         while unheard(told):
             with suppress(Empty):
                 return self._jobs.get(timeout=PATIENCE)
             tell_everywhere(unheard(told))
-        # What was read is not kept for longer than somebody may have to be told of it.
+        # Drop delivered jobs, so that their results are freed.
         told.clear()
         return self._jobs.get()
 
 
 def _answer(job: Job) -> None:
-    """Do a reader's work and tell whoever waits for it; nothing for those who wait no longer."""
+    """Run the work of a job and deliver the result; skipped if the caller was cancelled."""
     if job.future.done():
         return
     try:
         job.result = drive(job.work())
-    except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
+    except BaseException as error:  # noqa: BLE001 — raised again in the caller
         job.error = error
     tell_everywhere((job,))
 
 
 @contextmanager
 def threads_permitting() -> Iterator[None]:
-    """Turn the refusal of a new thread into an error of ours."""
+    """Translate a failed thread start into a Holdfast error."""
     try:
         yield
     except RuntimeError as error:

@@ -1,11 +1,11 @@
-"""Recovery of a store whose log is damaged: what is whole goes into a file that can be restored.
+"""Recovery of a store with a damaged write-ahead log, into a new file.
 
-Each frame of a log carries the checksum of itself and all before it, and is verified from the one
-before. So damage in one frame does not hide those behind it. Where they make a sound store without
-the damaged one, because its pages were written again, nothing is lost. Otherwise the store ends
-with the last commit before the damage, and what was said behind it is read by itself.
+Each frame of the log has a checksum that continues the checksum of the previous frame, so frames
+after a damaged one can still be verified. If later commits wrote all damaged pages again, nothing
+is lost. Otherwise the recovered store ends with the last commit before the damage, and later
+messages are returned separately.
 
-The store is only read here; nothing of it is moved or changed.
+The store is only read; it is never moved or changed.
 """
 
 import shutil
@@ -53,7 +53,7 @@ Sums = tuple[int, int]
 
 
 class Frame(Struct, frozen=True):
-    """A page as one commit left it; `ends` is the size of the store where it ends a commit."""
+    """A page in one commit; `ends` is the database size if the frame ends a commit, otherwise 0."""
 
     number: int
     page: int
@@ -62,34 +62,34 @@ class Frame(Struct, frozen=True):
 
 
 class Frames(Struct, frozen=True):
-    """What a log holds: the frames that are whole, and the pages of those that are not."""
+    """Content of a log: valid frames, and the pages of invalid frames."""
 
     salts: Sums
     whole: tuple[Frame, ...]
-    # The page of each by its number; 0 where the frame is missing.
+    # Page of each lost frame by frame number; 0 if the frame is missing.
     lost: dict[int, int]
 
     @property
     def before_damage(self) -> tuple[Frame, ...]:
-        """Return the frames of the commits before the first frame that is not whole."""
+        """Return the frames of the commits before the first invalid frame."""
         first = min(self.lost, default=sys.maxsize)
         return _committed([frame for frame in self.whole if frame.number < first])
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether a later commit wrote every page again whose frame is lost."""
+        """Return whether later commits wrote all pages of lost frames again."""
         last = {frame.page: frame.number for frame in _committed(self.whole)}
         return all(last.get(page, 0) > number for number, page in self.lost.items())
 
     @property
     def all(self) -> tuple[Frame, ...]:
-        """Return every frame that is whole, the last one as the end of a commit."""
+        """Return all valid frames, with the last one marked as the end of a commit."""
         *others, last = self.whole
         return (*others, replace(last, ends=max(frame.ends for frame in self.whole) or last.page))
 
 
 class LostMessages(Struct, frozen=True):
-    """Messages of a session that cannot be recovered, by their numbers."""
+    """Range of messages of a session that cannot be recovered."""
 
     session_id: str
     first: int
@@ -97,9 +97,9 @@ class LostMessages(Struct, frozen=True):
 
 
 class Salvaged(Struct, frozen=True):
-    """What was recovered, and what was not.
+    """Result of a recovery.
 
-    `apart` are messages that prove themselves and stand behind the damage, outside of the store.
+    `apart` holds verified messages from after the damage; they are not in the recovered store.
     """
 
     frames: int
@@ -110,7 +110,7 @@ class Salvaged(Struct, frozen=True):
 
 
 def salvage(store: Path, key: bytes | None, target: Path, *, force: bool = False) -> Salvaged:
-    """Write a sound store of what is whole to a file; the store itself stays as it is.
+    """Write a consistent store with all recoverable commits to `target`; the source is unchanged.
 
     Refused while another process has the store open.
     """
@@ -119,7 +119,7 @@ def salvage(store: Path, key: bytes | None, target: Path, *, force: bool = False
         sound = stack.enter_context(draft_beside(target))
         beyond = stack.enter_context(draft_beside(target))
         with exclusively(store):
-            # The log first: closing the store's file lets go of the lock.
+            # Read the log first, because closing the store file releases the POSIX lock.
             log = Path(f"{store}-wal")
             content = log.read_bytes() if log.exists() else b""
             shutil.copyfile(store, sound)
@@ -144,7 +144,7 @@ def salvage(store: Path, key: bytes | None, target: Path, *, force: bool = False
 
 
 def read_frames(store: Path, content: bytes) -> Frames:
-    """Return which frames of a log are whole; the anchor says how many there were."""
+    """Return the valid and the lost frames of a log; the anchor has the number of frames."""
     record = load(store)
     header = content[: HEADER.size]
     is_known = is_whole_header(header)
@@ -157,7 +157,7 @@ def read_frames(store: Path, content: bytes) -> Frames:
         salts = _SEED.unpack_from(content, HEADER.size + 8) if len(content) > 48 else (0, 0)
     whole = _whole_frames(content, page, (salts[0], salts[1]))
     acknowledged = 0
-    # A log that is missing had all frames that its anchor names.
+    # If the log is missing, all frames that the anchor names are lost.
     if record is not None and record.is_open and (not content or record.salts == salts):
         acknowledged = record.frame
     last = max([acknowledged, *(frame.number for frame in whole)])
@@ -170,7 +170,7 @@ def read_frames(store: Path, content: bytes) -> Frames:
 def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
     size = FRAME.size + page
     found: dict[int, Frame] = {}
-    # The sums that the next frame goes on from: as they are computed, and as they are written.
+    # Checksums before the next frame: as computed from the content, and as written in the log.
     header = content[: HEADER.size]
     computed = summed(header[:24], (0, 0)) if len(header) == HEADER.size else (0, 0)
     written = _pair(header, 24) if len(header) == HEADER.size else (0, 0)
@@ -185,7 +185,7 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
         stands = _pair(head, 16)
         is_chained = summed_on == stands
         is_whole = is_chained or (is_ours and summed(head[:8] + body, written) == stands)
-        # Only the checksum of the one before was damaged: this one proves its content.
+        # Only the stored checksum of the previous frame was damaged; this frame proves its content.
         if is_chained and pending is not None:
             found[pending.number] = pending
         if is_whole and (is_ours or is_chained):
@@ -196,13 +196,13 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
 
 
 def _committed(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """Return the frames up to the last that ends a commit."""
+    """Return the frames up to the last one that ends a commit."""
     ends = [place for place, frame in enumerate(frames) if frame.ends]
     return tuple(frames[: ends[-1] + 1]) if ends else ()
 
 
 def _faults(draft: Path, key: bytes | None, frames: Frames, chosen: Sequence[Frame]) -> list[str]:
-    """Play frames into a draft; return what is wrong with it then."""
+    """Replay frames into a draft; return the faults of the result."""
     if chosen:
         Path(f"{draft}-wal").write_bytes(_log_of(frames.salts, chosen))
     try:
@@ -216,7 +216,7 @@ def _faults(draft: Path, key: bytes | None, frames: Frames, chosen: Sequence[Fra
 
 
 def _log_of(salts: Sums, frames: Sequence[Frame]) -> bytes:
-    """Return a log of some frames, with checksums that SQLite accepts."""
+    """Return a log of the given frames, with new checksums that SQLite accepts."""
     magic = MAGIC | (sys.byteorder == "big")
     start = struct.pack(">IIII", magic, _VERSION, len(frames[0].content), 0) + _SEED.pack(*salts)
     sums = summed(start, (0, 0))
@@ -231,7 +231,7 @@ def _log_of(salts: Sums, frames: Sequence[Frame]) -> bytes:
 def _behind(
     kept: Connection, rest: Connection
 ) -> tuple[tuple[LostMessages, ...], tuple[Message, ...]]:
-    """Return what was said behind the damage: the numbers that are lost, and what proves itself."""
+    """Return the messages from after the damage: the lost ranges, and the verified ones."""
     counts = {row[0]: row[2] for row in kept.query(SPOKEN)}
     try:
         sessions = rest.query(SPOKEN)

@@ -1,4 +1,4 @@
-"""The embedded store: one writer, a few readers, one file."""
+"""The embedded store: one writer, several readers, one SQLite file."""
 
 import logging
 import os
@@ -61,7 +61,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 
 class Tables:
-    """The tables of one connection; those that contradict themselves answer with care."""
+    """The tables of one connection; inconsistent tables are wrapped by `Doubted`."""
 
     def __init__(self, database: Database, doubts: Doubts) -> None:
         self.agents = AgentRows(database)
@@ -81,21 +81,21 @@ class Tables:
         self.projections = SnapshotTables(database)
         self.search = SearchTables(database)
         known = set(vars(self))
-        # A table that is asked under no name of its own may be behind any answer.
+        # A table without an attribute here may affect any answer, so then all are wrapped.
         for name in known if doubts.keys() - known else doubts:
             rows = doubts.get(name, frozenset())
             setattr(self, name, Doubted(getattr(self, name), name, rows))
 
 
 class _OccupiedError(Exception):
-    """Somebody on another loop reads just now."""
+    """Another event loop is reading on the shared connection."""
 
 
 class SqliteStore:
     """Implements the `Store` port on one SQLite file."""
 
     def __init__(self, path: Path, key: bytes | None, *, vfs: str | None = None) -> None:
-        """Open the store, making it if it is missing; `key` is ignored by a plain file."""
+        """Open or create the store; `key` is ignored for an unencrypted file."""
         require_suitable(path.parent)
         reserve = DiskReserve(path.with_name(f"{path.name}-reserve"))
         fresh = private_file(path) or path.stat().st_size == 0
@@ -104,7 +104,7 @@ class SqliteStore:
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
-        # Already to open takes memory, files and threads: what was begun without them is undone.
+        # Opening needs memory, descriptors and threads; undo partial work if one is missing.
         with ExitStack() as begun, translate_errors():
             self._open(begun, reserve)
             begun.pop_all()
@@ -118,32 +118,32 @@ class SqliteStore:
         begun.callback(connection.close)
         self._doubts = _doubted(connection)
         self._tables = Tables(connection, self._doubts)
-        # Only now: a file that was refused leaves nothing of ours beside it.
+        # After the checks, so that no file is created beside a refused store.
         reserve.take()
         self._reserve = reserve
-        # The first is opened ahead, because opening takes longer than most reads.
+        # Open the first reader in advance, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         begun.callback(self._idle[0][0].close)
-        # For brief work, on the thread that asks; it waits for nobody.
+        # Connection for brief reads on the calling thread; it never waits for locks.
         self._nearest = self._reader()
         begun.callback(self._nearest[0].close)
         self._nearest[0].patience.is_off = True
         self._readers = Readers()
         begun.callback(self._readers.end)
-        # The last, because nothing but its own closing ends it.
+        # Last, because only its own `close` stops the writer thread.
         with threads_permitting():
             self._writer = Writer(connection, self._connect, reserve)
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        """Run work in a transaction; return only when its commit is on disk."""
+        """Run work in a transaction; returns after the commit is durable on disk."""
         done = await self._written(work, urgent=urgent)
         self._upkeep.count()
         return done
 
     async def require_writable(self) -> None:
-        """Raise unless something could be written now."""
+        """Raise if the store cannot be written now."""
         await self._written(_nothing)
-        # An empty transaction writes nothing, and so does not meet a full disk.
+        # An empty transaction writes nothing and therefore does not detect a full disk.
         self._reserve.require_room()
 
     async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
@@ -152,14 +152,14 @@ class SqliteStore:
                 lambda: work(self._writer_tables()), urgent=urgent, is_brief=isinstance(work, Brief)
             )
         except MemoryError as error:
-            # Already to ask takes memory, and to wait for the answer.
+            # Submitting a job and waiting for it also allocate memory.
             raise translate_error(error) from error
         return cast(T, done)
 
     async def read(self, work: Work[T]) -> T:
-        """Run work on one consistent snapshot."""
+        """Run work in one consistent snapshot."""
         try:
-            # Not handed to a thread: to have it back takes longer than the work itself.
+            # Runs on this thread, because a thread switch takes longer than brief work.
             if isinstance(work, Brief) and not self._closed:
                 return cast(T, self._read_here(work))
         except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
@@ -173,8 +173,8 @@ class SqliteStore:
 
     async def version(self) -> tuple[int, int]:
         """Return a value that changes when another process has written to the store."""
-        # The writer's own connection: it alone sees other processes' commits and not its own.
-        # The counts of two connections cannot be compared, so a reopened one counts as news.
+        # On the writer's connection: its data version ignores its own commits. Versions of two
+        # connections are not comparable, so a reopened connection counts as a change.
         with translate_errors():
             return await self._writer.look(
                 lambda connection: (self._writer.generation, connection.pragma("data_version"))
@@ -187,19 +187,19 @@ class SqliteStore:
         )
 
     async def missing_events(self) -> list[str]:
-        """Return which events are gone that nothing explains, one sentence each."""
+        """Return unexplained gaps in the event logs, one sentence each."""
         look = partial(sqlite_checks.check_rows, looks=(sqlite_checks.missing_events,))
         return await self._in_reader(lambda connection, _: findings(connection, look))
 
     async def scrub(self) -> bool:
-        """Take removed rows out of the log file too; `False` when it has to be tried again."""
+        """Remove deleted rows from the log file as well; return `False` if a retry is needed."""
         is_forgotten = await self._upkeep.has_forgotten()
         is_emptied = await self._in_reader(lambda connection, _: emptied_log(connection))
         self.is_scrubbed = is_forgotten and is_emptied
         return self.is_scrubbed
 
     async def close(self) -> None:
-        """Let go of the file."""
+        """Close the store and its threads."""
         if self._closed:
             return
         await self._upkeep.close()
@@ -207,21 +207,21 @@ class SqliteStore:
         await self._writer.close()
         await self._readers.close()
         for reader, _ in (*self._idle, self._nearest):
-            # The last one out moves the log; nothing that was acknowledged depends on it.
+            # Closing may checkpoint the log and fail; acknowledged commits do not depend on it.
             try:
                 reader.close()
             except apsw.Error as error:
                 log.warning("the store was not closed cleanly: %s", error)
 
     def _read_here(self, work: Work[T]) -> T:
-        """Run brief work on this thread, where it waits for nobody."""
+        """Run brief work on this thread without waiting for locks."""
 
         def read(connection: Connection | None) -> T:
             if connection is None:
                 return self._read_beside(work)
             return looked(connection, work, self._writer_tables())
 
-        # The writer's pages are up to date; another connection has to read and decrypt its own.
+        # The writer's page cache is current; another connection must read and decrypt pages again.
         return self._writer.lent(read)
 
     def _read_beside(self, work: Work[T]) -> T:
@@ -233,7 +233,7 @@ class SqliteStore:
             self._near.release()
 
     def _opened(self, reserve: DiskReserve) -> Connection:
-        """Open the file, out of the reserve if the disk has no room for its log."""
+        """Open the file; releases the disk reserve if the log does not fit on the disk."""
         try:
             return self._prepared()
         except (StorageFull, Unavailable) as error:
@@ -248,7 +248,8 @@ class SqliteStore:
         connection = self._connect()
         try:
             with translate_errors():
-                # Nobody has written anything: its making was cut off, or goes on elsewhere.
+                # The store is empty: its creation was interrupted, or is running in another
+                # process.
                 if 0 < version(connection) < newest() and not is_filled(connection):
                     up(connection)
                 require_current(connection)
@@ -261,7 +262,7 @@ class SqliteStore:
         return connect(self.path, self.key, vfs=self._vfs)
 
     def _writer_tables(self) -> Tx:
-        # A reopened connection needs tables of its own.
+        # Table objects are bound to a connection, so a reopened connection needs new ones.
         if self._tables.agents._db is not self._writer.connection:
             self._tables = Tables(self._writer.connection, self._doubts)
         return self._tables
@@ -277,7 +278,7 @@ class SqliteStore:
             finally:
                 self._idle.append(reader)
 
-        # Already to ask for a thread takes memory.
+        # Queueing a job allocates memory as well.
         with translate_errors():
             return cast(T, await self._readers.answer(run))
 
@@ -289,13 +290,13 @@ class SqliteStore:
 
     def _reader(self) -> tuple[Connection, Tx]:
         connection = self._connect()
-        # There is one writer: work that was meant to read cannot change anything past it.
+        # Only the writer may write; this makes a write on a reader fail.
         connection.pragma("query_only", 1)
         return connection, Tables(connection, self._doubts)
 
 
 async def _nothing(_: Tx) -> None:
-    """Take the writer's lock and change nothing."""
+    """Start a transaction that changes nothing."""
 
 
 _FOR_WANT_OF_ROOM: Final = frozenset(
@@ -308,7 +309,7 @@ def _has_no_room(path: Path) -> bool:
 
 
 def _doubted(connection: Connection) -> Doubts:
-    """Look for contradictions where pages do not prove themselves."""
+    """Check the consistency of an unencrypted store; encrypted pages are authenticated."""
     doubts = {} if connection.is_sealed else doubts_about(connection)
     if doubts:
         log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))

@@ -1,7 +1,6 @@
 """The file `token` of a home, the local token's secret, and `home-id`, which identifies the home.
 
-Every step is judged on the open file and not on its name, so that nothing can be put in its
-place between a look and a read.
+All checks use the open file descriptor and not the path, which prevents TOCTOU races.
 """
 
 import asyncio
@@ -28,10 +27,10 @@ _MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 class SecretFile:
-    """The file in a home; whole or not there, and never reached through a link."""
+    """Token file of a home; written atomically, and never read through a symbolic link."""
 
     def __init__(self, home: Path, *, is_shared: bool = False) -> None:
-        """`is_shared` says that other homes may use the store as well."""
+        """`is_shared` is true if other homes may use the same store."""
         self._is_shared = is_shared
         self._path = home / FILE_NAME
         self._draft = home / f".{FILE_NAME}.new"
@@ -54,7 +53,7 @@ class SecretFile:
     def _home_id(self) -> str:
         path = self._path.with_name(ID_NAME)
         try:
-            # One process makes it; a home has one id for all of them.
+            # Under a lock, so that all processes of a home use the same id.
             with alone_in(path.parent):
                 text = self._text(path)
                 if text is None:
@@ -69,13 +68,13 @@ class SecretFile:
         return text
 
     def _text(self, path: Path) -> str | None:
-        """Return what a private file says; refuses a link, and one that others can reach."""
+        """Return the content of a private file; raise for a symbolic link or a permissive mode."""
         try:
             descriptor = os.open(path, _READING)
         except FileNotFoundError:
             return None
         except OSError as error:
-            # What the system calls too many links is one that we do not follow.
+            # O_NOFOLLOW reports a symbolic link with one of these codes.
             is_link = error.errno in {errno.ELOOP, errno.EMLINK}
             problem = "is a link" if is_link else f"cannot be read: {error.strerror}"
             raise _unsafe(path, problem) from error
@@ -93,7 +92,7 @@ class SecretFile:
                 if held is not None and held != instead_of:
                     return held
                 self._write(secret)
-                # Takes the place of a link, too, and does not follow it.
+                # Replaces a symbolic link instead of following it.
                 os.replace(self._draft, self._path)
                 sync_folder(self._path.parent)
         except OSError as error:
@@ -101,11 +100,11 @@ class SecretFile:
         return secret
 
     def _write(self, secret: str) -> None:
-        # Left by somebody who died here; nobody else is here now.
+        # Left by a process that crashed here; the lock excludes live processes.
         self._draft.unlink(missing_ok=True)
         descriptor = os.open(self._draft, _MAKING, 0o600)
         try:
-            # Whatever the umask took or left.
+            # Set explicitly, because the mode of `open` depends on the umask.
             os.fchmod(descriptor, 0o600)
             os.write(descriptor, f"{secret}\n".encode())
             os.fsync(descriptor)
@@ -120,12 +119,12 @@ def _judge(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise _unsafe(path, "belongs to another user")
     if mode & _OTHERS:
-        # Not repaired: others may have read it already.
+        # Not repaired, because other users may have read the secret already.
         raise _unsafe(path, f"could be read by others (its mode is {mode:04o})")
 
 
 def _new_home_id() -> str:
-    """Return an id that no other home has, with the machine's name for people."""
+    """Return a unique id that starts with the host name for readability."""
     machine = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().partition(".")[0].lower())
     return f"{machine[:32]}-{secrets.token_hex(8)}".lstrip("-")
 

@@ -1,12 +1,12 @@
-"""The anchor of the write-ahead log: how far it was committed, kept in a file outside the log.
+"""Anchor of the write-ahead log: a file outside the log that records the last committed frame.
 
-SQLite takes a log up to the first frame that is not whole, so a lost tail looks like a write that
-was cut off. The anchor holds the salts of the log's generation and the last committed frame with
-its checksum. It is written after the sync of a commit has returned, and is itself synced only when
-a generation begins or ends: on disk it is behind the log or level with it, never ahead. Frames
-beyond it are a torn tail; a frame at or below it that is missing was acknowledged, and is lost.
+SQLite replays a log up to the first invalid frame, so a lost tail is indistinguishable from an
+interrupted write. The anchor holds the salts of the log's generation and the last committed frame
+with its checksum. It is written after the fsync of a commit, and is itself synced only when a
+generation begins or ends. On disk it is never ahead of the log. Frames after it are a torn tail; a
+missing frame at or before it was acknowledged and is lost.
 
-Nothing here knows tables; frames are only looked at for their checksums.
+Knows no tables; frames are only read for their checksums.
 """
 
 import errno
@@ -39,21 +39,21 @@ from holdfast.store.sqlite.wal_check import (
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = "-anchor"
-# 8 MiB of log before it is moved: pages that change with every commit are moved once.
+# Checkpoint after 8 MiB of log, so that frequently changed pages are copied once.
 CHECKPOINT_FRAMES: Final = 2_000
 
-# Magic, state, salts, frame and its checksums; the CRC of all of it follows. One sector holds it.
+# Magic, state, salts, frame, its checksums, and a CRC of these; fits into one disk sector.
 _RECORD: Final = struct.Struct(">8sIIIIII")
 _CRC: Final = struct.Struct(">I")
 _SIZE: Final = _RECORD.size + _CRC.size
 _MAGIC: Final = b"HFanchor"
-# A log with frames that count; none; and one that is being moved and cut off.
+# Log with committed frames; empty log; log that is being checkpointed and truncated.
 _OPEN, _EMPTY, _EMPTYING = 1, 2, 3
 
-# `salt1` grows by one with each reset of a log; with any other distance it is another log.
+# `salt1` increases by one per log reset; a larger distance means an unrelated log.
 _RESETS_MOST: Final = 1 << 16
 _WORD: Final = 0xFFFF_FFFF
-# Seconds. Writing takes microseconds, and where it cannot be done the anchor stays behind.
+# Seconds. A write takes microseconds; on a timeout the anchor just stays behind.
 _WRITE_PATIENCE: Final = 0.02
 _EMPTY_PATIENCE: Final = 0.25
 _OPEN_PATIENCE: Final = 30.0
@@ -62,7 +62,7 @@ Inode = tuple[int, int]
 
 
 class Record(Struct, frozen=True):
-    """The log as it was last known: its generation, and the last committed frame."""
+    """Last known state of the log: its generation and the last committed frame."""
 
     state: int
     salts: tuple[int, int] = (0, 0)
@@ -71,7 +71,7 @@ class Record(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the log holds frames that are nowhere else."""
+        """Return whether the log holds frames that are not in the database file."""
         return self.state == _OPEN
 
 
@@ -79,7 +79,7 @@ Change = Callable[[Record | None], Record | None]
 
 
 def load(store: Path) -> Record | None:
-    """Return what the anchor of a store says; nothing where it is missing or damaged."""
+    """Return the anchor record of a store; None if it is missing or damaged."""
     try:
         return _decoded(Path(f"{store}{SUFFIX}").read_bytes())
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def load(store: Path) -> Record | None:
 
 
 def check(record: Record | None, store: Path) -> None:
-    """Refuse a log that ends before the last frame that the anchor names."""
+    """Raise if a log ends before the last frame in the anchor."""
     if record is None or record.state == _EMPTY:
         return
     header, frame = read_headers(store, record.frame)
@@ -95,7 +95,7 @@ def check(record: Record | None, store: Path) -> None:
     if salts == record.salts:
         is_there = len(frame) == FRAME.size and FRAME.unpack(frame)[2:] == (*salts, *record.sums)
     elif salts is not None and 0 < (salts[0] - record.salts[0]) & _WORD <= _RESETS_MOST:
-        # Begun anew: SQLite does that only once all of it is synced into the database file.
+        # A reset log: SQLite resets only after all frames were synced into the database file.
         is_there = True
     else:
         is_there = record.state == _EMPTYING
@@ -104,17 +104,17 @@ def check(record: Record | None, store: Path) -> None:
 
 
 def write_record(descriptor: int, content: bytes, *, is_synced: bool) -> None:
-    """Write the record in its place; the one place where the file changes."""
+    """Write the record in place; the only function that changes the file."""
     os.pwrite(descriptor, content, 0)
     if is_synced:
         os.fsync(descriptor)
 
 
 class Anchor:
-    """The anchor as one connection sees it; a caller must be alone with that connection."""
+    """Anchor of one connection; not thread-safe."""
 
     def __init__(self, store: Path) -> None:
-        """Refuse a store that lost changes, before SQLite opens it and makes a new log."""
+        """Raise if a store lost commits; runs before SQLite opens it and creates a new log."""
         self.is_displaced = False
         self._store = store
         self._log_path = f"{store}-wal"
@@ -123,7 +123,7 @@ class Anchor:
         self._page = 0
         self._log: int | None = None
         self._inodes: tuple[Inode, Inode] | None = None
-        # Every connection has a shared lock on it, by which the last one knows that it is alone.
+        # Every connection holds a shared lock, so that the last one can detect that it is alone.
         self._file = _opened(self._path) if os.path.lexists(self._path) else None
         try:
             if self._read() is None and self._file is not None and os.fstat(self._file).st_size:
@@ -134,23 +134,23 @@ class Anchor:
             raise
 
     def compare(self, raw: apsw.Connection) -> None:
-        """Refuse a log of which SQLite recovered less than the anchor names."""
+        """Raise if SQLite recovered fewer frames than the anchor records."""
         record = self._read()
         frames = recovered(raw)
         if record is None or record.state == _EMPTY or frames >= record.frame:
             return
         self._require_acknowledged()
-        # Of another generation, the count says nothing about this one.
+        # A frame count of another generation is not comparable.
         is_same = salts_of(read_headers(self._store, 0)[0]) == record.salts
         if is_same and self._read() == record and recovered(raw) < record.frame:
             raise lost_changes(self._store, record.frame, frames)
 
     def watch(self, raw: apsw.Connection) -> None:
-        """Note every commit of a connection from here on, and which files it writes to."""
+        """Record every commit of a connection from now on; remembers the inodes of its files."""
         if self._file is None or not _is_at(self._path, _inode(os.fstat(self._file))):
             self.close()
             self._file = _opened(self._path)
-        # SQLite makes the log of a new store with the first read.
+        # SQLite creates the log of a new store on the first read.
         self._page = int(raw.pragma("page_size"))
         raw.pragma("schema_version")
         try:
@@ -158,13 +158,13 @@ class Anchor:
             self._inodes = _inode(os.stat(self._store)), _inode(os.fstat(self._log))
         except OSError as error:
             raise _unusable(Path(self._log_path), error) from error
-        # In the place of SQLite's own hook, which moves the log after so many frames.
+        # Replaces SQLite's own hook, which would run automatic checkpoints.
         raw.set_wal_hook(self._note)
 
     def advance(self) -> None:
-        """Write down the last commit; call it after each one, before it is acknowledged.
+        """Record the last commit; call after each commit, before it is acknowledged.
 
-        Raises where the store or its log is no longer in its place.
+        Raises if the store or its log was removed or replaced.
         """
         self.require_in_place()
         frame, self._frame = self._frame, 0
@@ -179,7 +179,7 @@ class Anchor:
         self._update(lambda before: self._later(before, record))
 
     def require_in_place(self) -> None:
-        """Refuse to go on where the store or its log was removed or replaced."""
+        """Raise if the store or its log was removed or replaced."""
         if self._inodes is None:
             return
         for name, inode in zip((str(self._store), self._log_path), self._inodes, strict=True):
@@ -188,20 +188,20 @@ class Anchor:
         self.is_displaced = False
 
     def empty_log(self, raw: apsw.Connection) -> None:
-        """Move the whole log into the database file and cut it to nothing."""
+        """Checkpoint the log into the database file and truncate it."""
         self.require_in_place()
-        # Locked until the end: what another one takes back must not be what this one relies on.
+        # Hold the lock to the end, so that a concurrent rollback of the state cannot interfere.
         if self._log is None or not _is_locked(self._log, fcntl.LOCK_EX, _EMPTY_PATIENCE):
             raise apsw.BusyError("another connection empties the log")
         try:
-            # Said beforehand: after a crash, a log that is missing held nothing that counts.
+            # Recorded first: after a crash in the truncation, a missing log is not a loss.
             self._change(lambda before: _in_state(before, _OPEN, _EMPTYING))
             try:
                 raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except BaseException:
                 self._change(lambda before: _in_state(before, _EMPTYING, _OPEN))
                 raise
-            # Where it is not empty, another process has begun it anew, and anchors it.
+            # A log that is not empty was started by another process, which anchors it.
             if not os.stat(self._log_path).st_size:
                 self._change(lambda before: _in_state(before, _EMPTYING, _EMPTY))
         except OSError as error:
@@ -210,19 +210,19 @@ class Anchor:
             fcntl.flock(self._log, fcntl.LOCK_UN)
 
     def end(self, raw: apsw.Connection) -> None:
-        """Prepare the closing of a connection; only the last one lets SQLite remove the log."""
+        """Prepare to close a connection; only the last one lets SQLite delete the log."""
         try:
             is_moved = self._is_alone() and self._is_moved(raw)
         except (apsw.Error, OSError) as error:
             log.warning("the log stays beside the store: %s", error)
             is_moved = False
         if not is_moved:
-            # Closed already where a failure came before.
+            # Already closed after an earlier failure.
             with suppress(apsw.ConnectionClosedError):
                 raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the file descriptors."""
         for descriptor in (self._file, self._log):
             if descriptor is not None:
                 os.close(descriptor)
@@ -231,23 +231,23 @@ class Anchor:
     def _note(self, raw: apsw.Connection, _: str, frames: int) -> int:
         self._frame = frames
         if frames >= CHECKPOINT_FRAMES:
-            # As SQLite does it: what cannot be moved now is moved after a later commit.
+            # Like SQLite's hook: a failed checkpoint is retried after a later commit.
             with suppress(apsw.Error):
                 raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return 0
 
     def _later(self, before: Record | None, record: Record) -> Record | None:
-        """Return the record of a commit, unless a later one is known."""
+        """Return the record of a commit, or None if a later one is recorded."""
         if before is not None and before.salts == record.salts and before.state != _EMPTY:
-            # An emptying that stands here now was cut off: who does it holds the lock.
+            # A truncation recorded here was interrupted, because a running one holds the lock.
             is_behind = before.frame < record.frame or before.state == _EMPTYING
             return record if is_behind else None
         header = os.pread(self._log or 0, HEADER.size, 0)
-        # Begun anew by another process, which anchors what came after.
+        # If another process has reset the log, it anchors the later commits.
         return record if salts_of(header) == record.salts else None
 
     def _require_acknowledged(self) -> None:
-        """Refuse a log that lost something; what another process does meanwhile is no loss."""
+        """Raise if the log lost commits; retries while another process changes the anchor."""
         record = self._read()
         while True:
             try:
@@ -264,7 +264,7 @@ class Anchor:
         return _decoded(os.pread(self._file, _SIZE, 0))
 
     def _update(self, change: Change) -> bool:
-        """Replace the record under a lock; `False` where it stays behind, which fails no commit."""
+        """Replace the record under a lock; a failure returns `False` and never fails a commit."""
         if self._file is None or self._log is None:
             return False
         try:
@@ -291,7 +291,7 @@ class Anchor:
         write_record(self._file or 0, content, is_synced=not is_same)
 
     def _is_alone(self) -> bool:
-        """Tell whether no other connection is open, and keep it so until this one is closed."""
+        """Return whether no other connection is open; holds an exclusive lock until closed."""
         return (
             self._inodes is not None
             and self._file is not None
@@ -300,7 +300,7 @@ class Anchor:
         )
 
     def _is_moved(self, raw: apsw.Connection) -> bool:
-        """Move the log into the database file, and say so before SQLite removes it."""
+        """Checkpoint the log and record it as empty, before SQLite deletes it."""
         if raw.in_transaction:
             raw.execute("ROLLBACK")
         frames, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -328,7 +328,7 @@ class Anchor:
 
 
 def _opened(path: Path) -> int:
-    """Open the anchor, making it if it is missing, with a shared lock that says so."""
+    """Open or create the anchor with a shared lock."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         is_new = not os.path.lexists(path)
@@ -338,7 +338,7 @@ def _opened(path: Path) -> int:
     try:
         if is_new:
             sync_folder(path.parent)
-        # Held by another process while it closes the store.
+        # Another process holds the lock while it closes the store.
         if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_PATIENCE):
             raise Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
     except OSError as error:

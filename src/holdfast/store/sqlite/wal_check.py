@@ -1,10 +1,10 @@
-"""The write-ahead log, read past the point where SQLite stops: is something acknowledged in it?
+"""Detect acknowledged commits in the write-ahead log that SQLite did not recover.
 
-SQLite takes the log up to the first frame that is not whole, because a cut-off write looks so. A
-damaged frame in the middle looks the same, and all commits behind it would be gone without a word.
-Nobody chains a frame to a commit that was not synced, so a commit that a frame is chained to was
-acknowledged; where SQLite did not recover one, that is said instead of going on. What processes
-left behind that died while they committed has nothing chained to it, and is no damage.
+SQLite replays the log up to the first invalid frame, because an interrupted write leaves one. A
+damaged frame in the middle of the log has the same effect, and all later commits would be lost
+silently. A frame is only written after the previous commit was synced, so a commit followed by a
+chained frame was acknowledged. If SQLite did not recover it, this module raises. Frames of a
+process that crashed during a commit have no successor and are not damage.
 """
 
 import struct
@@ -21,17 +21,17 @@ from holdfast.domain.errors import Code, Internal, Unavailable
 HEADER: Final = struct.Struct(">IIIIIIII")
 FRAME: Final = struct.Struct(">IIIIII")
 MAGIC: Final = 0x377F0682
-# SQLite sums in the order of its machine, and a store does not leave its machine while it is open.
+# SQLite computes checksums in native byte order; an open store stays on its machine.
 _ORDER: Final = ">" if sys.byteorder == "big" else "<"
 
-# Seconds; a checkpoint takes moments, and this connection has no handler of its own yet.
+# Seconds to wait for a checkpoint; this connection has no busy handler yet.
 _PATIENCE: Final = 30.0
 
 Sums = tuple[int, int]
 
 
 class Log(Struct, frozen=True):
-    """The frames of a log behind some that are known, and the mark that they should carry."""
+    """Frames of a log after the first `known` ones, and the salts they must have."""
 
     marks: Sums
     page: int
@@ -40,27 +40,27 @@ class Log(Struct, frozen=True):
 
 
 def require_whole(raw: apsw.Connection, store: Path) -> None:
-    """Refuse a log of which SQLite recovered less than was acknowledged."""
+    """Raise if SQLite recovered fewer frames than were acknowledged."""
     page = int(raw.pragma("page_size"))
     log = _read(store, page, recovered(raw))
     lost = _acknowledged(log) if log is not None else None
     if log is None or lost is None:
         return
-    # Another process may have written it just now.
+    # Another process may have written the frames just now.
     if recovered(raw) >= lost:
         return
-    # Or has begun the log anew, having had all of it. Looked at last, because what was recovered of
-    # a new log says nothing about the old one.
+    # Or it has reset the log after a checkpoint. Checked last, because a frame count of the new log
+    # is not comparable with the old one.
     again = _read(store, page, log.known)
     if again is None or again.marks != log.marks:
         return
-    # Closing must not clear the log away: it is all there is to save something from.
+    # Closing must not delete the log, because it is required for recovery.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     raise lost_changes(store, lost, log.known)
 
 
 def lost_changes(store: Path, acknowledged: int, recovered: int | None = None) -> Internal:
-    """Return the error for a log that ends before what was acknowledged."""
+    """Return the error for a log that lacks acknowledged commits."""
     whole = "" if recovered is None else f", and only {recovered} are whole"
     return Internal(
         Code.CORRUPT_STORE,
@@ -72,7 +72,7 @@ def lost_changes(store: Path, acknowledged: int, recovered: int | None = None) -
 
 
 def is_whole_header(header: bytes) -> bool:
-    """Tell whether the header of a log is one, and undamaged."""
+    """Return whether the header of a log is complete and undamaged."""
     if len(header) < HEADER.size:
         return False
     magic, *_, one, two = HEADER.unpack(header)
@@ -80,14 +80,14 @@ def is_whole_header(header: bytes) -> bool:
 
 
 def salts_of(header: bytes) -> tuple[int, int] | None:
-    """Return the salts of a log, unless its header is missing or damaged."""
+    """Return the salts of a log, or None if its header is missing or damaged."""
     if not is_whole_header(header):
         return None
     return int.from_bytes(header[16:20]), int.from_bytes(header[20:24])
 
 
 def read_headers(store: Path, frame: int) -> tuple[bytes, bytes]:
-    """Return the headers of the log and of one of its frames; empty where they are missing."""
+    """Return the headers of the log and of one frame; empty bytes if missing."""
     try:
         with Path(f"{store}-wal").open("rb") as file:
             header = file.read(HEADER.size)
@@ -113,7 +113,7 @@ def recovered(raw: apsw.Connection) -> int:
 
 
 def _read(store: Path, page: int, known: int) -> Log | None:
-    """Return what the log holds behind the known frames; nothing where there is no log."""
+    """Return the log after the known frames, or None if there is none."""
     try:
         with Path(f"{store}-wal").open("rb") as file:
             header = file.read(HEADER.size)
@@ -122,18 +122,18 @@ def _read(store: Path, page: int, known: int) -> Log | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        # What cannot be looked at is not called whole.
+        # An unreadable log must not pass the check.
         raise _unreadable(store, error) from error
     if len(header) < HEADER.size or len(frames) < FRAME.size:
         return None
-    # A header that is damaged says nothing about the frames; they carry the mark themselves.
+    # If the header is damaged, take the salts from the first frame.
     whole = is_whole_header(header)
     marks = HEADER.unpack(header)[4:6] if whole else FRAME.unpack_from(frames)[2:4]
     return Log((marks[0], marks[1]), page, known, frames)
 
 
 def _acknowledged(log: Log) -> int | None:
-    """Return the number of the first commit among the frames that another frame is chained to."""
+    """Return the number of the first commit that is followed by a chained frame."""
     size = FRAME.size + log.page
     for place in range(len(log.frames) // size - 1):
         _, ends, *marks, one, two = FRAME.unpack_from(log.frames, place * size)
@@ -147,7 +147,7 @@ def _acknowledged(log: Log) -> int | None:
 
 
 def summed(content: bytes, before: Sums) -> Sums:
-    """Return SQLite's sums of some words, going on from those of the words before."""
+    """Return SQLite's checksum of some words, continued from `before`."""
     words = struct.unpack(f"{_ORDER}{len(content) // 4}I", content)
     first, second = before
     for left, right in zip(words[::2], words[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""The one writer of a process: it commits in groups, and the disk is waited for in a thread."""
+"""The single writer of a process: group commit, with fsync in a thread."""
 
 import asyncio
 import logging
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class _SpoiledError(Exception):
-    """Work was refused in its middle, and what it had changed is among the work of others."""
+    """Work failed after it had changed rows inside a transaction shared with other jobs."""
 
 
 class Committer:
-    """Has the writer's connection; whoever calls it must be alone with it."""
+    """Owns the writer's connection; not thread-safe."""
 
     def __init__(
         self, connection: Connection, reopen: Callable[[], Connection], reserve: DiskReserve
@@ -47,13 +47,13 @@ class Committer:
 
     @property
     def is_well(self) -> bool:
-        """Tell whether nothing has to be mended or made room for."""
+        """Return whether the store is sound, in place, and has disk space."""
         anchor = self.connection.anchor
         is_displaced = anchor is not None and anchor.is_displaced
         return not self._poisoned and not is_displaced and self.reserve.has_room
 
     def is_played(self, jobs: Sequence[Job]) -> bool:
-        """Play jobs without a commit; `False` where all has to be done anew, with patience."""
+        """Run jobs without a commit; return `False` if all must run again with lock waits."""
         try:
             self._look([job for job in jobs if job.kind is Kind.LOOK])
             writing = [job for job in jobs if job.kind is not Kind.LOOK]
@@ -63,7 +63,7 @@ class Committer:
             for job in writing:
                 self._play_trusting(job)
         except (apsw.Error, MemoryError, _SpoiledError):
-            # Met again, judged and told by `run`, which has the time for it.
+            # `run` repeats the jobs and reports the error, because it may block.
             self._undo()
             for job in jobs:
                 job.result = job.error = None
@@ -71,15 +71,15 @@ class Committer:
         return True
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         try:
             self.connection.close()
         except apsw.Error as error:
-            # The last one out moves the log; nothing that was acknowledged depends on it.
+            # Closing may checkpoint the log and fail; acknowledged commits do not depend on it.
             log.warning("the store was not closed cleanly: %s", error)
 
     def run(self, jobs: Sequence[Job], *, is_played: bool) -> None:
-        """Bring jobs to their end, on disk or not; nothing but a lack of memory is raised."""
+        """Run and commit jobs, and record their results or errors; raises only MemoryError."""
         try:
             writing = [job for job in jobs if job.kind is not Kind.LOOK]
             if is_played:
@@ -90,14 +90,14 @@ class Committer:
         except MemoryError:
             self.give_up(jobs)
         except Exception:
-            # A writer that dies would leave every caller waiting for ever.
+            # If the writer thread died, every caller would wait forever.
             self._poisoned = True
             for job in jobs:
                 job.error = Internal(Code.INTERNAL, "The store's writer failed; try again.")
             log.exception("the writer was stopped by a fault of ours")
 
     def give_up(self, jobs: Sequence[Job]) -> None:
-        """End jobs of which nobody knows how far they came; where memory is short it is raised."""
+        """Fail jobs with an unknown commit status; may raise MemoryError."""
         self._poisoned = True
         told = translate_error(apsw.NoMemError("out of memory"))
         for job in jobs:
@@ -111,7 +111,7 @@ class Committer:
                 job.error = translate_error(error)
 
     def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs that the disk has room for; the others are told so."""
+        """Return the jobs that the disk has room for; the others get an error."""
         if not jobs or self.reserve.has_room or self.reserve.take():
             return jobs
         urgent = [job for job in jobs if job.kind is Kind.URGENT]
@@ -120,7 +120,7 @@ class Committer:
         return urgent
 
     def _commit(self, jobs: Sequence[Job], *, is_played: bool = False) -> None:
-        """Play all jobs in one transaction; whatever goes wrong with it goes wrong for all."""
+        """Run all jobs in one transaction; an error of the transaction fails all of them."""
         if not jobs:
             return
         try:
@@ -137,14 +137,14 @@ class Committer:
         except apsw.Error as error:
             self._fail(jobs, error)
         except MemoryError:
-            # Outside of anybody's work, so nobody can tell whether the commit was made.
+            # Raised outside of a job, so it is unknown whether the commit was applied.
             self._fail(jobs, apsw.NoMemError("out of memory"))
         except HoldfastError as error:
             for job in jobs:
                 job.error = error
 
     def _begin(self) -> None:
-        # Left open by somebody who had no memory even for its end.
+        # A previous caller may have failed to end its transaction for lack of memory.
         if self.connection.raw.in_transaction:
             self.connection.query("ROLLBACK")
         self.connection.query("BEGIN IMMEDIATE")
@@ -158,8 +158,8 @@ class Committer:
         self._commit(jobs)
 
     def _play(self, job: Job) -> None:
-        """Run one job in a savepoint: a refused one takes nothing else with it."""
-        # Once more, perhaps: what was said of the first time counts no longer.
+        """Run one job in a savepoint, so that a failed job does not affect the others."""
+        # This may be a retry: clear the error of the first run.
         job.error = None
         query = self.connection.query
         query("SAVEPOINT job")
@@ -172,7 +172,7 @@ class Committer:
             raise
         except MemoryError as error:
             job.error = translate_error(error)
-        except BaseException as error:  # noqa: BLE001 — the caller's own, told to the caller
+        except BaseException as error:  # noqa: BLE001 — raised again in the caller
             job.error = error
         else:
             query("RELEASE job")
@@ -181,7 +181,7 @@ class Committer:
         query("RELEASE job")
 
     def _play_trusting(self, job: Job) -> None:
-        """Run one job without a savepoint: mostly a refused one has changed nothing yet."""
+        """Run one job without a savepoint, because most failing jobs have changed nothing."""
         before = self.connection.raw.total_changes()
         try:
             job.result = drive(job.work())
@@ -197,7 +197,7 @@ class Committer:
         log.error("a commit failed: %s (%s)", error, told.code)
         for job in jobs:
             job.error = told
-        # Whatever goes wrong while a poisoned store is verified does not make it sound.
+        # An error while a poisoned store is verified must not clear the flag.
         self._poisoned = self._poisoned or told.code is Code.STORE_POISONED
         self._undo()
 
@@ -209,20 +209,20 @@ class Committer:
             self._poisoned = True
 
     def _require_in_place(self) -> None:
-        """Refuse to write into files that were seen to be gone, until they are back."""
+        """Raise while the files of the store are missing or replaced."""
         anchor = self.connection.anchor
         if anchor is not None and anchor.is_displaced:
             anchor.require_in_place()
 
     def _require_sound(self) -> None:
-        """Reopen and verify after a failure; raises while the store cannot be trusted."""
+        """Reopen and verify the store after a failure; raises while it cannot be trusted."""
         if not self._poisoned:
             return
         self.connection.close()
         self.connection = self._reopen()
         self.generation += 1
-        # After a failed sync the system may call lost pages clean: all that is readable is written
-        # and synced once more, into the database file itself, before anything is acknowledged.
+        # After a failed fsync the kernel may mark lost pages as clean, so copy and sync the whole
+        # log into the database file before acknowledging anything.
         self.connection.empty_log()
         faults = self.connection.query("PRAGMA quick_check(1)")
         if faults != [("ok",)]:
@@ -231,13 +231,13 @@ class Committer:
         log.warning("the store was reopened and verified")
 
 
-# A group is bounded, so that the first of it does not wait for an endless stream of others.
+# Limit on a group, so that its first job does not wait for a steady stream of later ones.
 GROUP_MOST: Final = 256
 T = TypeVar("T")
 
 
 class Following(Enum):
-    """Who has the connection next."""
+    """Owner of the connection after the current group."""
 
     NOBODY = auto()
     LOOP = auto()
@@ -246,7 +246,7 @@ class Following(Enum):
 
 
 class Stage(Enum):
-    """How far a group has come."""
+    """Progress of a group."""
 
     TAKEN = auto()
     PLAYED = auto()
@@ -255,28 +255,28 @@ class Stage(Enum):
 
 
 class Writer:
-    """Runs work on the writer's connection, in order, in groups."""
+    """Runs work on the writer's connection, in order, with group commit."""
 
     def __init__(
         self, connection: Connection, reopen: Callable[[], Connection], reserve: DiskReserve
     ) -> None:
         self._committer = Committer(connection, reopen, reserve)
         self._reserve = reserve
-        # Guards who waits, whether somebody has the connection, and which loop is to have it next.
+        # Guards the queue, the ownership of the connection and the event loop that gets it next.
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()
         self._is_taken = False
         self._host: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        # Whether the loop that is to have the connection looks at something with it, and who was
-        # the first to wait for that loop when the thread last looked.
+        # Whether the invited event loop is using the connection for a read, and the first waiting
+        # job of that loop at the thread's last check.
         self._is_in_use = False
         self._noticed: Job | None = None
-        # The group in hand, and how far it has come: noted here and nowhere else, so that nobody
-        # is forgotten when there is no memory to go on. The bell rings when the thread is to act.
+        # Current group and its progress. Stored only here, so that no job is lost on a MemoryError.
+        # The bell is released when the thread must act.
         self._jobs: Sequence[Job] = ()
         self._stage = Stage.TAKEN
-        # The thread's own: whom it has to tell, whom it has told, and who it decided is next.
+        # Only used by the thread: jobs to notify, jobs notified, and the next owner.
         self._untold: Sequence[Job] = ()
         self._told: Sequence[Job] = ()
         self._next: Following | None = None
@@ -287,21 +287,21 @@ class Writer:
 
     @property
     def connection(self) -> Connection:
-        """Return the connection; after a failure it is another one."""
+        """Return the connection; it is replaced after a failure."""
         return self._committer.connection
 
     @property
     def generation(self) -> int:
-        """Return how often the connection was opened anew."""
+        """Return how often the connection was reopened."""
         return self._committer.generation
 
     async def submit(self, work: Work, *, urgent: bool = False, is_brief: bool = False) -> Any:
-        """Run work in a transaction and return its result once it is on disk."""
+        """Run work in a transaction; return its result after the commit is durable."""
         kind = Kind.URGENT if urgent else Kind.ORDINARY
         return await self._submitted(Job(work, kind, is_brief=is_brief))
 
     async def look(self, look: Callable[[Connection], T]) -> T:
-        """Look at the connection between two transactions, without taking the write lock."""
+        """Use the connection between two transactions, without taking the write lock."""
 
         async def work() -> T:
             return look(self.connection)
@@ -309,9 +309,9 @@ class Writer:
         return cast(T, await self._submitted(Job(work, Kind.LOOK, is_brief=True)))
 
     def lent(self, use: Callable[[Connection | None], T]) -> T:
-        """Lend the connection to this loop for one use, if it is well and nobody else uses it."""
+        """Pass the connection to `use` on this loop, or None if it is busy or unsound."""
         with self._lock:
-            # Invited and not begun: until it begins, nobody but this loop can.
+            # This loop was invited and has not started, so only this loop may use the connection.
             is_host = self._host is not None and self._host is asyncio.get_running_loop()
             is_well = not self._closed and self._committer.is_well
             is_lent = is_well and (is_host or self._take_if_free())
@@ -326,13 +326,13 @@ class Writer:
 
     def _give_back(self) -> None:
         with self._lock:
-            # On another loop somebody may have come meanwhile.
+            # A job may have been submitted from another loop meanwhile.
             is_wanted = self._is_taken = bool(self._waiting) or self._closed
         if is_wanted:
             self._bell.release()
 
     async def close(self) -> None:
-        """Finish what was submitted and let go of the connection."""
+        """Finish submitted work, stop the thread and close the connection."""
         with self._lock:
             if self._closed:
                 return
@@ -343,7 +343,7 @@ class Writer:
         try:
             await asyncio.to_thread(self._thread.join)
         except RuntimeError:
-            # No thread can be had to wait in.
+            # No thread is available to wait in, so poll.
             while self._thread.is_alive():  # noqa: ASYNC110 — a thread's end sets no event
                 await asyncio.sleep(BREATH)
 
@@ -360,7 +360,7 @@ class Writer:
         return await job.future
 
     def _take_if_free(self) -> bool:
-        """Take the connection, if nobody has it; a loop that is gone has nothing any more."""
+        """Take the connection if it is free; a closed event loop no longer owns it."""
         is_free = not self._is_taken or (self._host is not None and self._host.is_closed())
         if is_free:
             self._is_taken, self._host = True, None
@@ -369,7 +369,7 @@ class Writer:
     def _start(self, job: Job) -> None:
         if job.is_brief:
             try:
-                # Not at once: whatever else is ready on this loop to be written comes along.
+                # Deferred, so that other writes that are ready on this loop join the group.
                 job.loop.call_soon(self._play_here)
                 return
             except MemoryError:
@@ -377,16 +377,16 @@ class Writer:
         self._bell.release()
 
     def _play_here(self) -> None:
-        """Play a group on this loop and leave its commit to the thread, or else all of it."""
+        """Run a group on this loop; the thread commits it, or repeats it after a failure."""
         with self._lock:
-            # Asked twice, or too late: somebody else has the connection.
+            # A repeated or late callback: the connection has another owner.
             if self._host is not asyncio.get_running_loop():
                 return
             self._host = None
         try:
             if self._committer.is_well and self._is_brief():
                 self._jobs = self._group()
-                # An empty group is none: who comes meanwhile has not been played with it.
+                # Skip an empty group: jobs submitted meanwhile have not been run with it.
                 if self._jobs and self._committer.is_played(self._jobs):
                     self._stage = Stage.PLAYED
         finally:
@@ -397,12 +397,12 @@ class Writer:
             return all(job.is_brief for job in self._waiting)
 
     def _group(self) -> list[Job]:
-        """Return who is next; who has stopped waiting before the work began is spared it."""
+        """Return the next group, without the jobs that were cancelled before they started."""
         with self._lock:
             count = min(len(self._waiting), GROUP_MOST)
             first = islice(self._waiting, count)
             jobs = [job for job in first if not job.future.cancelled()]
-            # Only now: without the memory for a list nobody is lost.
+            # Removed only after the list exists, so that no job is lost on a MemoryError.
             for _ in range(count):
                 self._waiting.popleft()
         return jobs
@@ -419,19 +419,19 @@ class Writer:
                     break
                 is_called = False
             except MemoryError:
-                # Where it was it goes on: a writer that dies leaves every caller waiting for ever.
+                # Continue from the same state; if the thread died, every caller would wait forever.
                 time.sleep(BREATH)
         self._committer.close()
 
     def _remind(self) -> None:
-        """Tell again whose loop has lost the word."""
+        """Repeat notifications that an event loop dropped."""
         self._told = unheard(self._told)
         tell_everywhere(self._told)
 
     def _is_overdue(self) -> bool:
-        """Take the connection from a loop that was invited and has not come.
+        """Take the connection back from an invited event loop that has not started.
 
-        It may be busy, or have had no memory to remember that it was asked.
+        The loop may be busy, or it may have lost the callback to a MemoryError.
         """
         with self._lock:
             is_awaited = self._host is not None and not self._is_in_use
@@ -443,11 +443,11 @@ class Writer:
         return is_overdue
 
     def _serve(self) -> bool:
-        """Serve until nobody waits or a loop goes on; `False` when the connection can be closed."""
+        """Run groups until the queue is empty or a loop takes over; return `False` to close."""
         while True:
             if self._next is None:
                 self._end()
-                # Decided before anybody is told: whoever is told may come back at once.
+                # Decide before notifying, because a notified caller may submit again at once.
                 self._decide()
             tell_everywhere(self._untold)
             self._told = (*unheard(self._told), *self._untold)
@@ -460,9 +460,9 @@ class Writer:
                 return following is not Following.END
 
     def _end(self) -> None:
-        """Bring a group to its end, the one in hand or the next; never anything twice."""
+        """Commit the current group or the next one; never runs a group twice."""
         if self._stage is Stage.COMMITTING:
-            # There was no memory to find out what became of it.
+            # A MemoryError interrupted the commit, so its status is unknown.
             self._committer.give_up(self._jobs)
         elif self._stage is not Stage.ENDED:
             self._jobs = self._jobs or self._group()
@@ -472,10 +472,10 @@ class Writer:
         self._stage = Stage.ENDED
 
     def _decide(self) -> None:
-        """Decide who has the connection after this group."""
+        """Choose the owner of the connection after this group."""
         with self._lock:
             is_brief = all(job.is_brief for job in self._waiting)
-            # From here on it may be somebody else's, and so may the group in hand.
+            # From here on another owner may change the group.
             self._untold, self._jobs, self._stage = self._jobs, (), Stage.TAKEN
             if not self._waiting:
                 self._is_taken = self._closed
@@ -487,7 +487,7 @@ class Writer:
                 self._next = Following.LOOP
 
     def _is_invited(self) -> bool:
-        """Let a loop go on; `False` when it is gone and the thread has to."""
+        """Invite the event loop to continue; return `False` if it is closed and the thread must."""
         host = self._host
         while host is not None:
             try:
@@ -503,7 +503,7 @@ class Writer:
         return True
 
     def _play_soon(self) -> None:
-        """Play behind those who were told just now: what they write next comes along."""
+        """Run after the callers notified just now, so that their next writes join the group."""
         try:
             asyncio.get_running_loop().call_soon(self._play_here)
         except MemoryError:

@@ -1,4 +1,4 @@
-"""A store in a file as the source or the target of a copy."""
+"""SQLite file as the source or target of a transfer."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from holdfast.store.sqlite.files import sync_file, sync_folder
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
 from holdfast.store.transfer.sql import writing
 
-# Rows together: few enough that large ones fit into the memory.
+# Batch size, small enough that large rows fit into memory.
 TOGETHER: Final = 200
 
 COLUMNS = """
@@ -27,7 +27,7 @@ SELECT name
 
 
 class FileEnd:
-    """Implements the `End` of a copy on one connection."""
+    """Implements `TransferEnd` on one SQLite connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class FileEnd:
 
 @contextmanager
 def from_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
-    """Open a store to be read; nobody writes to it meanwhile."""
+    """Open a store for reading; holds the write lock to keep other writers out."""
     connection = connect(path, key)
     try:
         require_not_newer(version(connection))
@@ -76,7 +76,7 @@ def from_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
 
 @contextmanager
 def into_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
-    """Make a store in a file that gets its name when all is in it, and is gone otherwise."""
+    """Create a store in a draft file; it is renamed to `path` on success and deleted on failure."""
     with clean_failures(path), draft_beside(path) as draft:
         connection = connect(draft, key)
         try:
@@ -95,13 +95,13 @@ def into_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
 
 
 def require_there(path: Path) -> None:
-    """Refuse to copy from where nothing is; opening it would make a store."""
+    """Raise if the source does not exist, because opening it would create a store."""
     if not path.is_file():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet; nothing to copy.")
 
 
 def require_absent(path: Path) -> None:
-    """Refuse to copy to where something is."""
+    """Raise if the target exists."""
     if path.exists() or path.is_symlink():
         raise Conflict(
             Code.FILE_EXISTS, f"{path} is there already; nothing is ever copied over a store."

@@ -1,4 +1,4 @@
-"""A store in Postgres as the source or the target of a copy."""
+"""Postgres database as the source or target of a transfer."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -19,11 +19,11 @@ from holdfast.store.sqlite.migrate import require_not_newer, require_not_older
 from holdfast.store.transfer.files import TOGETHER
 from holdfast.store.transfer.sql import locking, numbering, writing
 
-# Between two batches the other side may take its time.
+# No idle timeout, because the other side may be slow between two batches.
 _BEGINNING: Final = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '30s'"
 )
-# Keys that Postgres hands out go on behind those that were copied.
+# Tables with generated keys; their sequences must continue after the copied keys.
 _COUNTED: Final = ("zone_files", "zone_parts", "entities", "names")
 
 COLUMNS = """
@@ -44,7 +44,7 @@ SELECT setval('session_keys', greatest(last, 1), last > 0)
 
 
 class DatabaseEnd:
-    """Implements the `End` of a copy on one connection."""
+    """Implements `TransferEnd` on one Postgres connection."""
 
     def __init__(self, connection: PostgresConnection, url: str) -> None:
         self._connection = connection
@@ -89,7 +89,7 @@ class DatabaseEnd:
 
 @asynccontextmanager
 async def from_database(url: str) -> AsyncIterator[DatabaseEnd]:
-    """Open a store to be read; nobody writes to it meanwhile."""
+    """Open a store for reading; holds table locks that block writers."""
     async with _connected(url) as connection:
         with explained(url):
             found = await version(connection.raw)
@@ -101,7 +101,7 @@ async def from_database(url: str) -> AsyncIterator[DatabaseEnd]:
 
 @asynccontextmanager
 async def into_database(url: str, *, is_kept: bool = True) -> AsyncIterator[DatabaseEnd]:
-    """Open a database to be filled: its schema and all rows come in one transaction, or none."""
+    """Open a database as target; schema and rows are committed in one transaction."""
     async with _connected(url, is_kept=is_kept) as connection:
         with explained(url):
             await connection.raw.execute(LOCK)
@@ -112,7 +112,7 @@ async def into_database(url: str, *, is_kept: bool = True) -> AsyncIterator[Data
 
 @asynccontextmanager
 async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[PostgresConnection]:
-    """Connect and begin; what was done is committed if it is to be kept and nothing is raised."""
+    """Connect and begin a transaction; commits on success if `is_kept` is set."""
     connection = await _opened(url)
     transaction = connection.raw.transaction()
     try:
@@ -124,26 +124,26 @@ async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[Postgr
             with explained(url):
                 await transaction.commit()
     finally:
-        # Whatever was not committed goes with the connection.
+        # Closing the connection rolls back uncommitted changes.
         with suppress(*GONE, asyncpg.PostgresError):
             await connection.close()
 
 
 async def _opened(url: str) -> PostgresConnection:
-    """Open a connection now: nobody waits for a server to come back when there is time to ask."""
+    """Connect without retries, because a transfer is started manually."""
     try:
         if url_fault(url) is None:
             with explained(url):
                 return await Link(url).open()
     except Invalid:
-        # It speaks of a setting, and the address may be from the line.
+        # That error names a setting, but the URL may come from the command line.
         pass
     raise Invalid(Code.INVALID_INPUT, f"The address of a database {FAULT}.", {"field": "to"})
 
 
 @contextmanager
 def explained(url: str, table: str | None = None) -> Iterator[None]:
-    """Say what an error of Postgres means for a copy; never with a password in it."""
+    """Translate Postgres errors for a transfer; messages never contain the password."""
     shown = shown_url(url)
     try:
         yield

@@ -1,6 +1,6 @@
-"""A whole store moved into another database: table by table, counted and hashed on both sides.
+"""Transfer of a whole store into another database; row counts and hashes are compared.
 
-What search computes is computed anew; every other row goes as it is (decision 0039).
+The search index is rebuilt; every other row is copied unchanged (decision 0039).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class CopiedTable(Struct, frozen=True):
-    """What a table holds: how many rows, and a hash over all of them."""
+    """Row count of a table, and a hash over all rows."""
 
     table: str
     rows: int
@@ -27,32 +27,32 @@ class CopiedTable(Struct, frozen=True):
 
 
 class TransferEnd(Protocol):
-    """A database in one transaction, to be read from, or written to as a whole."""
+    """A database in one transaction, as the source or target of a transfer."""
 
     async def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
 
     async def value(self, sql: str) -> int:
-        """Return the one number that a query returns."""
+        """Return the single integer that a query selects."""
 
     def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
-        """Yield all rows of a query, some at a time."""
+        """Yield all rows of a query in batches."""
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Write rows into a table."""
 
     async def settle(self) -> None:
-        """Compute what is not copied."""
+        """Rebuild what is not copied."""
 
     async def faults(self) -> list[str]:
-        """Return what is wrong with the rows, chains among them, one sentence each."""
+        """Return all faults of the rows, including broken hash chains, one sentence each."""
 
 
 Tell = Callable[[CopiedTable], None]
 
 
 async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[CopiedTable]:
-    """Copy everything and compare both sides; whatever is raised, the target is not to be kept."""
+    """Copy all tables and compare both sides; on an error, discard the target."""
     copied = []
     for table in TABLES:
         copied.append(await _told(source, table, target))
@@ -70,12 +70,12 @@ async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[Cop
 
 
 async def count_rows(source: TransferEnd) -> list[CopiedTable]:
-    """Return what would be copied."""
+    """Return row counts and hashes of the tables that would be copied."""
     return [await _told(source, table) for table in TABLES]
 
 
 async def require_idle(source: TransferEnd) -> None:
-    """Refuse a store in which turns run: whoever plays them would go on in the old one."""
+    """Raise if turns are running, because their process would continue in the old store."""
     if held := await source.value(HELD):
         raise Conflict(
             Code.TURN_RUNNING,
@@ -86,7 +86,7 @@ async def require_idle(source: TransferEnd) -> None:
 
 
 async def require_empty(target: TransferEnd) -> None:
-    """Refuse a store with anything in it."""
+    """Raise if the store contains any rows."""
     for table in TABLES:
         if await target.value(looking(table)):
             raise Conflict(
@@ -98,15 +98,15 @@ async def require_empty(target: TransferEnd) -> None:
 
 
 async def _told(source: TransferEnd, table: str, target: TransferEnd | None = None) -> CopiedTable:
-    """Read a table to its end, into a target if there is one, and say what it holds."""
-    # In the order of their names, which is the same on both sides.
+    """Read a whole table, copy it to the target if given, and return its count and hash."""
+    # Sorted, because the column order may differ between the databases.
     columns = sorted(await source.columns(table))
     count = total = 0
     async for rows in source.rows(reading(table, columns)):
         if target is not None:
             await target.add(table, columns, rows)
         count += len(rows)
-        # A sum, because ids that are no UUIDs stand in another order on the other side.
+        # A commutative sum, because the databases sort ids that are not UUIDs differently.
         total += sum(int.from_bytes(hashlib.sha256(_encode(row)).digest()) for row in rows)
     return CopiedTable(table, count, f"{total % _MODULUS:064x}")
 

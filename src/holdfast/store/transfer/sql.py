@@ -1,9 +1,9 @@
-"""The statements of a copy: made from the names of our own tables and columns, and nothing else."""
+"""SQL of a transfer, built only from Holdfast's own table and column names."""
 
 from collections.abc import Sequence
 from typing import Final
 
-# By what each is read in order, and so that nothing comes before what it refers to.
+# Sort key of each table; tables come after the tables they reference.
 TABLES: Final = {
     "agents": "owner, id",
     "models": "id",
@@ -46,32 +46,32 @@ EVERY: Final = ", ".join(TABLES)
 
 
 def reading(table: str, columns: Sequence[str]) -> str:
-    """Return the query for all rows of a table, in the order of its key."""
+    """Return the query for all rows of a table, in key order."""
     names, order = _quoted(columns), TABLES[table]
-    return f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608 — names of ours
+    return f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608 — constant names
 
 
 def writing(table: str, columns: Sequence[str], places: str) -> str:
-    """Return the statement that writes a row; what is bound stands in its places."""
+    """Return the INSERT for one row with the given placeholders."""
     names = _quoted(columns)
-    return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 — names of ours
+    return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 — constant names
 
 
 def looking(table: str) -> str:
-    """Return the query for whether a table has a row."""
-    return f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) found"  # noqa: S608 — a name of ours
+    """Return the query that checks whether a table has a row."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) found"  # noqa: S608 — constant name
 
 
 def numbering(table: str) -> str:
-    """Return what makes the next row of a table have a key that no row has."""
+    """Return the statement that moves the key sequence of a table past its largest key."""
     return f"""
 SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 1), max(key) IS NOT NULL)
   FROM {table}
-"""  # noqa: S608 — a name of ours
+"""  # noqa: S608 — constant name
 
 
 def locking(mode: str) -> str:
-    """Return what keeps others from writing to all tables."""
+    """Return the statement that locks all tables against writers."""
     return f"LOCK TABLE {EVERY} IN {mode} MODE"
 
 

@@ -1,4 +1,4 @@
-"""Opens files and directories for the tools; every check is made on the open descriptor."""
+"""Opens files and directories for the tools; every check uses the open file descriptor."""
 
 import os
 import stat
@@ -36,24 +36,24 @@ from holdfast.tools.tool import ToolFailure
 
 LARGEST: Final = 8 << 20
 
-# Not waiting for the other end of a pipe, nor becoming a terminal's process.
+# Non-blocking, so that opening a FIFO does not hang; a tty does not become controlling.
 FILE: Final[int] = NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
-    """What an installation says about files: absolute folders, and names of folders."""
+    """File settings of an installation: absolute folders, and names of folders."""
 
-    # Holdfast's own home, and whatever else nobody reads through a tool.
+    # Holdfast's home, and other folders that tools must not read.
     protected: tuple[str, ...]
     extra_roots: tuple[str, ...] = ()
-    # Whose credentials are known under every name that they have.
+    # Home whose credential files are also recognised through hard links.
     user_home: str | None = None
-    # Where package managers make hard links, so that a file may be read in spite of them.
+    # Folders in which package managers create hard links; files with several links are allowed.
     linked_dirs: tuple[str, ...] = ("node_modules", ".venv")
 
 
 class FileAccess:
-    """Lets tools through to files, by the rules of an installation."""
+    """Opens files for tools under the rules of an installation."""
 
     def __init__(self, settings: FileSettings, kernel: KernelSupport) -> None:
         self.kernel = kernel
@@ -65,19 +65,19 @@ class FileAccess:
         self._inodes = ProtectedInodes(self.protected_paths)
 
     def scope(self, place: ToolWorkspace) -> ToolScope:
-        """Return what a place reaches."""
+        """Return the scope of a workspace."""
         return build_scope(place, self._extra_roots)
 
     @contextmanager
     def resolve_path(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:
-        """Walk to what is to be read; links are followed as long as they stay in scope."""
+        """Resolve a path for reading; symbolic links are followed within the scope."""
         with walk_path(scope, path, kernel=self.kernel, follow=True) as path_target:
             self._require_not_own(path_target)
             yield path_target
 
     @contextmanager
     def resolve_for_change(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:
-        """Walk to a file that is to be written, there or not, and judge where it would be."""
+        """Resolve a path for writing, existing or not, and check its location."""
         with walk_path(scope, path, kernel=self.kernel, follow=False) as path_target:
             if path_target.leaf is None:
                 raise not_a_file(path)
@@ -109,8 +109,8 @@ class FileAccess:
     def opened(
         self, scope: ToolScope, path_target: PathTarget, folder: int, name: str
     ) -> Iterator[int]:
-        """Open a file in a folder that a spot led to; every judgement is on what was opened."""
-        # Looked at before, because opening alone makes some devices act.
+        """Open a file in a resolved folder; all checks use the open descriptor (TOCTOU)."""
+        # Checked before the open, because opening a device can have side effects.
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise not_a_file(path_target.path)
         descriptor = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
@@ -141,20 +141,20 @@ class FileAccess:
                 os.close(descriptor)
 
     def is_closed(self, folder: int) -> bool:
-        """Tell whether an open directory is ours under another name, or the kernel's."""
+        """Return whether an open directory belongs to Holdfast or to a kernel file system."""
         return self.kernel.speaks(folder) or identity(folder) in self._ours()
 
     def hides(self, names: Names, *, is_folder: bool) -> bool:
-        """Tell whether something of this name is protected from reading."""
+        """Return whether a path is protected from reading."""
         return self.protected_paths.hides(fold_path(names), is_folder=is_folder)
 
     def require_readable(self, path_target: PathTarget, *, is_folder: bool) -> None:
-        """Refuse a name that is protected, there or not."""
+        """Refuse a protected path, whether it exists or not."""
         if any(self.hides(names, is_folder=is_folder) for names in path_target.judged()):
             raise protected_path(path_target.path)
 
     def judge(self, scope: ToolScope, path_target: PathTarget, descriptor: int) -> None:
-        """Refuse an open file by what it is, where it is and how it begins."""
+        """Refuse an open file by its type, location, hard links or private key header."""
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise not_a_file(path_target.path)
@@ -173,13 +173,13 @@ class FileAccess:
             raise protected_path(path_target.path)
 
     def _places(self, scope: ToolScope) -> Places:
-        """Return where protected files of this session are known to be."""
+        """Return where protected files of this session may be."""
         roots = tuple(root.path() for root in scope.roots if root.names and not root.is_scratch)
         base = "/" + "/".join(scope.base)
         return Places(tuple(sorted(self._protected)), roots or (base,), self._user_home)
 
     def real_names(self, path_target: PathTarget, descriptor: int) -> Names | None:
-        """Return where an open thing really is, and refuse it if that is not below the root."""
+        """Return the real path of a descriptor; refuse it if it is not below the root."""
         path, root = real_path(descriptor), real_path(path_target.root_fd)
         if path is None or root is None:
             return None
@@ -189,7 +189,7 @@ class FileAccess:
         return real
 
     def _require_not_own(self, path_target: PathTarget) -> None:
-        # By what it is and not by its name, because a mount gives a folder a second one.
+        # Compared by inode, because a bind mount gives a folder a second path.
         with translate_os_errors(path_target.path):
             above = set(identities_above(path_target.folder, path_target.root_fd))
             if not path_target.root.is_scratch:
@@ -211,20 +211,20 @@ class FileAccess:
 
 
 def read_whole(descriptor: int, path: str) -> bytes:
-    """Read a whole file, however large it claims to be."""
+    """Read a whole file, up to the size limit."""
     if os.fstat(descriptor).st_size > LARGEST:
         raise too_large(path, LARGEST)
     parts, left = [], LARGEST + 1
     while left and (part := os.read(descriptor, min(left, 1 << 20))):
         parts.append(part)
         left -= len(part)
-    # It may have grown since.
+    # The file may have grown since fstat.
     if not left:
         raise too_large(path, LARGEST)
     return b"".join(parts)
 
 
 def allow_if_transient(trouble: ToolFailure) -> None:
-    """Let a plan pass what may be otherwise when the call runs; what is forbidden stays so."""
+    """Ignore failures that may have changed when the call runs; re-raise denials."""
     if trouble.code not in (ResultCode.NOT_FOUND, ResultCode.NOT_A_FILE, ResultCode.FAILED):
         raise trouble

@@ -1,4 +1,4 @@
-"""A planned change of a file: what is checked, shown as a diff, approved and undone."""
+"""A planned change of a file: it is checked, shown as a diff, approved and can be undone."""
 
 import difflib
 import hashlib
@@ -20,25 +20,25 @@ from holdfast.tools.files.replace import FileBefore
 from holdfast.tools.tool import CallPlan
 
 _CONTEXT: Final = 3
-# Beyond it the comparison itself would take long, and the old and the new are shown whole.
+# Above this size the comparison would be slow, so old and new text are shown whole.
 _COMPARED_MOST: Final = 2000
 _FIRST_LINE: Final = re.compile(r"( [-+])(\d+)")
 _NO_END: Final = "\\ No newline at end of file"
 
 
 def diff(before: bytes, after: bytes) -> str:
-    """Return a unified diff of two texts; bytes that are no UTF-8 are written out."""
+    """Return a unified diff of two texts; bytes that are not UTF-8 are escaped."""
     old, new = _lines(before), _lines(after)
     shared = min(len(old), len(new))
     start = sum(1 for _ in takewhile(lambda at: old[at] == new[at], range(shared)))
     end = sum(1 for _ in takewhile(lambda at: old[-at - 1] == new[-at - 1], range(shared - start)))
-    # Only what differs is compared, with some lines around it.
+    # Only the differing part and its context lines are compared.
     above, below = max(0, start - _CONTEXT), max(0, end - _CONTEXT)
     return "\n".join(_hunks(old[above : len(old) - below], new[above : len(new) - below], above))
 
 
 def diff_of_new(content: bytes) -> str:
-    """Return a new text with a mark before each line, as a diff would show it."""
+    """Return a new text in which each line has a `+`, as in a diff."""
     return "\n".join(_diff_line("+", line) for line in _lines(content))
 
 
@@ -48,7 +48,7 @@ def _hunks(old: list[str], new: list[str], above: int) -> Iterator[str]:
         yield from (_diff_line("-", line) for line in old)
         yield from (_diff_line("+", line) for line in new)
         return
-    # Without the two lines that name the files.
+    # Skips the two header lines with file names.
     for line in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
         if line.startswith("@@"):
             yield _shift_header(line.rstrip("\n"), above)
@@ -57,13 +57,13 @@ def _hunks(old: list[str], new: list[str], above: int) -> Iterator[str]:
 
 
 def _shift_header(header: str, above: int) -> str:
-    """Return the header of a part for the whole, in which it begins further down."""
+    """Shift the line numbers of a hunk header, because only a part was compared."""
     return _FIRST_LINE.sub(lambda found: f"{found[1]}{int(found[2]) + above}", header)
 
 
 def _diff_line(mark: str, line: str) -> str:
     ending = "" if line.endswith("\n") else f"\n{_NO_END}"
-    # A tab is seen where it stands; everything else that is not is written out.
+    # Tabs are shown as they are; all other invisible characters are escaped.
     text = "\t".join(map(visible, line.removesuffix("\n").split("\t")))
     return f"{mark}{text}{ending}"
 
@@ -77,24 +77,24 @@ _ABSENT: Final = "absent"
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """What a call would do to a file."""
+    """The effect of a call on a file."""
 
     resolved: str
     tool_class: ToolClass
     before: FileBefore | None
-    # All that the file holds afterwards; of an appending call only what it adds.
+    # The complete new content; for an appending call only the added part.
     content: bytes
     is_appending: bool = False
-    # The handle of what was there, once it is kept.
+    # Handle of the old content, once it is stored.
     undo: str | None = None
 
     @property
     def replaced(self) -> str:
-        """Return what stands for the content that was there."""
+        """Return a digest of the old content."""
         return _ABSENT if self.before is None else hashlib.sha256(self.before.content).hexdigest()
 
     def aim(self, path: str) -> CallPlan:
-        """Return the change as it is judged and asked about."""
+        """Return the plan of the change, with the approval question."""
         memory = f"write:{self.resolved.rpartition('/')[0] or '/'}"
         return CallPlan(
             tool_class=self.tool_class,
@@ -117,7 +117,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 def change_class(path_target: PathTarget) -> ToolClass:
-    """Return what a change of the file is: one that is run later is asked about apart."""
+    """Return the tool class of a change; files that are run later are sensitive."""
     if _is_executable(path_target) or any(
         is_sensitive(fold_path(each)) for each in path_target.judged()
     ):
@@ -126,18 +126,18 @@ def change_class(path_target: PathTarget) -> ToolClass:
 
 
 def _is_executable(path_target: PathTarget) -> bool:
-    """Tell whether the file is there and can be executed; a write keeps its mode."""
+    """Return whether the file exists and is executable; a write preserves its mode."""
     if not path_target.is_there or path_target.leaf is None:
         return False
     try:
         found = os.stat(path_target.leaf, dir_fd=path_target.folder, follow_symlinks=False)
-    # Gone meanwhile; the write itself finds out.
+    # Removed meanwhile; the write itself reports it.
     except OSError:
         return False
     return stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
 
 
 def resolved_path(path_target: PathTarget) -> str:
-    """Return where a file is as text, also where a directory above has a name that is none."""
+    """Return the resolved path as text; names that are not valid UTF-8 are escaped."""
     path = "/" + "/".join(path_target.resolved())
     return path.encode("utf-8", "backslashreplace").decode()

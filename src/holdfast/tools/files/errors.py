@@ -1,4 +1,4 @@
-"""Why a file cannot be read or written, in words for the model."""
+"""Failures of the file tools, with messages for the model."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from holdfast.tools.tool import ToolFailure
 _REASONS: Final[Mapping[int, tuple[ResultCode, str]]] = {
     errno.ENOENT: (ResultCode.NOT_FOUND, "is not there"),
     errno.ENOTDIR: (ResultCode.NOT_FOUND, "is not there: something on the way is no directory"),
-    # We follow links ourselves, so this one came while we were looking.
+    # Links are followed by our own walk, so this one was created during it (race).
     errno.ELOOP: (ResultCode.OUTSIDE_SCOPE, "was replaced by a link"),
     errno.EXDEV: (ResultCode.OUTSIDE_SCOPE, "leads out of what this session may reach"),
     errno.ENXIO: (ResultCode.NOT_A_FILE, "is not a regular file"),
@@ -28,7 +28,7 @@ _REASONS: Final[Mapping[int, tuple[ResultCode, str]]] = {
 
 @contextmanager
 def translate_os_errors(path: str) -> Iterator[None]:
-    """Turn what the system says about a path into the tool's answer."""
+    """Translate an `OSError` about a path into a `ToolFailure`."""
     try:
         yield
     except OSError as error:
@@ -39,12 +39,12 @@ def translate_os_errors(path: str) -> Iterator[None]:
 
 
 def outside_scope(path: str) -> ToolFailure:
-    """Return the refusal of what no root holds."""
+    """Return the failure for a path outside every root."""
     return ToolFailure(ResultCode.OUTSIDE_SCOPE, f"{path} is outside of what this session reaches.")
 
 
 def through_symlink(path: str) -> ToolFailure:
-    """Return the refusal of a write that would go where a link points."""
+    """Return the failure for a write through a symbolic link."""
     return ToolFailure(
         ResultCode.OUTSIDE_SCOPE,
         f"{path} goes through a link; nothing is written through links, so name the file itself.",
@@ -52,32 +52,32 @@ def through_symlink(path: str) -> ToolFailure:
 
 
 def hard_linked(path: str) -> ToolFailure:
-    """Return the refusal of a file that may have another name outside."""
+    """Return the failure for a file that may have another hard link outside."""
     return ToolFailure(
         ResultCode.OUTSIDE_SCOPE, f"{path} has more than one hard link, so it may be outside, too."
     )
 
 
 def protected_path(path: str) -> ToolFailure:
-    """Return the refusal of what no tier and no answer opens."""
+    """Return the failure for a protected path, which no tier and no approval opens."""
     return ToolFailure(ResultCode.PROTECTED_PATH, f"{path} is protected from agents.")
 
 
 def not_a_file(path: str) -> ToolFailure:
-    """Return the refusal of directories, pipes, sockets and devices."""
+    """Return the failure for directories, pipes, sockets and devices."""
     return ToolFailure(ResultCode.NOT_A_FILE, f"{path} is not a regular file.")
 
 
 def not_found(path: str) -> ToolFailure:
-    """Return the answer for what does not exist."""
+    """Return the failure for a missing path."""
     return ToolFailure(ResultCode.NOT_FOUND, f"{path} is not there.")
 
 
 def too_large(path: str, most: int) -> ToolFailure:
-    """Return the refusal of more bytes than a call may move."""
+    """Return the failure for content above the size limit."""
     return ToolFailure(ResultCode.TOO_LARGE, f"{path} has more than {most >> 20} MiB.")
 
 
 def binary_file(path: str) -> ToolFailure:
-    """Return the refusal of what is no text."""
+    """Return the failure for binary content."""
     return ToolFailure(ResultCode.BINARY, f"{path} is not text.")

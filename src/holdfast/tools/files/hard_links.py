@@ -1,8 +1,8 @@
-"""Second names of protected files: a hard link is told by its inode, because its name says nothing.
+"""Detects hard links to protected files by inode, because their names reveal nothing.
 
-Only files that have several names are looked up. The known protected files are those of Holdfast's
-own folders, credentials in the user's home, and protected names in the folders that a session
-works in; a link to a protected file elsewhere is not recognised.
+Only files with several links are checked. Known protected files are those in Holdfast's own
+folders, credentials in the user's home, and protected names in the folders of a session. A link to
+a protected file elsewhere is not recognised.
 """
 
 import os
@@ -16,41 +16,41 @@ from holdfast.process.protected_paths import CREDENTIALS, ProtectedPaths, fold_p
 from holdfast.tools.files.openat import Identity
 from holdfast.tools.files.scope import split_path
 
-# Seconds that a list of inodes is used again: a search opens thousands of linked files.
+# Seconds for which the inodes are cached, because a search opens thousands of linked files.
 _FRESH: Final = 5.0
 _ENTRIES_MOST: Final = 100_000
-# Packages; what is in them is nobody's secret.
+# Package folders, which contain no secrets.
 _PASSED_OVER: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
 _OBJECTS: Final = ".git/objects"
 
 
 class Places(Struct, frozen=True):
-    """Where protected files are looked for, by absolute paths."""
+    """Where protected files are searched, by absolute paths."""
 
-    # Every file in these is protected.
+    # Every file in these folders is protected.
     own: tuple[str, ...]
-    # In these, files with a protected name are.
+    # In these folders, files with protected names are protected.
     searched: tuple[str, ...] = ()
     user_home: str | None = None
 
 
 class ProtectedInodes:
-    """The inodes of protected files, looked up anew when they are no longer fresh."""
+    """The inodes of protected files, with a short-lived cache."""
 
     def __init__(self, protected_paths: ProtectedPaths) -> None:
         self._floors = protected_paths
         self._known: dict[Places, tuple[float, frozenset[Identity] | None]] = {}
 
     def holds(self, found: os.stat_result, places: Places) -> bool:
-        """Tell whether a file is a protected one under another name.
+        """Return whether a file is a hard link to a protected file.
 
-        Where there are too many files to know, every file with several names is taken for one.
+        If there are too many files to list, every file with several links counts as protected.
         """
         if found.st_nlink < 2:
             return False
         taken, inodes = self._known.get(places, (-_FRESH, None))
         if time.monotonic() - taken >= _FRESH:
-            # One list at a time: sessions that come later have other folders.
+            # One cached list at a time, because later sessions have other folders.
             inodes = self._looked_up(places)
             self._known = {places: (time.monotonic(), inodes)}
         return inodes is None or (found.st_dev, found.st_ino) in inodes
@@ -63,7 +63,7 @@ class ProtectedInodes:
             if is_protected:
                 try:
                     status = os.lstat(path)
-                # Gone meanwhile.
+                # Removed meanwhile.
                 except OSError:
                     continue
                 inodes.add((status.st_dev, status.st_ino))
@@ -82,7 +82,7 @@ class ProtectedInodes:
 
 
 def _below(path: str) -> Iterator[str]:
-    """Yield a file, or all files below a folder; links are not followed."""
+    """Yield a file, or all files below a folder; symbolic links are not followed."""
     waiting = [path]
     while waiting:
         here = waiting.pop()
@@ -95,6 +95,6 @@ def _below(path: str) -> Iterator[str]:
                         waiting.append(entry.path)
         except NotADirectoryError:
             yield here
-        # Missing or forbidden: what we cannot list, we cannot be asked to read by another name.
+        # Missing or unreadable folders contain no file that could be read through another link.
         except OSError:
             continue

@@ -1,6 +1,6 @@
-"""`list_directory`, and the walk through a tree that searching uses, too.
+"""`list_directory`, and the directory walk that `search.py` also uses.
 
-Links are shown and never followed. What is protected is left out and counted.
+Symbolic links are listed but never followed. Protected entries are omitted and counted.
 """
 
 import os
@@ -26,7 +26,7 @@ from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 Glob = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 _ENTRIES_MOST: Final = 1000
-# However little of it is shown: a directory can be larger than any answer.
+# Limits the entries read, because a directory can be larger than any result.
 _LOOKS_MOST: Final = 200_000
 
 
@@ -39,17 +39,17 @@ class ListDirectoryArguments(Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TreeEntry(Struct, frozen=True, kw_only=True):
-    """Something in a tree: an open directory, a name in it, and the names that led there."""
+    """An entry of a tree: its open directory, its name, and the names that lead to it."""
 
     folder: int
     name: str
-    # Below where the walk began, the entry's own name included.
+    # Relative to the top of the walk, including the entry's own name.
     names: Names
     found: os.stat_result
 
 
 class DirectoryTree:
-    """Walks a tree level by level, each directory in the order of its names."""
+    """Walks a tree breadth-first; the entries of each directory are sorted by name."""
 
     def __init__(
         self, file_access: FileAccess, scope: ToolScope, path_target: PathTarget, stop: Event
@@ -63,16 +63,16 @@ class DirectoryTree:
         self._entries_seen = 0
 
     def entries(self, top: int, *, depth: int, passing: str = "") -> Iterator[TreeEntry]:
-        """Yield what is not protected; an entry's directory is open until the next is asked for.
+        """Yield unprotected entries; the directory of an entry is open until the next one.
 
-        Directories called `passing` are not entered.
+        Directories with the name `passing` are not entered.
         """
         ahead: deque[Names] = deque([()])
         while ahead and not self._stop.is_set():
             above = ahead.popleft()
             try:
                 folder = self._file_access.kernel.open_folder(top, above, os.O_RDONLY)
-            # Gone, replaced or forbidden since it was seen.
+            # Removed, replaced or made unreadable since it was listed.
             except OSError:
                 continue
             try:
@@ -85,7 +85,7 @@ class DirectoryTree:
                 os.close(folder)
 
     def withholds(self, entry: TreeEntry) -> bool:
-        """Tell, and count, whether a file may not be read: it holds a key, or has other names."""
+        """Return whether a file is protected (private key, hard link), and count it."""
         try:
             with self._file_access.opened(self._scope, self._path_target, entry.folder, entry.name):
                 return False
@@ -93,7 +93,7 @@ class DirectoryTree:
             is_denied = trouble.code is ResultCode.PROTECTED_PATH
             self.withheld += is_denied
             return is_denied
-        # Not readable for other reasons, or not any more; that much may be seen.
+        # Unreadable for other reasons, or removed; the entry may still be listed.
         except OSError:
             return False
 
@@ -126,7 +126,7 @@ class DirectoryTree:
 
 
 def list_directory_tool(file_access: FileAccess) -> Tool[ListDirectoryArguments]:
-    """Return `list_directory`."""
+    """Return the `list_directory` tool."""
     listing = _Listing(file_access)
     return Tool(
         name="list_directory",
@@ -143,7 +143,7 @@ def list_directory_tool(file_access: FileAccess) -> Tool[ListDirectoryArguments]
 
 
 def display_path(path: str, names: Names) -> str:
-    """Return an entry's path the way the model spelled its directory, as valid text."""
+    """Return an entry's path relative to the directory as the model wrote it, as valid text."""
     above = path.rstrip("/") or "/" * path.startswith("/")
     above = "" if above == "." else above
     below = "/".join(names)

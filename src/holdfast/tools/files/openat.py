@@ -1,4 +1,4 @@
-"""openat2 and its fallback: open beneath a directory's descriptor, and name what is open."""
+"""openat2 and its fallback: open beneath a directory descriptor, and find its real path."""
 
 import ctypes
 import errno
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-# Without links of any kind, so that the names that were judged are the names that were walked.
+# Without links of any kind, so that the checked names are the walked names.
 _RESOLVE: Final = 0x08 | 0x04 | 0x02  # beneath, no symbolic links, no magic links
 _OPENAT2: Final = 437
-# Only names a directory and cannot read it, so it needs no permission to; not on every system.
+# O_PATH needs no read permission on a directory; not available on every system.
 PATH_ONLY: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 FOLDER: Final[int] = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW
 
-# File systems in which a file is the kernel talking: our own environment and memory among them.
+# Kernel pseudo file systems, which expose our own environment and memory, among others.
 _KERNEL_FILESYSTEMS: Final = frozenset(
     {
         0x9FA0,  # proc
@@ -36,12 +36,12 @@ _KERNEL_FILESYSTEMS: Final = frozenset(
 
 
 class KernelSupport(NamedTuple):
-    """What this system can do; asked once, when the tools are built."""
+    """Features of this system; probed once, when the tools are built."""
 
-    # Opens a directory below another one; `OSError` where a link or nothing is in the way.
+    # Opens a directory below another one; raises `OSError` at a link or a missing name.
     open_folder: "FolderOpener"
     speaks: Callable[[int], bool]
-    # What is weaker here than it could be, in words for a person.
+    # Missing protections, as display text.
     weaknesses: tuple[str, ...]
 
 
@@ -58,7 +58,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def probe_kernel() -> KernelSupport:
-    """Find out what can be had here."""
+    """Probe the features of this system."""
     weaknesses = []
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     beneath = _beneath(libc) if libc is not None else None
@@ -75,7 +75,7 @@ def probe_kernel() -> KernelSupport:
 
 
 def walk_beneath(root: int, names: Sequence[str], flags: int) -> int:
-    """Open a directory name by name, following no link."""
+    """Open a directory name by name without following links."""
     here = os.open(".", flags | FOLDER, dir_fd=root)
     for name in names:
         try:
@@ -87,13 +87,13 @@ def walk_beneath(root: int, names: Sequence[str], flags: int) -> int:
 
 
 def identity(descriptor: int) -> Identity:
-    """Return what a thing is, whatever it is called and wherever it is mounted."""
+    """Return device and inode number, which are independent of the path."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 
 def identities_above(folder: int, top: int) -> Iterator[Identity]:
-    """Yield what an open directory is, and those above it up to the top, without the top."""
+    """Yield the identities of an open directory and its parents, up to but excluding the top."""
     end, here = identity(top), os.dup(folder)
     try:
         while (found := identity(here)) != end:
@@ -101,7 +101,7 @@ def identities_above(folder: int, top: int) -> Iterator[Identity]:
             above = os.open("..", PATH_ONLY | FOLDER, dir_fd=here)
             os.close(here)
             here = above
-            # The root of everything is above itself.
+            # The parent of the file system root is the root itself.
             if identity(here) == found:
                 return
     finally:
@@ -109,7 +109,7 @@ def identities_above(folder: int, top: int) -> Iterator[Identity]:
 
 
 def real_path(descriptor: int) -> str | None:
-    """Return where an open thing is now; `None` where the system does not say."""
+    """Return the current path of a descriptor; `None` if the system does not report it."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -131,7 +131,7 @@ def _open_root() -> Iterator[int]:
 
 
 def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
-    """Return the kernel's own way to open beneath a directory, if it works here."""
+    """Return an opener that uses openat2; `None` if it does not work here."""
     call = libc.syscall
     call.restype = ctypes.c_long
     call.argtypes = (
@@ -156,17 +156,17 @@ def _beneath(libc: ctypes.CDLL) -> FolderOpener | None:
     with _open_root() as root:
         try:
             os.close(open_folder(root, (), PATH_ONLY))
-        # An old kernel, or a filter around this process that does not know the call.
+        # An old kernel, or a seccomp filter that blocks the call.
         except OSError:
             return None
     return open_folder
 
 
 def _kernel_file_test(libc: ctypes.CDLL) -> Callable[[int], bool]:
-    """Return what tells whether an open thing is the kernel talking."""
+    """Return a function that checks whether a descriptor is on a kernel file system."""
 
     def speaks(descriptor: int) -> bool:
-        # Larger than the structure on any machine; its first word is the type.
+        # Larger than struct statfs on any machine; its first word is the type.
         found = (ctypes.c_ulong * 64)()
         if libc.fstatfs(descriptor, found) != 0:
             return True

@@ -1,5 +1,6 @@
-"""Path resolution by descriptor from a root, so that no symlink and no race (TOCTOU) can redirect
-it.
+"""Path resolution by file descriptor from a root.
+
+No symbolic link and no race (TOCTOU) can redirect it.
 """
 
 import os
@@ -25,18 +26,18 @@ _LINKS_MOST: Final = 40
 
 
 class PathTarget(Struct, frozen=True, kw_only=True):
-    """Where a path led: an open directory, and a name in it that is no link.
+    """The result of a path walk: an open directory, and a name in it that is not a link.
 
     Without a `leaf` it is the directory itself. `missing` are directories that would have to be
-    made. The descriptors belong to whoever walked.
+    created. `walk_path` owns the descriptors and closes them.
     """
 
-    # As the model gave it.
+    # As the model wrote it.
     path: str
     root: ScopeRoot
     root_fd: int
     folder: int
-    # Below the root, as walked, without the leaf.
+    # Relative to the root, as walked, without the leaf.
     names: Names
     missing: Names = ()
     leaf: str | None
@@ -44,16 +45,16 @@ class PathTarget(Struct, frozen=True, kw_only=True):
     spellings: tuple[PathSpelling, ...]
 
     def resolved(self) -> Names:
-        """Return the names of the file from the file system's root on."""
+        """Return the names of the file, starting at the file system root."""
         leaf = () if self.leaf is None else (self.leaf,)
         return self.root.names + self.names + self.missing + leaf
 
     def judged(self) -> set[Names]:
-        """Return every name of the file that rules look at."""
+        """Return every form of the path that the rules must check."""
         return {*(each.whole() for each in self.spellings), self.ruled(self.resolved())}
 
     def ruled(self, names: Names) -> Names:
-        """Return what rules look at of a whole path: in our own folder, what is below it."""
+        """Return the names that rules check; in the scratch folder, only those below it."""
         return names[len(self.root.names) :] if self.root.is_scratch else names
 
 
@@ -61,7 +62,7 @@ class PathTarget(Struct, frozen=True, kw_only=True):
 def walk_path(
     scope: ToolScope, path: str, *, kernel: KernelSupport, follow: bool
 ) -> Iterator[PathTarget]:
-    """Walk to where a path leads; without `follow` a link anywhere on the way refuses it."""
+    """Resolve a path; without `follow`, any symbolic link on the way is refused."""
     names = split_path(_require_valid(path))
     walk = _Walk(scope, kernel, path, follow=follow)
     try:
@@ -73,17 +74,17 @@ def walk_path(
 
 
 def _require_valid(path: str) -> str:
-    """Return the path, if it is one that a file here can have."""
+    """Return the path if it is valid; refuse empty paths and NUL."""
     if not path or "\0" in path:
         raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "The path is empty or no file's name.")
-    # Shares and devices as Windows spells them; two slashes are a host on some systems.
+    # UNC paths of Windows; on some systems two slashes name a host.
     if path.startswith(("//", "\\\\")):
         raise outside_scope(path)
     return path
 
 
 class _Walk:
-    """One walk: the directory it stands in, the names that led there, the names to come."""
+    """The state of one walk: current directory, names walked, names ahead."""
 
     def __init__(self, scope: ToolScope, kernel: KernelSupport, path: str, *, follow: bool) -> None:
         self._scope = scope
@@ -98,7 +99,7 @@ class _Walk:
         self._links = 0
 
     def to(self, names: Sequence[str]) -> PathTarget:
-        """Walk the names; the spot's descriptors are open until `close`."""
+        """Walk the names; the descriptors of the result are open until `close`."""
         self._start(names)
         if (path_target := self._straight()) is not None:
             return path_target
@@ -115,7 +116,7 @@ class _Walk:
         return self._path_target(None)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all descriptors."""
         self._move(-1)
         if self._root_fd >= 0:
             os.close(self._root_fd)
@@ -132,13 +133,13 @@ class _Walk:
         self._move(os.dup(self._root_fd))
 
     def _straight(self) -> PathTarget | None:
-        """Go all the way at once, where no link and no `..` is in the way."""
+        """Open the whole path in one call, if it contains no link and no `..`."""
         *folders, leaf = self._ahead or [".."]
         if ".." in (*folders, leaf):
             return None
         try:
             self._move(self._kernel.open_folder(self._root_fd, folders, PATH_ONLY))
-        # Whatever it was, walking name by name finds and tells it.
+        # The walk name by name finds and reports the cause.
         except OSError:
             return None
         if self._link(leaf) is not None:
@@ -148,7 +149,7 @@ class _Walk:
         return self._path_target(leaf)
 
     def _down(self, name: str) -> PathTarget | None:
-        """Enter a directory or turn at a link; where nothing is there, tell where that is."""
+        """Enter a directory or follow a link; for a missing name return the target."""
         try:
             self._move(os.open(name, PATH_ONLY | FOLDER, dir_fd=self._here))
         except FileNotFoundError:
@@ -165,14 +166,14 @@ class _Walk:
         if not self._names:
             raise outside_scope(self._path)
         self._names.pop()
-        # Not the kernel's `..`: a directory that was moved away meanwhile would lead outside.
+        # Reopened from the root: the kernel's `..` of a moved directory could lead outside (race).
         self._move(self._kernel.open_folder(self._root_fd, self._names, PATH_ONLY))
 
     def _link(self, name: str) -> str | None:
-        """Return where a name points to, if it is a link."""
+        """Return the target of a symbolic link; `None` for anything else."""
         try:
             return os.readlink(name, dir_fd=self._here)
-        # No link, or nothing at all.
+        # Not a link, or missing.
         except OSError:
             return None
 

@@ -1,4 +1,4 @@
-"""Lines and names by pattern; matching takes time in proportion to the text, whoever wrote it."""
+"""Line patterns and globs; matching is linear in the text for any pattern (no ReDoS)."""
 
 import re
 from collections.abc import Callable
@@ -8,30 +8,30 @@ from holdfast.domain.tools import ResultCode
 from holdfast.parsing.regex import Pattern, PatternError, compile_pattern
 from holdfast.tools.tool import ToolFailure
 
-# What makes a line's beginning and end differ from those of a text of several lines.
+# Anchors and flags that behave differently on a single line and on a block of lines.
 _WHOLE_TEXT: Final = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-")
 
 
 class LinePattern:
-    """Finds lines. A block of lines is asked first whether any of them could match."""
+    """Matches lines; a whole block is tested first, to skip blocks without a match."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = _compile(f"(?m){pattern}")
         self._asks_blocks = _WHOLE_TEXT.search(pattern) is None
 
     def may_match(self, block: bytes) -> bool:
-        """Tell whether a line of the block can match; a line that does is never denied."""
+        """Return whether a line of the block may match; has no false negatives."""
         return not self._asks_blocks or self.matches(block)
 
     def matches(self, line: bytes) -> bool:
-        """Tell whether a line matches somewhere."""
+        """Return whether the pattern occurs in a line."""
         return self._pattern.is_in(line)
 
 
 def glob_matcher(glob: str | None) -> Callable[[str], bool]:
-    """Return what tells whether a path fits; without a slash the glob is for the name alone.
+    """Return a path predicate; a glob without a slash only applies to the last name.
 
-    `*` and `?` stay within a name, `**` does not; `[…]` is one of several characters.
+    `*` and `?` do not match a slash, `**` does; `[…]` is a character class.
     """
     if glob is None:
         return lambda _: True

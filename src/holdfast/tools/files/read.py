@@ -1,4 +1,4 @@
-"""`read_file`: the text of a file, whole or some of its lines."""
+"""`read_file`: the text of a file, whole or a range of lines."""
 
 import os
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ class ReadFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read_file_tool(file_access: FileAccess) -> Tool[ReadFileArguments]:
-    """Return `read_file`."""
+    """Return the `read_file` tool."""
     reading = _ReadFile(file_access)
     return Tool(
         name="read_file",
@@ -46,12 +46,12 @@ def read_file_tool(file_access: FileAccess) -> Tool[ReadFileArguments]:
 
 
 def is_binary(content: bytes) -> bool:
-    """Tell whether a file that begins so is something else than text."""
+    """Return whether the content is binary: a NUL byte near the beginning."""
     return b"\0" in content[:_BINARY_HEAD]
 
 
 def modified_at(found: os.stat_result) -> str | None:
-    """Return when a file was changed; `None` where the file system says something absurd."""
+    """Return the modification time; `None` if the file system reports an invalid one."""
     try:
         return format_instant(datetime.fromtimestamp(found.st_mtime_ns // 1_000_000 / 1000, UTC))
     except (OverflowError, ValueError, OSError):
@@ -59,7 +59,7 @@ def modified_at(found: os.stat_result) -> str | None:
 
 
 def format_instant(at: datetime) -> str:
-    """Return an instant as results show it."""
+    """Return an instant in the format of tool results."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

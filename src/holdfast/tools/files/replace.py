@@ -1,4 +1,4 @@
-"""Atomic, durable replacement of a file's content: write beside it, sync, rename."""
+"""Atomic, durable replacement of a file: write a temporary file, fsync, rename."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, 
 
 
 class FileBefore(Struct, frozen=True, kw_only=True):
-    """A file as it was found: what it held, and whose it was."""
+    """A file before the change: its content, mode and owner."""
 
     content: bytes
     mode: int
@@ -31,7 +31,7 @@ class FileBefore(Struct, frozen=True, kw_only=True):
 
 
 class PendingWrite(Struct, frozen=True, kw_only=True):
-    """What is to be in a file, and the call that wants it there."""
+    """The new content of a file, and the call that writes it."""
 
     call: str
     before: FileBefore | None
@@ -41,7 +41,7 @@ class PendingWrite(Struct, frozen=True, kw_only=True):
 def read_before(
     file_access: FileAccess, scope: ToolScope, path_target: PathTarget
 ) -> FileBefore | None:
-    """Return what is there now, if it may be changed; `None` where nothing is."""
+    """Return the current file, if it may be changed; `None` if it does not exist."""
     if not path_target.is_there:
         return None
     with file_access.file(scope, path_target) as descriptor:
@@ -51,7 +51,7 @@ def read_before(
 def replace(
     file_access: FileAccess, path_target: PathTarget, draft: PendingWrite, stop: Event
 ) -> None:
-    """Write beside the file and rename; without a `before` nothing is overwritten."""
+    """Write a temporary file and rename it; without a `before` nothing is overwritten."""
     leaf, before = path_target.leaf or "", draft.before
     with translate_os_errors(path_target.path), _folder(file_access, path_target) as folder:
         temporary = _temporary(draft.call)
@@ -70,7 +70,7 @@ def replace(
 
 
 def remove_leftover(path_target: PathTarget, call: str) -> None:
-    """Remove what an attempt at this call has left beside the file when it was cut off."""
+    """Remove the temporary file of an interrupted attempt at this call."""
     if not path_target.missing:
         with translate_os_errors(path_target.path):
             _remove(_temporary(call), path_target.folder)
@@ -83,7 +83,7 @@ def append(
     before: FileBefore,
     content: bytes,
 ) -> None:
-    """Add to a file by one write; a part that was written is taken back."""
+    """Append to a file with one write; a partial write is truncated again."""
     flags = os.O_RDWR | os.O_APPEND | FILE
     with translate_os_errors(path_target.path), _folder(file_access, path_target) as folder:
         descriptor = os.open(path_target.leaf or "", flags, dir_fd=folder)
@@ -102,7 +102,7 @@ def append(
 
 
 def changed_error(path: str) -> ToolFailure:
-    """Return the refusal of a file that is not what somebody agreed to change."""
+    """Return the failure for a file that has changed since the approval."""
     return ToolFailure(ResultCode.TARGET_CHANGED, f"{path} has changed; ask for it again.")
 
 
@@ -113,14 +113,14 @@ def _before(scope: ToolScope, path_target: PathTarget, descriptor: int) -> FileB
     if not found.st_mode & 0o222:
         raise ToolFailure(ResultCode.FAILED, f"{path_target.path} is read-only.")
     content = read_whole(descriptor, path_target.path)
-    # Not who it runs as: whoever wrote the content did not grant that.
+    # Without setuid and setgid, because they were not granted to the new content.
     mode = stat.S_IMODE(found.st_mode) & 0o777
     return FileBefore(content=content, mode=mode, uid=found.st_uid, gid=found.st_gid)
 
 
 @contextmanager
 def _folder(file_access: FileAccess, path_target: PathTarget) -> Iterator[int]:
-    """Open the file's directory, making those that are missing; what fails leaves none of them."""
+    """Open the file's directory and create missing ones; removes them again on failure."""
     folder, made = os.dup(path_target.folder), 0
     try:
         for name in path_target.missing:
@@ -130,7 +130,7 @@ def _folder(file_access: FileAccess, path_target: PathTarget) -> Iterator[int]:
             _sync_folder(folder)
             os.close(folder)
             folder = below
-        # Once more, now that it exists: the way down was made by somebody else's rules.
+        # Checked again, because a created folder may have been replaced meanwhile (race).
         file_access.real_names(path_target, folder)
         yield folder
     except BaseException:
@@ -152,7 +152,7 @@ def _remove_folders(file_access: FileAccess, path_target: PathTarget, made: int)
 
 
 def _temporary(call: str) -> str:
-    # Of the call, so that whoever makes it again finds what it left.
+    # Derived from the call, so that a repeated call finds its leftover.
     return f".hf-{call[:16]}.tmp"
 
 
@@ -169,7 +169,7 @@ def _write_new(folder: int, name: str, before: FileBefore | None, content: bytes
         while rest:
             rest = rest[file.write(rest) :]
         if before is not None:
-            # Only root may give a file away; for everybody else it becomes theirs.
+            # Only root may change the owner; otherwise the file belongs to this user.
             with suppress(PermissionError):
                 os.fchown(file.fileno(), before.uid, before.gid)
             os.fchmod(file.fileno(), before.mode)
@@ -177,7 +177,7 @@ def _write_new(folder: int, name: str, before: FileBefore | None, content: bytes
 
 
 def _place_new(folder: int, temporary: str, leaf: str) -> None:
-    """Give the file its name, unless somebody was faster."""
+    """Give the file its final name, unless that name exists by now."""
     try:
         os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -187,10 +187,10 @@ def _place_new(folder: int, temporary: str, leaf: str) -> None:
 
 
 def _sync_folder(folder: int) -> None:
-    # Opened anew, because a descriptor that only names a directory cannot be synced.
+    # Opened again, because an O_PATH descriptor cannot be synced.
     try:
         descriptor = os.open(".", os.O_RDONLY | FOLDER, dir_fd=folder)
-    # A directory may be writable and not readable.
+    # A directory may be writable without being readable.
     except PermissionError:
         return
     try:

@@ -13,49 +13,49 @@ Names = tuple[str, ...]
 
 
 class ScopeRoot(Struct, frozen=True, kw_only=True):
-    """A directory below which everything is in scope, by its real names."""
+    """A directory with everything below it in scope, by its real path."""
 
     names: Names
-    # Ours for this session, wherever it lies: what is above it says nothing about what is in it.
+    # The session's scratch folder; rules do not apply to the folders above it.
     is_scratch: bool = False
 
     def holds(self, names: Sequence[str]) -> bool:
-        """Tell whether a path begins with the root's."""
+        """Return whether a path is below the root."""
         return tuple(names[: len(self.names)]) == self.names
 
     def path(self) -> str:
-        """Return where the root is."""
+        """Return the absolute path of the root."""
         return "/" + "/".join(self.names)
 
 
 class PathSpelling(Struct, frozen=True, kw_only=True):
-    """One way in which a file was named on the way to it."""
+    """One form in which a path was written during the walk."""
 
     root: ScopeRoot
-    # Below the root; a name that a later `..` took back still counts.
+    # Relative to the root; includes names that a later `..` removed.
     names: Names
 
     def whole(self) -> Names:
-        """Return the names that rules look at."""
+        """Return the names that rules check."""
         return self.names if self.root.is_scratch else self.root.names + self.names
 
 
 class ToolScope(Struct, frozen=True, kw_only=True):
-    """The roots of a workplace, and how its paths are read."""
+    """The roots of a workspace, and how its paths are resolved."""
 
     tier: FsTier
     base: Names
     roots: tuple[ScopeRoot, ...]
-    # Spellings of the roots, which may go through links, and what they really are.
+    # Paths of the roots as configured, possibly through links, and their real paths.
     aliases: tuple[tuple[Names, Names], ...]
 
     @property
     def is_jailed(self) -> bool:
-        """Tell whether there is anything outside."""
+        """Return whether anything is outside the scope."""
         return self.tier is not FsTier.FULL
 
     def begin(self, names: Sequence[str]) -> tuple[ScopeRoot, Names] | None:
-        """Return the innermost root that a path starts at, and the rest of the path."""
+        """Return the innermost root that contains a path, and the rest of the path."""
         names = tuple(names)
         for alias, real in self.aliases:
             if names[: len(alias)] == alias:
@@ -69,7 +69,7 @@ class ToolScope(Struct, frozen=True, kw_only=True):
 
 
 def build_scope(place: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
-    """Return what a place reaches; looks at the file system."""
+    """Return the scope of a workspace; reads the file system."""
     tier = narrowest_tier(place.grants)
     extra = tuple(extra_roots) if tier is FsTier.PROJECT else ()
     real = {path: _real(path) for path in (place.working_dir, place.scratch, *extra)}
@@ -80,13 +80,13 @@ def build_scope(place: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
         *(ScopeRoot(names=real[path]) for path in extra),
     )
     aliases = ((split_path(path), names) for path, names in real.items())
-    # The longest first, because one may lie in another.
+    # Longest first, because one root may lie inside another.
     ordered = sorted(aliases, key=lambda each: len(each[0]), reverse=True)
     return ToolScope(tier=tier, base=base, roots=roots, aliases=tuple(ordered))
 
 
 def split_path(path: str) -> Names:
-    """Return the names that a path is made of; `..` is kept, because only walking can tell."""
+    """Split a path into names; `..` is preserved, because only a walk can resolve it."""
     return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
@@ -101,7 +101,7 @@ def _widest(tier: FsTier, base: Names) -> Names:
 
 
 def _project_of(base: Names) -> Names:
-    """Return the innermost directory at or above the base that is the top of a git repository."""
+    """Return the innermost git repository top at or above the base."""
     for size in range(len(base), -1, -1):
         if _is_top("/" + "/".join(base[:size])):
             return base[:size]
@@ -116,5 +116,5 @@ def _is_top(folder: str) -> bool:
             os.lstat(f"{folder}/.git/HEAD")
     except OSError:
         return False
-    # As git does: what somebody else planted above us must not widen what we reach.
+    # As in git: a `.git` planted by another user in a parent folder must not widen the scope.
     return owners == {os.geteuid()} and not stat.S_ISLNK(found.st_mode)

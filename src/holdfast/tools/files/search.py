@@ -1,4 +1,4 @@
-"""`find_text`: the lines below a directory that match a pattern, within a fixed effort."""
+"""`find_text`: the lines below a directory that match a pattern, within fixed limits."""
 
 import os
 import stat
@@ -26,7 +26,7 @@ from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 _FILES_MOST: Final = 20_000
 _BYTES_MOST: Final = 256 << 20
 _SECONDS_MOST: Final = 20.0
-# A pattern cannot be interrupted, so what it gets at once is small; the worst take half a second.
+# Matching cannot be interrupted, so blocks are small; the worst patterns take half a second.
 _BLOCK: Final = 64 << 10
 _DEEPEST: Final = 64
 _TEXT_LONGEST: Final = 300
@@ -42,7 +42,7 @@ class FindTextArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def find_text_tool(file_access: FileAccess) -> Tool[FindTextArguments]:
-    """Return `find_text`."""
+    """Return the `find_text` tool."""
     searching = _FindText(file_access)
     return Tool(
         name="find_text",
@@ -124,7 +124,7 @@ class _FindText:
             except ToolFailure as trouble:
                 tree.withheld += trouble.status is ResultStatus.DENIED
                 search.skip(trouble)
-            # Gone, or forbidden by the system: nothing to be found in it.
+            # Removed, or unreadable by system permissions.
             except OSError:
                 continue
             else:
@@ -132,7 +132,7 @@ class _FindText:
 
 
 class _Search:
-    """What was found so far, and how much effort is left."""
+    """The matches so far, and the remaining limits."""
 
     def __init__(self, arguments: FindTextArguments, stop: Event) -> None:
         self._pattern = LinePattern(arguments.pattern)
@@ -147,28 +147,28 @@ class _Search:
         self.is_truncated = False
 
     def wants(self, entry: TreeEntry) -> bool:
-        """Tell whether a file is one to look into."""
+        """Return whether a file is to be searched."""
         return stat.S_ISREG(entry.found.st_mode) and self._fits("/".join(entry.names))
 
     def must_stop(self) -> bool:
-        """Tell whether there is no time or no room for more, and remember that there was more."""
+        """Return whether time or space is used up; if so, mark the result as truncated."""
         stops = self._is_full or time.monotonic() > self._until or self._stop.is_set()
         self.is_truncated |= stops
         return stops
 
     def is_spent(self) -> bool:
-        """Tell whether one more file is one too many, and remember that there was one."""
+        """Return whether the file or byte limit is reached; if so, mark the result as truncated."""
         spent = self._files >= _FILES_MOST or self._bytes >= _BYTES_MOST
         self.is_truncated |= spent
         return spent
 
     def skip(self, trouble: ToolFailure) -> None:
-        """Remember that a file was not looked into only because of its size."""
+        """Count a skipped file; one that is too large marks the result as truncated."""
         self._files += 1
         self.is_truncated |= trouble.code is ResultCode.TOO_LARGE
 
     def look(self, path: str, content: bytes) -> None:
-        """Look through a file."""
+        """Search one file."""
         self._files += 1
         self._bytes += len(content)
         if is_binary(content):
@@ -184,7 +184,7 @@ class _Search:
             number += len(lines)
 
     def result(self, *, withheld: int) -> dict[str, Any]:
-        """Return what was found."""
+        """Return the result of the call."""
         return {
             "matches": self._matches,
             "truncated": self.is_truncated,
@@ -203,7 +203,7 @@ class _Search:
 
 
 def _blocks(content: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines, as many as fit into a block; of a longer line its beginning."""
+    """Yield blocks of whole lines; a line longer than a block is truncated."""
     at = 0
     while at < len(content):
         end = len(content)

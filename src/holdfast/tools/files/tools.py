@@ -1,4 +1,4 @@
-"""The file tools of an installation; what each of them does is in its own module."""
+"""The file tools of an installation; each tool is implemented in its own module."""
 
 import os
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["FileSettings", "file_tools", "file_weaknesses"]
 def file_tools(
     settings: FileSettings, kernel: KernelSupport | None = None
 ) -> tuple[Tool[Any], ...]:
-    """Return the tools that read and change files; without a kernel this system's is asked."""
+    """Return the tools that read and change files; without a `kernel` the system is probed."""
     if not _is_able():
         return ()
     file_access = FileAccess(settings, kernel or probe_kernel())
@@ -30,7 +30,7 @@ def file_tools(
 
 
 def file_weaknesses() -> tuple[str, ...]:
-    """Return which promises about files are weaker on this system, in words for a person."""
+    """Return which file protections are missing on this system, as display text."""
     if not _is_able():
         return ("There are no file tools: this system opens nothing relative to a directory.",)
     return probe_kernel().weaknesses

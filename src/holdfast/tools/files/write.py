@@ -1,8 +1,7 @@
-"""`write_file` and `edit_file`: planned as one change, shown as a diff, done at once or not at all.
+"""`write_file` and `edit_file`: planned as one change, shown as a diff, applied atomically.
 
-A change is noted in the scratch folder before it is made, so that a repeated call can tell its own
-work. The writing itself is `replace.py`.
-
+A change is recorded next to the scratch folder before it is made, so that a repeated call can
+recognise its own work (idempotency). The writing itself belongs to `replace.py`.
 """
 
 import hashlib
@@ -42,8 +41,7 @@ _LARGEST: Final = 4096
 class WriteAttempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last change that a session has begun.
 
-    `work` stands for a file and all that it holds afterwards, `before` is the handle of what it
-    held until then.
+    `work` is a digest of the path and its new content. `before` is the handle of the old content.
     """
 
     call: str
@@ -52,19 +50,19 @@ class WriteAttempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def call_digest(asked: RequestedCall) -> str:
-    """Return what a call is known by, however often it is made."""
+    """Return the identity of a call, equal for every repetition of it."""
     return hashlib.sha256(f"{asked.name} {asked.idempotency_key}".encode()).hexdigest()
 
 
 def work_digest(resolved: str, after: bytes) -> str:
-    """Return what no other file and no other content has."""
+    """Return a digest of a path and its content."""
     return hashlib.sha256(resolved.encode() + b"\x00" + after).hexdigest()
 
 
 def record_attempt(scratch: str, attempt: WriteAttempt) -> None:
-    """Write down what is about to be done; it is on disk when this returns.
+    """Record the attempt before the write; it is synced to disk when this returns.
 
-    Only the last one is kept, because the calls of a session run one after the other.
+    Only the last attempt is stored, because the calls of a session run one after the other.
     """
     try:
         _write(_path(scratch), msgspec.json.encode(attempt))
@@ -75,13 +73,13 @@ def record_attempt(scratch: str, attempt: WriteAttempt) -> None:
 
 
 def find_attempt(scratch: str, call: str) -> WriteAttempt | None:
-    """Return the last change that was begun, if it was this call's."""
+    """Return the last recorded attempt, if it belongs to this call."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(_path(scratch), flags), "rb") as file:
             found = msgspec.json.decode(file.read(_LARGEST), type=WriteAttempt)
     except (OSError, msgspec.DecodeError):
-        # Not there, or not whole: then nothing was begun after it.
+        # Missing or incomplete: then no write was begun after it.
         return None
     return found if found.call == call else None
 
@@ -101,11 +99,11 @@ def _write(path: str, content: bytes) -> None:
 
 
 def _path(scratch: str) -> str:
-    # Beside the folder and not in it: that one is the agent's.
+    # Next to the scratch folder, because the agent can write inside it.
     return f"{os.path.realpath(scratch)}.attempt"
 
 
-# A tree that is deeper than programs can remove is no favour to anybody.
+# Limited, because some programs cannot remove very deep trees.
 _FOLDERS_MOST: Final = 32
 
 
@@ -131,7 +129,7 @@ A = TypeVar("A", WriteFileArguments, EditFileArguments)
 
 
 def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
-    """Return `write_file` and `edit_file`."""
+    """Return the `write_file` and `edit_file` tools."""
     writing = _ChangeTool(file_access, _new_content, _write_result)
     editing = _ChangeTool(file_access, _edited_content, _edit_result)
     return (
@@ -163,7 +161,7 @@ def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
 
 
 class _Call(NamedTuple):
-    """Where and for whom something is changed."""
+    """A call with its workspace."""
 
     place: ToolWorkspace
     arguments: Any
@@ -171,7 +169,7 @@ class _Call(NamedTuple):
 
     @property
     def is_repeatable(self) -> bool:
-        """Tell whether the call is made again by itself; every other one somebody has to want."""
+        """Return whether the call may be repeated automatically."""
         return _effect(self.arguments) is Effect.IDEMPOTENT
 
 
@@ -197,7 +195,7 @@ class _ChangeTool:
         change = await self._done_already(call)
         if change is None:
             change = await run_in_thread(partial(self._look, place, arguments))
-            # Kept before anything is touched; what has changed in between is found below.
+            # The old content is stored before the write; a change in between is detected in `_do`.
             if change.before is not None:
                 undo = await place.shelf.keep(change.before.content)
                 change = replace_field(change, undo=undo)
@@ -207,7 +205,7 @@ class _ChangeTool:
     async def again(
         self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
     ) -> CallPlan | None:
-        """Return what an attempt that was cut off aimed at, if its work is there."""
+        """Return the plan of an interrupted attempt, if its write has completed."""
         change = await self._done_already(_Call(place, arguments, call_digest(asked)))
         return None if change is None else change.aim(arguments.path)
 
@@ -226,16 +224,16 @@ class _ChangeTool:
         try:
             return await run_in_thread(partial(self._recognised, call, attempt, content))
         except ToolFailure:
-            # Whatever is wrong is said by the plan, as it is for every other call.
+            # The regular plan reports the error, as for every other call.
             return None
 
     def _recognised(
         self, call: "_Call", attempt: WriteAttempt, content: bytes | None, _: Event
     ) -> FileChange | None:
-        """Return the change that an attempt has made, if the file is as it left it."""
+        """Return the change of an attempt, if the file is still as the attempt left it."""
         scope = self._file_access.scope(call.place)
         with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
-            # A second name of the file, which it had while it was put in its place.
+            # A leftover temporary hard link would make the link count check fail.
             remove_leftover(path_target, call.id)
             found = read_before(self._file_access, scope, path_target)
             if found is None or attempt.work != work_digest(

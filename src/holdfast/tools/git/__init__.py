@@ -1,1 +1,1 @@
-"""The git tools: git itself, called so that it runs nothing the repository brings along."""
+"""The git tools: git is run so that it executes nothing from the repository."""

@@ -1,7 +1,6 @@
-"""Git itself, called so that it runs nothing but git: no hook, filter, pager, helper or signer.
+"""Runs git so that it starts nothing else: no hook, filter, pager, helper or signer.
 
-Paths reach git as literal pathspecs that are in scope and not protected.
-
+Paths are passed as literal pathspecs that are in scope and not protected.
 """
 
 import os
@@ -34,7 +33,7 @@ from holdfast.tools.tool import ToolFailure
 GitSettings = dict[str, str]
 TIME_LIMIT: Final = 60.0
 _PROCESSES: Final = 512
-# Those of others to write our objects are theirs to read: git's own modes, not a command's.
+# Git's usual file modes, because other users of a shared repository must read new objects.
 _UMASK: Final = 0o022
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "GIT_ALLOW_PROTOCOL": "none",
@@ -52,7 +51,7 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C.UTF-8",
 }
-# Said again on the command line: there it outweighs what the repository says of itself.
+# Repeated on the command line, where they override the repository's configuration.
 _SETTINGS: Final = (
     "advice.addIgnoredFile=false",
     "advice.detachedHead=false",
@@ -74,7 +73,7 @@ _SETTINGS: Final = (
     "status.submoduleSummary=false",
     "submodule.recurse=false",
 )
-# What changes contents or names and runs nothing, by where it may be said.
+# Settings that affect contents or names but run nothing, by the scope they may come from.
 _FROM_USER: Final = frozenset(
     {
         *("core.autocrlf", "core.eol", "core.excludesfile", "core.safecrlf"),
@@ -99,7 +98,7 @@ _SAID_LONGEST: Final = 2_000
 
 
 class Git:
-    """Git at one place."""
+    """Runs git in one workspace."""
 
     def __init__(self, launcher: Launcher, program: Executable, context: ProcessContext) -> None:
         self._launcher = launcher
@@ -118,7 +117,7 @@ class Git:
         readable: Sequence[str] = (),
         writable: Sequence[str] = (),
     ) -> CommandResult:
-        """Run git with `about` in its environment, which says where repository and index are."""
+        """Run git; `about` are variables that locate the repository and the index."""
         settings = [word for each in _SETTINGS for word in ("-c", each)]
         order = ChildOrder(
             argv=("git", "--no-pager", *settings, *words),
@@ -155,11 +154,11 @@ class Git:
         return GitHead(ref=unborn.stdout.strip(), commit=None)
 
     async def settings(self, repository: Repository) -> GitSettings:
-        """Return what of the user's and the repository's configuration is harmless."""
+        """Return the harmless settings of the user and the repository."""
         home = self._context.user_home
         found = await self(
             *("config", "--includes", "--null", "--show-scope", "--list"),
-            # The place of the user's file is git's to find: empty takes our own word back.
+            # An empty GIT_CONFIG_GLOBAL removes our override, so that git finds the user's file.
             about={"GIT_DIR": repository.git_dir, "HOME": home or "", "GIT_CONFIG_GLOBAL": ""},
             folder=repository.top,
             readable=("/", home) if home else (),
@@ -175,7 +174,7 @@ class Git:
     async def shadow(
         self, repository: Repository
     ) -> AsyncIterator[tuple[ShadowRepository, GitHead, GitSettings]]:
-        """Yield a shadow of the repository as it is now, its HEAD, and the settings it has."""
+        """Yield a shadow of the repository's current state, its HEAD, and its settings."""
         head = await self.head(repository)
         settings = await self.settings(repository)
         ignored = await run_in_thread(
@@ -188,7 +187,7 @@ class Git:
             yield shadow, head, settings
 
     def _ignored(self, file: str | None) -> bytes:
-        """Return what the user excludes in every repository."""
+        """Return the user's global ignore file."""
         home = self._context.user_home
         if home is None:
             return b""
@@ -203,7 +202,7 @@ class Git:
 
 
 def nul_records(finished: CommandResult) -> list[str]:
-    """Return what git listed, each of which ends in NUL."""
+    """Return the NUL-terminated records of git's output."""
     listed = finished.output.whole()
     if listed is None:
         raise ToolFailure(ResultCode.TOO_LARGE, "Too many files for one call.")
@@ -211,7 +210,7 @@ def nul_records(finished: CommandResult) -> list[str]:
 
 
 def git_output(finished: CommandResult) -> CommandResult:
-    """Return what git said, unless it said no."""
+    """Return the result; raise `ToolFailure` if git failed."""
     if finished.exit_code:
         words = visible(finished.stderr.strip() or finished.stdout.strip())
         raise ToolFailure(ResultCode.FAILED, f"git refuses: {words[:_SAID_LONGEST]}")
@@ -219,7 +218,7 @@ def git_output(finished: CommandResult) -> CommandResult:
 
 
 def _harmless(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the settings that we pass on; what the repository says comes last and wins."""
+    """Yield the settings that are passed on; repository settings come last and take precedence."""
     for scope, entry in entries:
         key, separator, value = entry.partition("\n")
         wanted = _HARMLESS.get(scope, frozenset())
@@ -232,11 +231,11 @@ _INODES: Final = ProtectedInodes(_RULES)
 
 
 def pathspec(path: str, repository: Repository, context: ProcessContext) -> str:
-    """Return the path as git shall read it: literally, and from the top of the repository."""
+    """Return a literal pathspec relative to the top; refuses paths outside the scope."""
     if not path or "\x00" in path or not is_encodable(path):
         raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "A path is empty, or no file's name.")
     lexical = os.path.normpath(os.path.join(context.folder, path))
-    # The last name stays: a link is a content of its own for git, and is not followed.
+    # The last name is not resolved, because git stores a symbolic link itself.
     parent, name = os.path.split(lexical)
     real = os.path.join(os.path.realpath(parent), name)
     is_in_reach = not context.is_jailed or any(is_below(real, root) for root in context.roots)
@@ -251,14 +250,14 @@ def pathspec(path: str, repository: Repository, context: ProcessContext) -> str:
 
 
 def is_protected(below: str) -> bool:
-    """Tell whether nobody may read a file, by its path below the top."""
+    """Return whether a file is protected from reading, by its path below the top."""
     return _RULES.hides(fold_path(split_path(below)), is_folder=False)
 
 
 def filter_protected(
     names: Iterable[str], repository: Repository, context: ProcessContext
 ) -> tuple[str, ...]:
-    """Return the files that nobody may read, by their names or as hard links to such a file."""
+    """Return the protected files among the names, including hard links to such a file."""
     places = Places(context.hidden, (repository.top,), context.user_home)
     return tuple(
         name
@@ -270,11 +269,11 @@ def filter_protected(
 def _is_linked(path: str, places: Places) -> bool:
     try:
         return _INODES.holds(os.lstat(path), places)
-    # Not in the working tree: then its content is the one that was committed.
+    # Not in the working tree: only its committed content is read.
     except OSError:
         return False
 
 
 def _own_folders(repository: Repository, context: ProcessContext) -> Iterable[str]:
-    """Return Holdfast's own folders, unless the repository itself lies in one."""
+    """Return the folders of Holdfast itself, unless the repository lies inside one."""
     return (each for each in context.hidden if not is_below(repository.top, each))

@@ -1,8 +1,8 @@
-"""Git as a listed command: it runs nothing that the repository's configuration names.
+"""Git as an allowed command: it runs no program that the repository's configuration names.
 
-Two barriers. Environment variables override every setting of the repository that names a program;
-what the user's own configuration says stays. Where Landlock is there and the session is jailed,
-a subcommand that is part of git may also execute nothing but git.
+There are two layers of defence. Environment variables override every repository setting that names
+a program; the user's own settings remain. With Landlock and a jailed session, a built-in subcommand
+can also execute nothing except git.
 """
 
 import os
@@ -24,7 +24,7 @@ Setting = tuple[str, str]
 
 _GITMODULES_LARGEST: Final = 1 << 20
 _ENVIRONMENT: Final[Mapping[str, str]] = {
-    # Neither `ext::`, which is a command, nor `file`, which runs the hooks of another repository.
+    # Without `ext::`, which runs a command, and `file`, which runs hooks of another repository.
     "GIT_ALLOW_PROTOCOL": "http:https:ssh:git",
     "GIT_ASKPASS": "",
     "GIT_EDITOR": ":",
@@ -33,8 +33,8 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
     "GIT_SEQUENCE_EDITOR": ":",
     "GIT_TERMINAL_PROMPT": "0",
 }
-# Set in every call, whatever the repository says. A child of git that looks into a submodule reads
-# the submodule's configuration, so there are no such children.
+# Always overridden. Git must not start children in submodules, because those would read the
+# submodule's own configuration.
 _ALWAYS: Final[Mapping[str, str]] = {
     "core.fsmonitor": "false",
     "core.hookspath": os.devnull,
@@ -46,7 +46,7 @@ _ALWAYS: Final[Mapping[str, str]] = {
     "status.submodulesummary": "false",
     "submodule.recurse": "false",
 }
-# Every setting that names a program, and the value that names none. The first match counts.
+# Settings that name a program, with a neutral value. The first match applies.
 _NEUTRAL: Final = tuple(
     (re.compile(pattern, re.DOTALL), value)
     for pattern, value in (
@@ -87,7 +87,7 @@ _SUBMODULE_SECTION: Final = re.compile(
 _OF_USER: Final = frozenset({"system", "global"})
 _OF_REPOSITORY: Final = frozenset({"local", "worktree"})
 
-# Subcommands that show something and store nothing: a file that needs a filter is shown as it is.
+# Read-only subcommands; files that need a filter are shown unfiltered.
 _READING: Final = frozenset(
     {
         *("annotate", "blame", "cat-file", "describe", "diff", "diff-files", "diff-index"),
@@ -96,7 +96,7 @@ _READING: Final = frozenset(
         *("whatchanged", "for-each-ref", "merge-base", "count-objects", "var", "version"),
     }
 )
-# These do all of their work in git itself.
+# Subcommands that work without other programs.
 _CONTAINED: Final = _READING | frozenset(
     {
         *("add", "am", "apply", "archive", "branch", "bundle", "checkout", "cherry", "clean"),
@@ -107,7 +107,7 @@ _CONTAINED: Final = _READING | frozenset(
         *("write-tree", "checkout-index", "check-attr", "check-ignore", "pack-refs", "rerere"),
     }
 )
-# Subcommands that convert what they show, and the options that keep them from it.
+# Subcommands that convert their output, and the options that disable the converters.
 _PLAIN_DIFF: Final = ("--no-ext-diff", "--no-textconv")
 _PLAIN: Final[Mapping[str, Words]] = {
     **dict.fromkeys(("diff", "log", "show", "whatchanged", "format-patch"), _PLAIN_DIFF),
@@ -124,16 +124,16 @@ _UNRELATED: Final = ("-p", "--paginate", "-P", "--no-pager", "--exec-path", "--h
 
 
 class HardenedCall(Struct, frozen=True, kw_only=True):
-    """How a call of git is run instead: its words, more environment, and what it may execute."""
+    """The hardened form of a git call: argv, extra environment, and allowed executables."""
 
     argv: Words
     environment: Mapping[str, str]
-    # `None` is everything that is readable.
+    # `None` allows everything readable.
     executable: tuple[str, ...] | None = None
 
 
 class _Call(NamedTuple):
-    """The words of a call of git."""
+    """The parsed words of a git call."""
 
     options: Words
     subcommand: str
@@ -141,14 +141,14 @@ class _Call(NamedTuple):
 
 
 def names_git(call: Words) -> bool:
-    """Tell whether a call is one of git, or hands git to another program."""
+    """Return whether a call runs git, directly or through another program."""
     return any(os.path.basename(word) == "git" for word in call)
 
 
 async def hardened(
     call: Words, program: Executable, context: ProcessContext, launcher: Launcher
 ) -> HardenedCall:
-    """Return the call without anything that the repository brings along."""
+    """Return the call with all programs from the repository's configuration disabled."""
     is_git = os.path.basename(call[0]) == "git"
     git = program if is_git else find_executable("git", path=context.path, folder=context.folder)
     words = _parsed(call) if is_git else _Call((), "", ())
@@ -157,7 +157,7 @@ async def hardened(
     caller = Git(launcher, git, context)
     entries = await _entries(caller, words.options, context)
     executable = _own_programs(git) if words.subcommand in _CONTAINED else None
-    # The kernel refuses what a submodule would run, so that there is no need to know its name.
+    # Landlock already blocks programs of submodules, so their names are not needed.
     is_held = executable is not None and context.is_jailed and (await launcher.means()).landlock
     names = () if is_held else await _submodules(caller, words.options, context.folder)
     settings = tuple(overrides(entries, submodules=names, reads=words.subcommand in _READING))
@@ -172,10 +172,10 @@ async def hardened(
 def overrides(
     entries: Sequence[tuple[str, str, str]], *, submodules: Iterable[str], reads: bool
 ) -> Iterator[Setting]:
-    """Yield the settings that outweigh those of the repository; entries have scope, key, value.
+    """Yield the settings that override the repository's; entries are scope, key and value.
 
-    A filter that is switched off passes contents through for a call that `reads`; any other call
-    fails at it, so that nothing is stored unfiltered.
+    With `reads`, a disabled filter passes content through. Otherwise the call fails at the filter,
+    so that nothing is stored unfiltered.
     """
     users = {key: value for scope, key, value in entries if scope in _OF_USER}
     theirs = dict.fromkeys(key for scope, key, _ in entries if scope in _OF_REPOSITORY)
@@ -198,13 +198,13 @@ def overrides(
 
 
 def _kept(key: str, users: Mapping[str, str]) -> str | None:
-    """Return the user's own folder of hooks; a relative one would be the repository's."""
+    """Return the user's hooks folder; a relative path would resolve inside the repository."""
     folder = users.get(key, "") if key == "core.hookspath" else ""
     return folder if folder.startswith(("/", "~")) else None
 
 
 def _helpers(entries: Sequence[tuple[str, str, str]], theirs: Iterable[str]) -> Iterator[Setting]:
-    """Yield the user's credential helpers alone: an empty one drops all that came before it."""
+    """Yield only the user's credential helpers; an empty value resets the list before it."""
     dropped = [key for key in theirs if _HELPER.fullmatch(key)]
     yield from ((key, "") for key in dropped)
     if dropped:
@@ -214,11 +214,11 @@ def _helpers(entries: Sequence[tuple[str, str, str]], theirs: Iterable[str]) -> 
 
 
 async def _entries(git: Git, options: Words, context: ProcessContext) -> list[tuple[str, str, str]]:
-    """Return the whole configuration as git would read it in this call."""
+    """Return the whole configuration that git would read in this call."""
     about: dict[str, str] = {}
     if not context.is_jailed:
         home = context.user_home or ""
-        # Empty takes our own word back: here the user's and the machine's files count.
+        # An empty value removes our override, so that the user's and system's files are read.
         about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
     listing = ("config", "--includes", "--null", "--show-scope", "--list")
     found = await git(*_related(options), *listing, about=about, folder=context.folder)
@@ -236,12 +236,12 @@ def _parsed(call: Words) -> _Call:
 
 
 def _related(options: Words) -> Words:
-    """Return the options of git itself that decide which repository and settings it reads."""
+    """Return the global options that determine which repository and settings git reads."""
     return tuple(word for word in options if not word.startswith(_UNRELATED))
 
 
 def _plain(call: Words, words: _Call) -> Words:
-    """Return the call with the options that keep git from running a converter."""
+    """Return the call with options that prevent git from running converters."""
     more = _PLAIN.get(words.subcommand, ())
     return (call[0], *words.options, words.subcommand, *more, *words.rest) if more else call
 
@@ -251,7 +251,7 @@ def _has_drivers(entries: Iterable[tuple[str, str, str]]) -> bool:
 
 
 async def _submodules(git: Git, options: Words, folder: str) -> list[str]:
-    """Return the names in `.gitmodules`, from where git takes it: tree, index or last commit."""
+    """Return the names in `.gitmodules` from the worktree, the index or the last commit."""
     top = _top_above(folder, options)
     content = read_regular_file(f"{top}/.gitmodules", _GITMODULES_LARGEST)
     for revision in (":.gitmodules", "HEAD:.gitmodules"):
@@ -280,7 +280,7 @@ def _as_environment(settings: Sequence[Setting]) -> dict[str, str]:
 
 
 def _own_programs(git: Executable) -> tuple[str, ...] | None:
-    """Return git, what loads it, and the folder of its own programs."""
+    """Return git, its loader, and the folder of its own programs."""
     own = executables(git.real)
     prefix = os.path.dirname(os.path.dirname(git.real))
     folders = (f"{prefix}/{name}/git-core" for name in ("lib", "libexec", "lib64"))

@@ -1,8 +1,8 @@
-"""A git repository as we read it: never through its own configuration.
+"""Reads a git repository without its own configuration, through a shadow repository.
 
-Git runs what a repository's configuration names: hooks, monitors, filters, converters. So it is
-shown a shadow of the repository instead: a folder of ours with the same HEAD, index and exclusions
-and with a configuration that holds a few harmless settings. There is nothing in it to run.
+Git runs programs that a repository's configuration names: hooks, monitors, filters, converters. Git
+is therefore given a shadow: a private folder with the same HEAD, index and exclusions, and with
+only a few harmless settings. It contains nothing that git could run.
 """
 
 import os
@@ -30,33 +30,33 @@ _IN_PROGRESS: Final = (
 
 
 class Repository(Struct, frozen=True, kw_only=True):
-    """Where a repository's parts are, by real paths that the session reaches."""
+    """The folders of a repository, as real paths within the session's scope."""
 
     top: str
     git_dir: str
-    # Where objects and branches are; not the same for a second working tree.
+    # Objects and branches; differs from `git_dir` in a linked worktree.
     common_dir: str
 
     @property
     def objects(self) -> str:
-        """Return where contents and commits are."""
+        """Return the object store."""
         return f"{self.common_dir}/objects"
 
     def unfinished(self) -> str | None:
-        """Return what somebody began here and did not finish, if anything."""
+        """Return the marker of an unfinished merge, rebase or similar, if any."""
         names = (name for name in _IN_PROGRESS if os.path.lexists(f"{self.git_dir}/{name}"))
         return next(names, None)
 
 
 class GitHead(Struct, frozen=True, kw_only=True):
-    """What is checked out: a branch, a commit, or a branch without a commit yet."""
+    """What is checked out: a branch, a commit, or a branch without commits."""
 
     ref: str | None
     commit: str | None
 
 
 def find_repository(context: ProcessContext) -> Repository:
-    """Return the repository whose working tree holds the folder; one out of reach is refused."""
+    """Return the repository that contains the working folder; refused if it is out of scope."""
     for folder in _parents(context):
         if os.path.lexists(f"{folder}/.git"):
             return _repository(folder, context)
@@ -110,13 +110,13 @@ def _unusable() -> ToolFailure:
 
 
 def read_regular_file(path: str, largest: int) -> bytes | None:
-    """Return the content of a regular file; nothing for what is missing, a link or a pipe."""
+    """Return the content of a regular file; `None` if missing, a symbolic link or a pipe."""
     found = _read(path, largest)
     return None if found is None else found[0]
 
 
 def _read(path: str, largest: int) -> tuple[bytes, int] | None:
-    """Return the content of a regular file and when it was written."""
+    """Return the content of a regular file and its mtime."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -135,18 +135,18 @@ def _read(path: str, largest: int) -> tuple[bytes, int] | None:
 
 
 class ShadowRepository(Struct, frozen=True, kw_only=True):
-    """A repository without anything to run: what git is shown instead of the true one."""
+    """A repository without executable configuration that git is given instead of the real one."""
 
     repository: Repository
     path: str
 
     @property
     def index(self) -> str:
-        """Return the shadow's own copy of the index."""
+        """Return the path of the shadow's copy of the index."""
         return f"{self.path}/index"
 
     def about(self, *, in_place: bool) -> dict[str, str]:
-        """Return how git is told of it; new objects are the true repository's only if in place."""
+        """Return git's variables; new objects go to the real repository only if `in_place`."""
         true = self.repository.objects
         variables = {
             "GIT_DIR": self.path,
@@ -171,9 +171,9 @@ async def shadow_repository(
     scratch: str,
     ignored: bytes,
 ) -> AsyncIterator[ShadowRepository]:
-    """Yield a shadow of the repository, which is gone afterwards.
+    """Yield a shadow of the repository; it is removed afterwards.
 
-    `ignored` is what the user excludes everywhere.
+    `ignored` is the user's global ignore file.
     """
     shadow = ShadowRepository(repository=repository, path=_new_folder(scratch))
     try:
@@ -203,7 +203,7 @@ def _fill(
         if found is not None:
             content, written = found
             _write(f"{path}/{name}", content)
-            # Git takes what changed later than its index for changed, however alike it looks.
+            # Preserve the mtime, because git compares it with file times to detect changes.
             os.utime(f"{path}/{name}", ns=(written, written))
 
 
@@ -212,7 +212,7 @@ def _files_to_copy(repository: Repository) -> Iterator[tuple[str, str]]:
     yield f"{repository.common_dir}/info/attributes", "info/attributes"
     yield f"{repository.common_dir}/shallow", "shallow"
     for name in os.listdir(repository.git_dir):
-        # The other half of an index that git keeps in two.
+        # The shared part of a split index.
         if name.startswith("sharedindex."):
             yield f"{repository.git_dir}/{name}", name
 

@@ -1,7 +1,6 @@
-"""Uncommitted changes of a repository, one entry for each path.
+"""Uncommitted changes of a repository, one entry per path.
 
-A fingerprint of the working tree says when git need not be asked again.
-
+A fingerprint of the working tree shows whether the cached result is still valid.
 """
 
 import hashlib
@@ -28,25 +27,25 @@ from holdfast.tools.mcp.declarations import ROOT_FOLDER
 from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
 from holdfast.tools.tool import ToolFailure
 
-# More take as long to look at as git does.
+# For more files, the fingerprint takes as long as git itself.
 FILES_MOST: Final = 20_000
-# A second change within one tick of the clock that file systems go by could not be told.
+# Timestamp granularity: a second change within one tick would be invisible.
 _TICK: Final = 50_000_000
-# Some know no parts of a second.
+# Some file systems store whole seconds only.
 _COARSE: Final = 2_000_000_000
 _HEAD_LARGEST: Final = 4096
 _STATED: Final = Packing("<QQQqqq")
 TreeItem = tuple[str, os.stat_result]
 
 
-class _NoFingerprint(Exception):  # noqa: N818 — it says what is, not what went wrong
-    """An imprint would prove nothing: there is too much, or it has changed a moment ago."""
+class _NoFingerprint(Exception):  # noqa: N818 — named after the state
+    """A fingerprint would be unreliable: too many files, or a very recent change."""
 
 
 def fingerprint(repository: Repository, ignored: Collection[str], stop: Event) -> bytes | None:
-    """Return what stays the same as long as git says the same; nothing where that is not sure.
+    """Return a hash that changes whenever git's status may change; `None` if unreliable.
 
-    `ignored` are folders that git passes over, by their paths with a slash behind.
+    `ignored` are folders that git ignores, as paths with a trailing slash.
     """
     found = hashlib.blake2b(digest_size=16)
     now = time.time_ns()
@@ -61,7 +60,7 @@ def fingerprint(repository: Repository, ignored: Collection[str], stop: Event) -
 
 
 def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[TreeItem]:
-    """Yield what is no folder, below a folder; links are not followed."""
+    """Yield everything below a folder except folders; symbolic links are not followed."""
     waiting, count = [(top, "")], 0
     while waiting:
         folder, prefix = waiting.pop()
@@ -78,7 +77,7 @@ def _tree(top: str, ignored: Collection[str], stop: Event) -> Iterator[TreeItem]
 
 
 def _parts(repository: Repository) -> Iterator[TreeItem]:
-    """Yield what decides beside the tree: the index, what is checked out, what is excluded."""
+    """Yield the git files that affect the status: index, HEAD, branch and exclusions."""
     for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for inner in (folder, f"{folder}/info"):
             with suppress(FileNotFoundError), os.scandir(inner) as entries:
@@ -108,14 +107,14 @@ def _pack_stat(status: os.stat_result) -> bytes:
 
 
 _STATUS: Final = ("status", "--porcelain=v2", "-z", "--ignore-submodules=all", "--ignored=matching")
-# How many blanks stand before the path, by the first letter of an entry.
+# Number of fields before the path, by the first character of an entry.
 _BLANKS: Final[Mapping[str, int]] = {"1": 8, "2": 9, "u": 10, "?": 1, "!": 1}
 _PASSED_OVER: Final = "!"
 _REMEMBERED_MOST: Final = 64
 
 
 class _CachedStatus(Struct, frozen=True, kw_only=True):
-    """What git has said of a repository, and the imprint it had before that."""
+    """A cached status of a repository, with the fingerprint taken before it."""
 
     fingerprint: bytes | None
     entries: Mapping[str, str]
@@ -123,7 +122,7 @@ class _CachedStatus(Struct, frozen=True, kw_only=True):
 
 
 class GitStatus:
-    """Asks git, which runs nothing that the repository brings along, if there can be news."""
+    """Returns the git status; runs git only if the working tree may have changed."""
 
     def __init__(self, settings: ProcessSettings, launcher: Launcher) -> None:
         self._settings = settings
@@ -131,7 +130,7 @@ class GitStatus:
         self._known: dict[str, _CachedStatus] = {}
 
     async def entries(self, folder: str) -> Mapping[str, str]:
-        """Return how each path stands that is not as it was committed."""
+        """Return the state of each path that differs from the last commit."""
         known = self._known.get(folder)
         ignored = known.ignored if known is not None else frozenset()
         seen = await run_in_thread(lambda stop: self._fingerprint(folder, ignored, stop))
@@ -143,7 +142,7 @@ class GitStatus:
         self._known.pop(folder, None)
         if len(self._known) >= _REMEMBERED_MOST:
             self._known.pop(next(iter(self._known)))
-        # An imprint that was taken with others left out is good for nothing from now on.
+        # A fingerprint taken with other ignored folders cannot be compared later.
         fingerprint_before = seen if now == ignored else None
         self._known[folder] = _CachedStatus(
             fingerprint=fingerprint_before, entries=entries, ignored=now
@@ -177,7 +176,7 @@ class GitStatus:
 
 
 class _NoOutputStore:
-    """A shelf for those who keep nothing."""
+    """An output store that stores nothing."""
 
     async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
         raise ToolFailure(ResultCode.UNAVAILABLE, "Nothing is kept here.")
@@ -201,7 +200,7 @@ def _workspace(folder: str, scratch: str) -> ToolWorkspace:
 
 
 def parse_status(entries: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield path and state of each entry; a file that was moved has its old path behind it."""
+    """Yield path and state of each entry; for a rename the old path is the next record."""
     found = iter(entries)
     for entry in found:
         blanks = _BLANKS.get(entry[:1])

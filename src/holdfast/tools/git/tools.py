@@ -1,7 +1,6 @@
-"""`git_status` and `git_commit`; neither runs anything that a repository brings along.
+"""`git_status` and `git_commit`; neither runs any program that the repository configures.
 
 A commit is prepared in a shadow repository, shown, and made exactly as it was approved.
-
 """
 
 import os
@@ -35,7 +34,7 @@ from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 
 _LOG_MOST: Final = 50
 _LOG_FORMAT: Final = "commit %H%nAuthor: %an <%ae>%nDate:   %aI%n%n%w(0,4,4)%B"
-# Everything that could start a program, switched off word by word.
+# Disables every option that could start a program.
 _DIFF: Final = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"),
 )
@@ -49,7 +48,7 @@ class StatusArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any], ...]:
-    """Return the tools that work with git."""
+    """Return the git tools."""
     tools = _GitTools(settings, launcher)
     return (
         Tool(
@@ -100,7 +99,7 @@ class _GitTools:
         self._launcher = launcher
 
     def has_git(self, place: ToolWorkspace) -> bool:
-        """Tell whether git is installed, outside of the workspace."""
+        """Return whether git is installed outside the workspace."""
         path = restricted_path(
             self._settings.environment.get("PATH"), without=(os.path.realpath(place.working_dir),)
         )
@@ -155,7 +154,7 @@ class _GitTools:
 
 
 class _StatusReader:
-    """Reading a repository through its shadow."""
+    """Reads a repository through its shadow."""
 
     def __init__(self, git: Git, shadow: ShadowRepository, context: ProcessContext) -> None:
         self._git = git
@@ -171,7 +170,7 @@ class _StatusReader:
         )
 
     async def diff(self, spec: str, *, has_commit: bool) -> dict[str, Any]:
-        """Return the uncommitted changes, without those of files that nobody may read."""
+        """Return the uncommitted changes, without those of protected files."""
         against = ("HEAD",) if has_commit else ("--cached",)
         listing = (*_DIFF, "--name-only", "--no-renames", "-z", *against, "--", spec)
         names = await self.run(*listing)
@@ -203,17 +202,17 @@ _EMPTY_TREES: Final[Mapping[str, str]] = {
 
 
 class PreparedCommit(Struct, frozen=True, kw_only=True):
-    """A commit but for its object: what it would hold and where it would stand."""
+    """A planned commit: its content and position, without the commit object."""
 
     head: GitHead
     tree: str
     author: tuple[str, str]
     stat: str
-    # What the named paths stage.
+    # Files that the named paths stage.
     names: tuple[str, ...]
 
 
-# What the plan of a call found, for the act that follows it in the same task.
+# The plan of a call, reused by its act in the same task (TOCTOU).
 _planned: Final[ContextVar[tuple[CommitArguments, PreparedCommit]]] = ContextVar("planned commit")
 
 
@@ -226,7 +225,7 @@ class CommitBuilder:
         self._context = context
 
     async def plan(self, arguments: CommitArguments) -> CallPlan:
-        """Make the commit on the side and say what it would be."""
+        """Prepare the commit in a shadow repository and describe it."""
         prepared = await self._prepared(arguments)
         _planned.set((arguments, prepared))
         return CallPlan(
@@ -243,7 +242,7 @@ class CommitBuilder:
         )
 
     async def act(self, arguments: CommitArguments) -> dict[str, Any]:
-        """Make the commit that was planned."""
+        """Make the commit that was planned; refused if anything has changed since."""
         planned, wanted = _planned.get((None, None))
         if wanted is None or planned != arguments:
             raise _changed_error()
@@ -260,7 +259,7 @@ class CommitBuilder:
                     await self._advanced(arguments, wanted, commit)
                     await run_in_thread(lambda _: lock.install(shadow.index))
 
-                # Not to be torn apart: a branch that has the commit needs the index that fits.
+                # Not cancellable halfway, because the branch and the index must change together.
                 await run_to_end(advance())
         branch = (wanted.head.ref or "detached HEAD").removeprefix("refs/heads/")
         subject = arguments.message.strip().splitlines()[0]
@@ -315,7 +314,7 @@ class CommitBuilder:
     async def _advanced(
         self, arguments: CommitArguments, prepared: PreparedCommit, commit: str
     ) -> None:
-        """Move the branch, if it still is where it was."""
+        """Move the branch, if it still points to the planned parent (compare and swap)."""
         repository = self._repository
         was = prepared.head.commit or "0" * len(commit)
         note = f"commit: {visible(arguments.message.strip().splitlines()[0])}"
@@ -374,7 +373,7 @@ def _changed_error() -> ToolFailure:
 
 @contextmanager
 def lock_index(git_dir: str) -> Iterator["IndexLock"]:
-    """Hold git's own lock on the index, so that nobody stages meanwhile."""
+    """Hold git's index lock, so that no other process stages files meanwhile."""
     folder = os.open(git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
@@ -388,7 +387,7 @@ def lock_index(git_dir: str) -> Iterator["IndexLock"]:
             raise ToolFailure(
                 ResultCode.FAILED, "Another git process is at work in this repository."
             ) from None
-        # The one who makes a file gives it less than was asked for.
+        # Set again, because the umask reduces the mode of a created file.
         os.fchmod(descriptor, mode)
         lock = IndexLock(folder, descriptor)
         try:
@@ -400,7 +399,7 @@ def lock_index(git_dir: str) -> Iterator["IndexLock"]:
 
 
 class IndexLock:
-    """The lock on an index, which becomes the index or goes away."""
+    """The lock file of an index, which is renamed to the index or removed."""
 
     def __init__(self, folder: int, descriptor: int) -> None:
         self._folder = folder
@@ -408,20 +407,20 @@ class IndexLock:
         self._is_index = False
 
     def install(self, index: str) -> None:
-        """Make a file's content the index."""
+        """Install the content of a file as the new index."""
         with open(index, "rb") as file:
             content = memoryview(file.read())
             written = os.fstat(file.fileno()).st_mtime_ns
         while content:
             content = content[os.write(self._descriptor, content) :]
-        # Git takes what changed later than its index for changed, however alike it looks.
+        # Preserve the mtime, because git compares it with file times to detect changes.
         os.utime(self._descriptor, ns=(written, written))
         os.fsync(self._descriptor)
         os.rename("index.lock", "index", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._is_index = True
 
     def release(self) -> None:
-        """Let others at the index."""
+        """Release the lock."""
         os.close(self._descriptor)
         if not self._is_index:
             os.unlink("index.lock", dir_fd=self._folder)
@@ -431,7 +430,7 @@ _NAMES_AT_ONCE: Final = 500
 
 
 class Staging:
-    """The index of a shadow; what is staged is the true repository's only if in place."""
+    """The index of a shadow repository; objects go to the real repository only if in place."""
 
     def __init__(self, git: Git, shadow: ShadowRepository, *, in_place: bool) -> None:
         self._git = git
@@ -450,25 +449,25 @@ class Staging:
         )
 
     async def tree(self, specs: Sequence[str]) -> str:
-        """Return the tree of the index, with the given paths as they are in the working tree."""
+        """Return the tree of the index, after staging the given paths."""
         if specs:
             await self._run("add", "--all", "--", *specs)
         return (await self._run("write-tree")).stdout.strip()
 
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
-        """Return the files that are in the second tree and not the same in the first."""
+        """Return the files of the second tree that are new or differ from the first."""
         if before == after:
             return ()
         listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
         return tuple(nul_records(await self._run(*listing, before, after)))
 
     async def stat(self, before: str, after: str) -> str:
-        """Return how much changes from one to the other, file by file."""
+        """Return the diffstat between two trees."""
         found = await self._run("diff-tree", "-r", "--stat=100", "--summary", before, after)
         return found.stdout
 
     async def require_no_filter(self, names: Sequence[str]) -> None:
-        """Refuse contents that only a program of the repository could write rightly."""
+        """Refuse files that need a git filter, because filter programs do not run here."""
         for start in range(0, len(names), _NAMES_AT_ONCE):
             some = names[start : start + _NAMES_AT_ONCE]
             found = nul_records(await self._run("check-attr", "-z", "filter", "--", *some))

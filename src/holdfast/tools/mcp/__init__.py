@@ -1,1 +1,1 @@
-"""MCP servers as tools: declared, started or reached, listed and called."""
+"""MCP servers as tool providers: declaration, connection, discovery and calls."""

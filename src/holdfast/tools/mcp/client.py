@@ -1,4 +1,4 @@
-"""The client of one MCP server in one session: connects when first needed, and reconnects."""
+"""The client of one MCP server in one session: connects on first use, and reconnects."""
 
 import asyncio
 import importlib
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.tools.mcp.connection import McpConnection, Transport
 
 
-# After a failure nobody waits for the server again before three times what the failure took.
+# Back-off after a failure: three times the duration of the failed attempt.
 _RETRY_FACTOR: Final = 3.0
 _CONNECTION_MODULE: Final = "holdfast.tools.mcp.connection"
 
@@ -45,27 +45,27 @@ log = logging.getLogger(__name__)
 
 
 def no_consent(_: Server) -> bool:
-    """Vouch for nothing that an agent wants to have started, or reached on this machine."""
+    """Refuse every server that an agent declares by itself."""
     return False
 
 
 def default_process_settings() -> ProcessSettings:
-    """Return how processes are started where nobody says more."""
+    """Return the default settings of processes."""
     return ProcessSettings(environment=os.environ)
 
 
 async def no_secret(_: str) -> Secret:
-    """Have no secret to give."""
+    """Raise, because no secret store is configured."""
     raise ToolFailure(ResultCode.UNAVAILABLE, "a secret that it needs is not there")
 
 
 @dataclass(frozen=True, kw_only=True)
 class McpSettings:
-    """How MCP servers are reached; `configured` are the user's own, which agents name by `ref`.
+    """Settings of MCP servers; `configured` are the user's own, which agents name by `ref`.
 
-    An agent may come with somebody else's repository: what it declares itself is started, or
-    reached on this machine, only if the user has configured the very same, or there is a
-    `consent` to it. Seconds are for the handshake, for a list of tools, and for one call.
+    An agent definition may come from an untrusted repository. A program or a loopback address that
+    it declares is only used if the user has configured the same one, or if `consent` returns true.
+    The limits are seconds for the handshake, for listing tools, and for one call.
     """
 
     web: WebSettings = field(default_factory=WebSettings)
@@ -80,7 +80,7 @@ class McpSettings:
 
 
 class McpClient:
-    """The tools of a server as they were last listed, or why there are none."""
+    """The tools of a server as last listed, or the reason why there are none."""
 
     def __init__(
         self,
@@ -91,10 +91,12 @@ class McpClient:
         is_client_server: bool = False,
         kept: frozenset[str] | None = None,
     ) -> None:
-        """`is_named` tells that an agent only names the server, which the user configured.
+        """Create a client without connecting.
 
-        `is_guest` tells that a person has named it for this session, and so has agreed to it.
-        `kept` are the ids of the tools that the session has of it; nothing before any were found.
+        `is_named` means that the agent refers to a server configured by the user.
+        `is_client_server` means that the client supplied it for this session, which implies
+        consent. `kept` are the ids of the tools that the session has from it; `None` before the
+        first discovery.
         """
         self.server = server
         self.kept = kept
@@ -109,7 +111,7 @@ class McpClient:
         self._is_client_server = is_client_server
 
     async def refresh(self, place: ToolWorkspace) -> None:
-        """List the tools anew, over a new connection if need be; never raises for the server."""
+        """List the tools again and reconnect if needed; never raises for a server failure."""
         async with self._lock:
             began = asyncio.get_running_loop().time()
             if began < self._rests_until:
@@ -119,7 +121,7 @@ class McpClient:
                 return
             except (ToolFailure, HoldfastError) as trouble:
                 self.trouble = trouble.message
-            # Whatever it is, a server cannot be the end of a turn.
+            # A server failure must never end a turn.
             except Exception:
                 log.exception("the MCP server %s failed in a way of its own", self.server.id)
                 self.trouble = "it failed for a reason of its own"
@@ -129,14 +131,14 @@ class McpClient:
             await self._hang_up()
 
     async def call(self, wanted: McpCall) -> dict[str, Any]:
-        """Call a tool that was listed a moment ago."""
+        """Call a tool from the current list."""
         connection = self._connection
         if connection is None or not connection.is_alive:
             raise ToolFailure(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
         return await connection.call(wanted, self._settings.call_limit)
 
     async def close(self) -> None:
-        """Hang up for good; a connection that is just being made ends too."""
+        """Close permanently; a connection attempt in progress is ended too."""
         self._is_closed = True
         if self._connection is not None:
             await self._connection.close()
@@ -146,14 +148,15 @@ class McpClient:
     async def _listed(self, place: ToolWorkspace) -> tuple[ListedTool, ...]:
         if self._is_closed:
             raise _unavailable("the session has left it")
-        # Asked every time: a grant may have become narrower since.
+        # Checked every time, because a grant may have been narrowed since.
         grants = None if self._is_client_server else place.grants
         require_consent(self.server, self._settings, grants, is_named=self._is_named)
         if self._connection is not None and self._connection.is_alive:
             try:
                 return await self._connection.listed(self._settings.list_limit)
             except ToolFailure:
-                # It may have restarted and forgotten us, which only a new handshake mends.
+                # The server may have restarted and lost its state, which only a new handshake
+                # repairs.
                 pass
         await self._hang_up()
         transport = await self._transport(place)
@@ -208,7 +211,7 @@ class McpClient:
 async def resolve_secrets(
     given: Mapping[str, str | SecretReference], settings: McpSettings
 ) -> dict[str, str]:
-    """Return the values with the secrets in place; from here on whoever is started has them."""
+    """Return the values with secrets resolved; they are passed to the started process."""
     found = {}
     for name, value in given.items():
         if isinstance(value, SecretReference):
@@ -221,9 +224,9 @@ async def resolve_secrets(
 def require_consent(
     server: Server, settings: McpSettings, grants: tuple[Grant, ...] | None, *, is_named: bool
 ) -> None:
-    """Refuse a server that nobody has agreed to, or that lies beyond what is granted.
+    """Refuse a server without consent, or outside the grants.
 
-    Without grants a person has named it; `is_named` tells that the user has configured it.
+    Without grants the client supplied it; `is_named` means that the user configured it.
     """
     _require_reach(server, grants)
     is_agreed_to = is_named or grants is None
@@ -232,7 +235,7 @@ def require_consent(
 
 
 def _has_consent(server: Server, settings: McpSettings) -> bool:
-    """Tell whether the user has agreed to what an agent declares; hosts are granted apart."""
+    """Return whether the user has consented to a declared server; hosts need a grant instead."""
     if not isinstance(server, StdioServer):
         is_here = server.allow_local_endpoint and read_local_url(server.url) is not None
         if not is_here:
@@ -264,9 +267,9 @@ def _require_reach(server: Server, grants: tuple[Grant, ...] | None) -> None:
 def _endpoint(
     server: HttpServer | SseServer | WebsocketServer, grants: tuple[Grant, ...] | None
 ) -> tuple[Url, bool]:
-    """Return where a server is, judged like every other host, and whether it is on this machine.
+    """Return the URL of a server after the SSRF checks, and whether it is on this machine.
 
-    Without grants the host is one that a person has named.
+    Without grants the host was named by the client.
     """
     local = read_local_url(server.url) if server.allow_local_endpoint else None
     if local is not None:

@@ -1,8 +1,7 @@
-"""An open connection to one MCP server, from the handshake to the end, in a task of its own.
+"""A connection to one MCP server, from handshake to close, owned by its own task.
 
-Its transports are the pipes of a process that we start, and HTTP on the tools' own client, where
-every request is resolved, checked and pinned. Imports the MCP package, so it is loaded late.
-
+Transports: the pipes of a process that Holdfast starts, and HTTP over the tools' own client, which
+resolves, checks and pins every request (SSRF). Imported lazily, because it imports the MCP package.
 """
 
 import asyncio
@@ -41,13 +40,13 @@ _PAGES_AT_MOST: Final = 50
 _TOOLS_AT_MOST: Final = 512
 _WORDS_LONGEST: Final = 4000
 _LEAVES_WITHIN: Final = 8.0
-# A server that knows it does one call once, however often it hears of it.
+# A server that supports this key executes a repeated call only once.
 KEY: Final = "holdfast/idempotency_key"
 Transport = AbstractAsyncContextManager[Any]
 
 
 class McpConnection:
-    """A server that is being talked to; `trouble` is why a request of ours did not get through."""
+    """A connected server; `trouble` is the reason why the last request failed."""
 
     def __init__(self, transport: Callable[["McpConnection"], Transport]) -> None:
         self.trouble: ToolFailure | None = None
@@ -58,20 +57,20 @@ class McpConnection:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether somebody is still there to be asked."""
+        """Return whether the server can still be called."""
         return self._client is not None and not self._stop.is_set()
 
     def heard(self, trouble: ToolFailure) -> None:
-        """Note why a request did not get through; that one may have got through counts more."""
+        """Record why a request failed; an `UnansweredRequest` is never overwritten."""
         if not isinstance(self.trouble, UnansweredRequest):
             self.trouble = trouble
 
     def ended(self) -> None:
-        """Note that the server is gone."""
+        """Record that the server has ended."""
         self._stop.set()
 
     async def ready(self, within: float) -> None:
-        """Wait for the handshake; raise when it fails or takes too long."""
+        """Wait for the handshake; raise if it fails or times out."""
         try:
             async with asyncio.timeout(within):
                 await self._settled.wait()
@@ -81,7 +80,7 @@ class McpConnection:
             raise self._reason(_unavailable("it did not answer as an MCP server does"))
 
     async def listed(self, within: float) -> tuple[ListedTool, ...]:
-        """Return the tools that the server has at this moment."""
+        """Return the tools that the server offers now."""
         self.trouble = None
         try:
             async with asyncio.timeout(within):
@@ -92,16 +91,17 @@ class McpConnection:
             raise self._reason(_unavailable("it did not list its tools")) from None
 
     async def call(self, wanted: McpCall, within: float) -> dict[str, Any]:
-        """Return what the server's tool answers; cancelling tells the server.
+        """Call a tool of the server; cancellation is sent to the server.
 
-        Raises `Unanswered` where the server may have done it all the same.
+        Raises `UnansweredRequest` if the server may have executed the call.
         """
         self.trouble = None
         asked = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {KEY: wanted.key}}
         params = types.CallToolRequestParams.model_validate(asked)
         try:
             async with asyncio.timeout(within):
-                # Not by the package's own verb: it would run the server's patterns on its answer.
+                # Not `call_tool`, which would run regular expressions from the server on its
+                # response (ReDoS).
                 answer = await self._session.send_request(
                     types.CallToolRequest(params=params), types.CallToolResult
                 )
@@ -120,7 +120,7 @@ class McpConnection:
         return _answer_form(answer)
 
     async def close(self) -> None:
-        """End it, politely as long as that goes; the process behind it is gone afterwards."""
+        """Close gracefully within a time limit, then by force; afterwards the process is gone."""
         self._stop.set()
         if self._client is None:
             self._task.cancel()
@@ -138,14 +138,14 @@ class McpConnection:
         return self._client.session
 
     async def _own(self, transport: Transport) -> None:
-        # The package wants to be left by the task that entered it, so it gets one to itself.
+        # The package requires that the same task enters and leaves its context, so it gets its own.
         told = types.Implementation(name="holdfast", version="1")
         try:
             async with Client(transport, client_info=told, cache=None) as client:
                 self._client = client
                 self._settled.set()
                 await self._stop.wait()
-        except Exception as error:  # noqa: BLE001 — a fault of the server is never ours
+        except Exception as error:  # noqa: BLE001 — a server failure is recorded, not raised
             self.trouble = self._reason(_unavailable("it did not answer as an MCP server does"))
             log.info("an MCP server is gone: %s", type(error).__name__)
         finally:
@@ -184,7 +184,7 @@ def _listed_tool(tool: types.Tool) -> ListedTool:
 
 
 def _answer_form(answer: types.CallToolResult) -> dict[str, Any]:
-    """Return the text and the structured part of an answer; of anything else, that it was there."""
+    """Return text and structured content of a response; other content is only described."""
     texts, omitted = [], []
     for block in answer.content:
         match block:
@@ -224,29 +224,29 @@ def _unavailable(why: str) -> ToolFailure:
 
 
 LINE_LARGEST: Final = 8 << 20
-# Of what a server complains about so much is kept: its first words and its last.
+# Retained bytes of a server's standard error: the beginning and the end.
 STDERR_MOST: Final = 16 << 10
 _DRAIN_SECONDS: Final = 0.5
 _STAYS: Final = 1.0
 
 
 class ServerListener(Protocol):
-    """Who wants to know what becomes of a server."""
+    """Receives the lifecycle events of a server."""
 
     def heard(self, trouble: ToolFailure) -> None:
-        """Be told why it could not be started."""
+        """Handle a failed start."""
 
     def ended(self) -> None:
-        """Be told that it says no more."""
+        """Handle the end of the server's output."""
 
 
 @asynccontextmanager
 async def open_stdio(
     launcher: Launcher, order: ChildOrder, listener: ServerListener
 ) -> AsyncIterator[MessageStream]:
-    """Start the process and yield both directions.
+    """Start the process and yield both message streams.
 
-    Leaving ends the process and all that come from it, in every case; so does our own death.
+    Leaving the context always ends the process and its descendants; so does the death of Holdfast.
     """
     process = _Process(await launcher.start(order, limit=LINE_LARGEST, is_heard=True), order)
     stdin, stdout = process.streams
@@ -263,7 +263,7 @@ async def open_stdio(
 
 
 class _Process:
-    """A server from its start to its end, and what it complained about meanwhile."""
+    """A server process and its standard error output."""
 
     def __init__(self, child: SupervisedChild, order: ChildOrder) -> None:
         self.child = child
@@ -272,11 +272,11 @@ class _Process:
         self._name = visible(order.argv[0])
         self._complaints = OutputBuffer(STDERR_MOST)
         stderr = cast(StreamReader, child.stderr)
-        # Read to its end all the time, because who complains into a full pipe hangs.
+        # Read continuously, because a process blocks when its stderr pipe is full.
         self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
 
     async def end(self, listener: ServerListener) -> None:
-        """Close its input, ask it to go, then leave it no choice."""
+        """Close its input, then send SIGTERM, then kill it."""
         self.streams[0].close()
         await asyncio.wait([self.gone], timeout=_STAYS)
         if not self.gone.done():
@@ -294,7 +294,7 @@ class _Process:
 
 async def _watch(process: _Process, reading: asyncio.Task[None], listener: ServerListener) -> None:
     await asyncio.wait([process.gone])
-    # Its last words may still be on their way.
+    # Its last messages may still be in the pipe.
     await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
     listener.ended()
 
@@ -308,12 +308,12 @@ async def _read(stdout: StreamReader, theirs: MessageStream, listener: ServerLis
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    # Some print what belongs on the other output; it is no message.
+                    # Some servers print log lines to stdout; they are not messages.
                     continue
                 await to_us.send(SessionMessage(message))
     except asyncio.LimitOverrunError:
         log.warning("an MCP server sent a line of more than %d bytes; it is ended", LINE_LARGEST)
-    except Exception:  # noqa: BLE001 — it ended, or nobody listens any more: the same to us
+    except Exception:  # noqa: BLE001 — the process ended or the reader is gone
         log.debug("an MCP server says no more")
     finally:
         listener.ended()
@@ -343,9 +343,9 @@ MESSAGE_LARGEST: Final = 8 << 20
 
 
 class McpServerEndpoint:
-    """Where a server listens; `told` hears why a request could not be made.
+    """The address of a server; `told` receives the reason of a failed request.
 
-    `headers` are the user's own for this server, and go with every request.
+    `headers` come from the user's configuration and are sent with every request.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class McpServerEndpoint:
 
 @asynccontextmanager
 async def open_http(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
-    """Yield both directions of a server over streamable HTTP."""
+    """Yield both message streams of a server over streamable HTTP."""
     async with (
         _client(endpoint) as client,
         streamable_http_client(
@@ -378,7 +378,7 @@ async def open_http(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def open_sse(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
-    """Yield both directions of a server over server-sent events."""
+    """Yield both message streams of a server over server-sent events."""
 
     def made(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         return _client(endpoint)
@@ -388,7 +388,7 @@ async def open_sse(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
 
 
 def _client(endpoint: McpServerEndpoint) -> httpx2.AsyncClient:
-    # No redirects even within the server, no proxies, and cookies never reach it.
+    # No redirects even within the server, no proxies, and no cookies.
     return httpx2.AsyncClient(transport=_Pinned(endpoint), trust_env=False, max_redirects=0)
 
 
@@ -401,7 +401,8 @@ class _Pinned(httpx2.AsyncBaseTransport):
             answer = await self._asked(request)
         except ToolFailure as trouble:
             self._endpoint.told(trouble)
-            # An answer and no error, because that would end every other call to the server too.
+            # A response instead of an exception, which would also end all other calls to the
+            # server.
             return httpx2.Response(503)
         body = _Body(answer, self._endpoint.told)
         return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
@@ -432,7 +433,7 @@ class _Body(httpx2.AsyncByteStream):
     def __init__(self, answer: WebResponse, told: Callable[[ToolFailure], None]) -> None:
         self._answer = answer
         self._told = told
-        # A stream of events has no end by itself; each event is bounded where it is put together.
+        # An event stream is unbounded; the size of each event is limited by its parser.
         is_stream = answer.header("content-type").startswith("text/event-stream")
         self._largest = None if is_stream else MESSAGE_LARGEST
 
@@ -448,7 +449,7 @@ class _Body(httpx2.AsyncByteStream):
                     )
                 yield chunk
         except ToolFailure as trouble:
-            # What was cut off is no message, and is told as such to the one call that waits.
+            # A truncated body is not a message; the failure is reported to the one waiting call.
             self._told(trouble)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""MCP servers as an agent or the user declares them: a command to start, a URL to reach."""
+"""MCP server declarations of an agent or the user: a command to start, or a URL."""
 
 import os
 import re
@@ -27,7 +27,7 @@ Allowlist = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 class SecretReference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that the keychain holds under this name."""
+    """A reference to a value in the keychain."""
 
     secret: bool
     ref: Annotated[str, Meta(min_length=1)]
@@ -44,7 +44,7 @@ class StdioServer(
     tag_field="transport",
     forbid_unknown_fields=True,
 ):
-    """A server that we start and talk to over its input and output."""
+    """A server that Holdfast starts and that communicates over stdin and stdout."""
 
     id: Name
     command: str
@@ -52,14 +52,14 @@ class StdioServer(
     env: dict[str, str | SecretReference] = {}
     tools_allowlist: Allowlist | None = None
     trusted: bool = False
-    # Variables of ours that are passed on.
+    # Names of environment variables that are passed on.
     env_names: tuple[str, ...] = ()
-    # What it reaches beside what the session does; not confined, it reaches what the user does.
+    # Access in addition to the session's; without `confined` it has the full access of the user.
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     network: bool = False
     confined: bool = True
-    # Where it starts: nowhere in particular, because a program may run what it finds there.
+    # Working folder; `/` by default, because a program may run files that it finds there.
     cwd: Literal["workspace"] | None = None
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class StdioServer(
 
     @property
     def where(self) -> str:
-        """Say what is started, for the person who agrees."""
+        """Return what is started, for the approval question."""
         return " ".join((self.command, *self.args))
 
 
@@ -80,11 +80,11 @@ class _RemoteServer(
 ):
     id: Name
     url: Annotated[str, Meta(min_length=1)]
-    # Loopback, for this one server only.
+    # Allows loopback addresses, for this server only.
     allow_local_endpoint: bool = False
     tools_allowlist: Allowlist | None = None
     trusted: bool = False
-    # Sent with every request, to this server alone.
+    # Sent with every request, and only to this server.
     headers: dict[str, str | SecretReference] = {}
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class _RemoteServer(
 
     @property
     def where(self) -> str:
-        """Say who is reached, for the person who agrees."""
+        """Return the URL, for the approval question."""
         return self.url
 
 
@@ -101,17 +101,17 @@ class HttpServer(_RemoteServer, frozen=True, kw_only=True, tag="http"):
 
 
 class SseServer(_RemoteServer, frozen=True, kw_only=True, tag="sse"):
-    """A server over server-sent events, as older ones speak."""
+    """A server over server-sent events, the older HTTP transport."""
 
 
 class WebsocketServer(_RemoteServer, frozen=True, kw_only=True, tag="websocket"):
-    """A server over a websocket; it can be declared, and the protocol's package speaks none."""
+    """A server over a websocket; can be declared, but the MCP package does not support it."""
 
 
 class ListedTool(Struct, frozen=True, kw_only=True):
-    """A tool as its server describes it now; `definition` changes with any of it.
+    """A tool as its server describes it now; `definition` is a hash of the description.
 
-    `hint` is what the server says about a second call, for those who trust it.
+    `hint` is the effect of a repeated call according to the server; used only if it is trusted.
     """
 
     name: str
@@ -123,7 +123,7 @@ class ListedTool(Struct, frozen=True, kw_only=True):
 
 
 class McpCall(Struct, frozen=True, kw_only=True):
-    """A call of a listed tool; the same key means the same call, made again."""
+    """A call of a listed tool; the idempotency key identifies repetitions of the same call."""
 
     name: str
     arguments: dict[str, Any]
@@ -139,9 +139,9 @@ _USER_ONLY: Final = (
 def read_server(
     entry: Mapping[str, Any], configured: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Server:
-    """Return the server that an entry declares or, by `ref`, picks from the configured ones.
+    """Return the server that an entry declares, or the configured one that its `ref` names.
 
-    An entry by reference can only narrow what the user configured.
+    An entry with `ref` can only narrow what the user configured.
     """
     if "ref" not in entry:
         for field in _USER_ONLY:
@@ -163,9 +163,9 @@ def read_server(
 
 
 def read_client_server(entry: Mapping[str, Any]) -> Server:
-    """Return the server that a person has named: with the network, and else as far as its session.
+    """Return a server supplied by the client: with network, else limited to the session's access.
 
-    An address of this machine is meant, too, if that is what was named.
+    Loopback addresses are allowed, because the client named them.
     """
     server = _read(entry)
     if isinstance(server, StdioServer):
@@ -174,13 +174,13 @@ def read_client_server(entry: Mapping[str, Any]) -> Server:
 
 
 def is_registered(server: Server, configured: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether the user has configured what this server would start, or whom it would reach."""
+    """Return whether the user has configured the same program or address."""
     known = (_read({"id": name, **entry}) for name, entry in configured.items())
     return any(_consent_key(each) == _consent_key(server) for each in known)
 
 
 def _consent_key(server: Server) -> tuple[Any, ...]:
-    """Return what somebody agrees to: a program with all it is told, or an address."""
+    """Return what consent covers: a program with arguments and environment, or an address."""
     if isinstance(server, StdioServer):
         return server.command, server.args, server.env
     return server.url, server.allow_local_endpoint
@@ -190,7 +190,7 @@ def _read(entry: Mapping[str, Any]) -> Server:
     try:
         server: Server = msgspec.convert(dict(entry), Server)
     except msgspec.ValidationError as error:
-        # The library names the field last, in quotes of its own, and never shows a value.
+        # The library names the field last, in backquotes, and never shows a value.
         raise _invalid(_QUOTED.findall(str(error))[-1]) from None
     return server
 
@@ -216,14 +216,13 @@ def _invalid(field: str) -> Invalid:
     )
 
 
-# A folder that nobody who works in a session decides about: `python -m NAME`, and every name in
-# the arguments that is no path of its own, would be looked for in the folder of somebody else's
-# repository, and be run with the secrets of the server.
+# A folder that no session controls. In an untrusted repository, `python -m NAME` and relative
+# arguments could run planted files with the secrets of the server.
 ROOT_FOLDER: Final = "/"
 
 
 def build_order(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> ChildOrder:
-    """Return how to start a server at a place, but for its own variables; looks at the files."""
+    """Return how to start a server, without its own variables; reads the file system."""
     context = process_context_of(place, settings)
     folder = context.folder if server.cwd == "workspace" else ROOT_FOLDER
     program = find_executable(server.command, path=context.path, folder=folder)
@@ -242,13 +241,13 @@ def build_order(server: StdioServer, place: ToolWorkspace, settings: ProcessSett
 
 
 def _home(server: StdioServer, context: ProcessContext) -> dict[str, str]:
-    """Return where a server of a jailed session is at home, made if it is missing.
+    """Return the private home of a server in a jailed session; created if missing.
 
-    Out of reach for the session's commands, which could leave there what the server would run.
+    The session's commands cannot access it, because they could plant files that the server runs.
     """
     if not context.is_jailed or not server.confined:
         return {}
-    # Behind a word, because a server may be called `..`.
+    # A prefix, because a server id may be `..` (path traversal).
     home = os.path.join(f"{context.scratch}.servers", f"of-{server.id}")
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
@@ -271,7 +270,7 @@ def _confinement(
     server: StdioServer, context: ProcessContext, program: Executable, home: tuple[str, ...]
 ) -> Confinement:
     reach = context.confinement(program)
-    # Whoever names a file in a command means it to be read.
+    # A file named in the arguments must be readable.
     named = [word for word in server.args if os.path.isabs(word) and os.path.exists(word)]
     return Confinement(
         is_jailed=reach.is_jailed and server.confined,
@@ -280,13 +279,13 @@ def _confinement(
         hidden=reach.hidden,
         has_network=reach.has_network or server.network or not server.confined,
         guard=reach.guard if server.confined else None,
-        # A server lives as long as its session: what it takes adds up.
+        # No memory or CPU limit: a server runs as long as its session, so its usage accumulates.
         bounds=Bounds(processes=reach.bounds.processes),
     )
 
 
 def _extra_paths(paths: Iterable[str], context: ProcessContext) -> Iterator[str]:
-    """Yield the real paths that a server gets for itself; none of them leads to what is ours."""
+    """Yield the real paths that the server may access; paths of Holdfast itself are excluded."""
     for path in map(os.path.realpath, paths):
         if not any(is_below(path, folder) for folder in context.hidden):
             yield path

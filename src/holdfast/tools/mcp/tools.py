@@ -1,7 +1,6 @@
-"""Tools of MCP servers: found by asking, called by an id of ours, checked like every other tool.
+"""Tools of MCP servers: discovered at run time, named by our ids, validated like other tools.
 
-Also the servers that are passed through to an ACP agent, which starts and reaches them by itself.
-
+Also the servers that are passed through to an ACP agent, which connects to them itself.
 """
 
 import asyncio
@@ -44,17 +43,17 @@ _CAUTION: Final = {Effect.PURE: 0, Effect.IDEMPOTENT: 1, Effect.UNSAFE: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteTool(Tool[Any]):
-    """A tool whose arguments its server describes."""
+    """A tool whose argument schema comes from its server."""
 
     schema: Mapping[str, Any]
 
     def parameters(self) -> dict[str, Any]:
-        """Return the schema as the server gave it."""
+        """Return the schema as the server sent it."""
         return dict(self.schema)
 
 
 class FoundTool(Struct, frozen=True, kw_only=True):
-    """A tool of a server, under the id that it has here."""
+    """A tool of a server, with its local id."""
 
     id: str
     server: Server
@@ -62,25 +61,25 @@ class FoundTool(Struct, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> Effect:
-        """Return what the server says about a second call, if the user trusts it."""
+        """Return the effect that the server declares; `unsafe` unless the server is trusted."""
         return self.listed.hint if self.server.trusted else Effect.UNSAFE
 
     @property
     def target(self) -> str:
-        """Return what changes when the server or the definition of its tool does."""
+        """Return a hash of the server and the tool definition; it changes with either of them."""
         whose = msgspec.json.encode([self.server, self.listed.definition], order="sorted")
         return hashlib.sha256(whose).hexdigest()
 
 
 class ToolSurvey(Struct, frozen=True, kw_only=True):
-    """What the servers of a session have to offer, and what has to be said about it."""
+    """The tools of a session's servers, and messages about missing ones."""
 
     found: Mapping[str, FoundTool]
     troubles: tuple[str, ...]
 
 
 class McpTools:
-    """The tools of all MCP servers, session by session."""
+    """The tools of all MCP servers, per session."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -88,7 +87,7 @@ class McpTools:
         self._wrong: dict[str, tuple[str, ...]] = {}
 
     def effect(self, name: str) -> Effect:
-        """Return what a second call would do, going by the most cautious of all sessions."""
+        """Return the effect of a repeated call; the most cautious value over all sessions."""
         hints = [
             found[name].effect
             for session in self._lines
@@ -97,7 +96,7 @@ class McpTools:
         return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
-        """Return every tool of the session that the servers of this place have now."""
+        """Return the session's tools that its servers offer now."""
         survey = await self._refreshed(place)
         return tuple(
             LlmTool(
@@ -107,7 +106,7 @@ class McpTools:
         )
 
     def grants(self, place: ToolWorkspace, name: str) -> bool:
-        """Tell whether a declared server grants the tool: all it had when it was first asked."""
+        """Return whether a declared server grants the tool: all tools of the first discovery."""
         return any(
             _has_tool(line.kept, name)
             for server, line in self._lines.get(place.session, {}).items()
@@ -115,13 +114,13 @@ class McpTools:
         )
 
     async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
-        """Return what is missing, in sentences for a person; asks the servers at most once."""
+        """Return what is missing, as sentences for display; queries the servers at most once."""
         if place.session in self._lines:
             return self._survey(place.session).troubles
         return (await self._refreshed(place)).troubles
 
     async def find(self, place: ToolWorkspace, name: str) -> Tool[Any] | None:
-        """Return the tool; one of a declared server that is not there answers `unavailable`."""
+        """Return the tool; if its declared server is missing, the tool fails with `unavailable`."""
         if not name.startswith(REMOTE) or not (place.servers or place.guests):
             return None
         known = self._survey(place.session).found.get(name)
@@ -133,7 +132,7 @@ class McpTools:
         return self._tool(name, "", {"type": "object"}) if is_declared else None
 
     async def leave(self, session: str) -> None:
-        """Hang up on every server of the session."""
+        """Close the connections to all servers of the session."""
         self._wrong.pop(session, None)
         lines = self._lines.pop(session, {})
         async with asyncio.TaskGroup() as group:
@@ -141,7 +140,7 @@ class McpTools:
                 group.create_task(line.close())
 
     async def aclose(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         for session in list(self._lines):
             await self.leave(session)
 
@@ -183,7 +182,8 @@ class McpTools:
             targets=(found.target,),
             question="\n".join(lines),
             preview={"command": server.where} if is_command else {"host": _host(server.where)},
-            # With the definition, because "for this session" was said about this one.
+            # Includes the definition, because an approval for the session is for this definition
+            # only.
             memory=f"mcp:{name}:{found.target[:16]}",
         )
 
@@ -206,7 +206,8 @@ class McpTools:
         for line in asked:
             if line.kept is None:
                 ids = (id for id, each in survey.found.items() if each.server is line.server)
-                # None still while there are none: what is found first is what a session has.
+                # Stays `None` while no tool is found: the first non-empty discovery defines the
+                # set.
                 line.kept = frozenset(ids) or None
         return survey
 
@@ -253,7 +254,7 @@ class McpTools:
 
 
 def declared_servers(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Yield what the agent declares, then what the person brought along, and which it is."""
+    """Yield the servers of the agent, then those of the client, with a flag for the latter."""
     yield from ((entry, False) for entry in place.servers)
     yield from ((entry, True) for entry in place.guests)
 
@@ -268,7 +269,7 @@ def read_entry(
 
 
 def _has_tool(kept: frozenset[str] | None, id: str) -> bool:
-    """Tell whether a session has a tool of a server; all of them before any were found."""
+    """Return whether a session has a tool of a server; all of them before the first discovery."""
     return kept is None or id in kept
 
 
@@ -286,7 +287,7 @@ def _is_unfit(id: str, listed: ListedTool) -> bool:
 
 
 def _server_notices(line: McpClient) -> Iterator[str]:
-    """Yield what has to be said about a server."""
+    """Yield messages about a server."""
     server, names = line.server, [each.name for each in line.tools]
     if line.trouble is not None:
         yield f"The MCP server {server.id} is not available: {line.trouble.rstrip('.')}."
@@ -313,7 +314,7 @@ def _host(url: str) -> str:
 
 
 def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse what cannot fit by its names; the server itself judges the values."""
+    """Refuse missing or unknown argument names; the server validates the values."""
     wanted, known = schema.get("required"), schema.get("properties")
     names = [each for each in wanted if isinstance(each, str)] if isinstance(wanted, list) else []
     missing = [name for name in names if name not in arguments]
@@ -326,7 +327,7 @@ def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Non
         )
 
 
-# The agent starts it in the repository, where what somebody else left would be found and run.
+# The agent starts servers in the repository, where `python -m` could run planted files.
 _START_AT_ROOT: Final = ("/bin/sh", "-c", f'cd {ROOT_FOLDER} && exec "$0" "$@"')
 
 
@@ -337,7 +338,7 @@ class PassthroughServers:
         self._settings = settings
 
     async def of(self, place: ToolWorkspace) -> ClientMcpServers:
-        """Return the servers of a place that an agent may have, and why it has no others."""
+        """Return the servers that an agent may get, and why others are refused."""
         found: dict[str, ClientMcpServer] = {}
         troubles = []
         for entry, is_client_server in declared_servers(place):
@@ -378,7 +379,7 @@ class PassthroughServers:
         )
 
     def _argv(self, server: StdioServer, place: ToolWorkspace) -> tuple[str, ...]:
-        """Return what is run: the file itself, because the agent may look for names elsewhere."""
+        """Return the argv with an absolute program path, because the agent's PATH may differ."""
         context = process_context_of(place, self._settings.processes)
         is_at_home = server.cwd == "workspace"
         folder = context.folder if is_at_home else ROOT_FOLDER
@@ -393,7 +394,7 @@ class PassthroughServers:
 
 
 def _require_whole(server: Server, place: ToolWorkspace) -> None:
-    """Refuse a server of which only some tools may be used: nobody holds the agent to that."""
+    """Refuse a server with a tool allowlist, because the agent would not enforce it."""
     begins = remote_id(server.id)
     if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):
         why = "only some of its tools are allowed, and a program that has it has all of them"

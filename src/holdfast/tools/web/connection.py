@@ -1,7 +1,6 @@
-"""Outgoing connections: the name is resolved once, every address is checked, a checked one is used.
+"""Outgoing connections: resolve the name once, check every address, connect to a checked one.
 
-That the connection is pinned to a checked address is the defence against DNS rebinding.
-
+Pinning the connection to a checked address is the defence against DNS rebinding.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from holdfast.domain.tools import ResultCode
 from holdfast.tools.tool import ToolFailure, UnansweredRequest
 from holdfast.tools.web.ssrf import Url, blocked_reason, is_loopback
 
-# Headers that frame a message or speak for somebody on the way: nobody but us says those.
+# Framing and proxy headers are set here only, to prevent request smuggling and spoofing.
 RESERVED_HEADERS: Final = re.compile(
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect"
     r"|accept-encoding|proxy-.*|forwarded|x-forwarded-.*"
@@ -33,14 +32,14 @@ CredentialSource = Callable[[], Awaitable[Secret]]
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    """Return every address that this machine knows for the host."""
+    """Resolve a host to all its addresses with the system resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def secure_context() -> ssl.SSLContext:
-    """Return the machine's own trust: names and certificates are checked."""
+    """Return a TLS context with the system trust store; certificates and names are verified."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -48,10 +47,10 @@ def secure_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, kw_only=True)
 class WebSettings:
-    """How tools reach the web.
+    """Settings of all outgoing web requests of tools.
 
-    `credentials` maps an exact host to what is shown there; `judge` returns why an address is
-    blocked, or nothing. Seconds are for a whole request, resolving included.
+    `credentials` maps an exact host to its credential source. `judge` returns why an address is
+    blocked, or `None`. `time_limit` covers a whole request, including name resolution.
     """
 
     resolve: Resolver = resolve_by_system
@@ -62,12 +61,12 @@ class WebSettings:
 
 
 async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "WebConnection":
-    """Return a connection to the host, checked and with its certificate verified.
+    """Return a connection to a checked address, with the certificate verified.
 
-    `local` turns the rule around: then every address has to be this machine itself.
+    `local` inverts the rule: then every address must be loopback.
     """
     addresses = await _checked(url, settings, local=local)
-    # Read from files, so not on the loop.
+    # In a thread, because loading certificates reads files.
     tls = await asyncio.to_thread(settings.tls) if url.scheme == "https" else None
     for address in addresses:
         try:
@@ -83,7 +82,7 @@ async def connect(url: Url, settings: WebSettings, *, local: bool = False) -> "W
 
 
 async def credential_for(url: Url, settings: WebSettings) -> str | None:
-    """Return the value to show at this exact host, and never over a line that is not encrypted."""
+    """Return the credential for this exact host; never for an unencrypted connection."""
     look_up = settings.credentials.get(url.host)
     if look_up is None or url.scheme != "https":
         return None
@@ -93,26 +92,26 @@ async def credential_for(url: Url, settings: WebSettings) -> str | None:
         raise ToolFailure(
             ResultCode.UNAVAILABLE, f"The credential for {url.host} cannot be had now."
         ) from None
-    # One word is a token; what is more names its own scheme.
+    # A single word is a bearer token; otherwise the value contains its own scheme.
     return value if " " in value else f"Bearer {value}"
 
 
 class WebConnection:
-    """An open connection; whoever was given it closes it."""
+    """An open connection; the caller must close it."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def read(self) -> bytes:
-        """Return what came next in answer to what was sent; nothing when the other side is done."""
+        """Return the next bytes of the response; empty at EOF."""
         try:
             return await self._reader.read(1 << 16)
         except OSError as error:
             raise UnansweredRequest(ResultCode.FAILED, "The connection broke off.") from error
 
     async def write(self, content: bytes) -> None:
-        """Send all of it; a side that hears no more may still have answered."""
+        """Send everything; write errors are ignored, because the peer may have responded."""
         try:
             self._writer.write(content)
             await self._writer.drain()
@@ -120,14 +119,14 @@ class WebConnection:
             return
 
     def close(self) -> None:
-        """End it at once, without a farewell that the other side could stretch."""
+        """Abort immediately; a graceful shutdown could be delayed by the peer."""
         self._writer.transport.abort()
 
 
 async def _checked(url: Url, settings: WebSettings, *, local: bool) -> Sequence[str]:
-    """Return the addresses of the host; one that is blocked blocks them all."""
+    """Resolve and check the addresses of the host; one blocked address blocks all of them."""
     try:
-        # An address is only ever its own answer.
+        # A loopback address needs no resolution.
         found = [url.host] if is_loopback(url.host) else await settings.resolve(url.host, url.port)
     except (OSError, UnicodeError) as error:
         raise _connection_failure(f"{url.host} cannot be resolved") from error
@@ -153,7 +152,7 @@ async def _open(url: Url, address: str, tls: ssl.SSLContext | None) -> WebConnec
         url.port,
         ssl=tls,
         server_hostname=url.host if tls else None,
-        # So that nothing but an address is taken, and no name is looked up a second time.
+        # Numeric addresses only, so that no second DNS lookup happens (DNS rebinding).
         flags=socket.AI_NUMERICHOST,
     )
     return WebConnection(reader, writer)

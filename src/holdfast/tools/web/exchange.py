@@ -1,7 +1,6 @@
-"""One request and its answer over one connection, in HTTP/1.1.
+"""One HTTP/1.1 request and its response over one connection.
 
-Nothing is followed, kept or repeated. Imported where it is used, because the protocol's package
-is.
+No redirects, cookies, connection reuse or retries. Imported lazily, together with the HTTP parser.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -23,7 +22,7 @@ from holdfast.tools.tool import ToolFailure, UnansweredRequest
 from holdfast.tools.web.connection import WebConnection, WebSettings, connect, credential_for
 from holdfast.tools.web.ssrf import Url
 
-# What belongs to a browser's memory or to whoever logs in, and to no model.
+# Cookies and authentication headers, which the model must not see.
 _WITHHELD: Final = frozenset(
     {
         "authentication-info",
@@ -40,7 +39,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class WebRequest(Struct, frozen=True, kw_only=True):
-    """What is sent; headers of the connection itself are ours to add."""
+    """An outgoing request; the connection headers are added here."""
 
     url: Url
     method: str
@@ -51,7 +50,7 @@ class WebRequest(Struct, frozen=True, kw_only=True):
 async def send_request(
     request: WebRequest, settings: WebSettings, *, local: bool = False
 ) -> "WebResponse":
-    """Send the request to a checked address; its `Answer` is open until it is closed."""
+    """Send the request to a checked address; the caller must close the `WebResponse`."""
     exchange = await open_exchange(request, settings, local=local)
     try:
         return await exchange.answer()
@@ -63,7 +62,7 @@ async def send_request(
 async def open_exchange(
     request: WebRequest, settings: WebSettings, *, local: bool = False
 ) -> "WebExchange":
-    """Connect to a checked address; until its answer is asked for, nothing is sent."""
+    """Connect to a checked address; the request is sent by `WebExchange.answer`."""
     credential = await credential_for(request.url, settings)
     talk = Talk()
     content = _encode_request(talk, request, credential)
@@ -72,7 +71,7 @@ async def open_exchange(
 
 
 class WebExchange:
-    """A request that is ready to go out, and the connection it goes out on."""
+    """An encoded request and its open connection."""
 
     def __init__(
         self, wire: WebConnection, talk: Talk, content: bytes, credential: str | None
@@ -83,18 +82,18 @@ class WebExchange:
         self._credential = credential
 
     async def answer(self) -> "WebResponse":
-        """Send it; raises `Unanswered` for every trouble from here on."""
+        """Send the request and read the response head; failures raise `UnansweredRequest`."""
         await self._wire.write(self._content)
         head = await _read_head(self._wire, self._talk)
         return WebResponse(self._wire, self._talk, head, self._credential)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._wire.close()
 
 
 class WebResponse:
-    """The head of an answer, and its body as it comes."""
+    """The head of a response, and its body as a stream."""
 
     def __init__(self, wire: WebConnection, talk: Talk, head: Head, credential: str | None) -> None:
         self._wire = wire
@@ -108,11 +107,11 @@ class WebResponse:
         self.credential = credential
 
     def header(self, name: str) -> str:
-        """Return all values of a header as one text; empty when there is none."""
+        """Return all values of a header, joined by commas; empty if there is none."""
         return ", ".join(value for each, value in self.headers if each == name)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body piece by piece; raise when it is not as long as it claims to be."""
+        """Yield the body in chunks; raise if it is shorter than its declared length."""
         while True:
             piece = await _next(self._wire, self._talk)
             if not isinstance(piece, bytes):
@@ -120,12 +119,12 @@ class WebResponse:
             yield piece
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._wire.close()
 
 
 def remove_credential(credential: str | None, text: str) -> str:
-    """Return the text without the credential, should the other side have sent it back."""
+    """Redact the credential from a text, in case the server echoes it."""
     for secret in _credential_forms(credential):
         text = text.replace(secret, "[secret]")
     return text
@@ -146,14 +145,14 @@ def _encode_request(talk: Talk, request: WebRequest, credential: str | None) -> 
     ]
     if request.body or request.method in {"POST", "PUT", "PATCH"}:
         headers.append(("content-length", str(len(request.body))))
-    # Whoever names this very server knows better than whoever names its host.
+    # A header configured for this server takes precedence over the credential of the host.
     is_named = any(name == "authorization" for name, _ in request.headers)
     if credential is not None and not is_named:
         headers.append(("authorization", credential))
     try:
         return talk.request(request.method, request.url.target, headers, request.body)
     except UnsendableError:
-        # Without the cause: it would show the value, which may be the credential.
+        # Without the cause, because it would contain the value, which may be the credential.
         raise ToolFailure(ResultCode.FAILED, "A header of the request cannot be sent.") from None
 
 

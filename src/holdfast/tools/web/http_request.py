@@ -1,7 +1,6 @@
 """`http_request`: one request to a host that every grant names.
 
-The body is read within a bound, also while it is decompressed (zip bombs).
-
+The body size is limited, also during decompression (zip bombs).
 """
 
 import asyncio
@@ -24,14 +23,14 @@ from holdfast.tools.web.ssrf import URL_LONGEST, Url, allowed_domains, read_url,
 BODY_LARGEST: Final = 4 << 20
 _SWELLS_AT_MOST: Final = 100
 _PIECES_AT_MOST: Final = 64
-# For zlib: find out by yourself whether it is gzip or deflate.
+# Makes zlib detect gzip or deflate.
 _EITHER: Final = 32 + zlib.MAX_WBITS
 
 
 async def read_body(
     chunks: AsyncIterator[bytes], *, encoding: str = "", largest: int = BODY_LARGEST
 ) -> bytes:
-    """Return the body, inflated if need be; too much of it is refused as soon as it is seen."""
+    """Return the decompressed body; stops reading as soon as a limit is exceeded."""
     match encoding.strip().lower():
         case "" | "identity":
             return await _read_plain(chunks, largest)
@@ -56,13 +55,13 @@ async def _read_compressed(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     body, taken, pieces, inflating = bytearray(), 0, 1, zlib.decompressobj(_EITHER)
     async for chunk in chunks:
         taken += len(chunk)
-        # Much may be packed that unpacks to nothing.
+        # Compressed data may decompress to almost nothing, so its own size is limited too.
         if taken > largest:
             raise _too_large(f"The answer is larger than {largest} bytes.")
         rest = chunk
         while rest:
             if inflating.eof:
-                # One content may be packed in pieces; each costs us, even an empty one.
+                # A body may have several gzip members; each one costs time, even an empty one.
                 pieces, inflating = pieces + 1, zlib.decompressobj(_EITHER)
             body += _inflate_some(inflating, rest, largest + 1 - len(body))
             if len(body) > largest:
@@ -100,7 +99,7 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
 _CREDENTIALS: Final = frozenset({"authorization", "cookie"})
 _KEY: Final = "idempotency-key"
-# As long as those hosts take it that know what to do with it.
+# The longest key that common APIs accept.
 _KEY_LONGEST: Final = 255
 
 
@@ -114,7 +113,7 @@ class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
-    """Return the tools that reach the web."""
+    """Return the tools that send web requests."""
     requests = _HttpRequestTool(settings)
     return (
         Tool(
@@ -173,7 +172,7 @@ class _HttpRequestTool:
                         encoding = answer.header("content-encoding")
                         body = await read_body(chunks, encoding=encoding)
         except TimeoutError:
-            # Before there is a connection, nothing can have got there.
+            # Without a connection nothing was sent, so the request was not executed.
             kind = ToolFailure if exchange is None else UnansweredRequest
             raise kind(
                 ResultCode.TIMEOUT,
@@ -210,7 +209,7 @@ def _effect(arguments: RequestArguments) -> Effect:
 def _key(
     arguments: RequestArguments, headers: Headers, asked: RequestedCall
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a host knows this very call by, if it is made again; looking needs none."""
+    """Yield an idempotency key header, unless the method only reads or the caller set one."""
     has_own = any(name == _KEY for name, _ in headers)
     if arguments.method not in {"GET", "HEAD"} and not has_own:
         key = asked.idempotency_key
@@ -219,7 +218,7 @@ def _key(
 
 
 def _outgoing_headers(headers: dict[str, str], has_credential: bool) -> Iterator[tuple[str, str]]:
-    """Yield the headers that go out; those that nobody may choose are left out."""
+    """Yield the outgoing headers without reserved ones; refuse credentials in arguments."""
     for name, value in headers.items():
         low = name.lower()
         if low in _CREDENTIALS and not has_credential:

@@ -1,7 +1,7 @@
 """SSRF policy: which URLs a tool may name, and which addresses it may connect to.
 
-The address table is ours, because libraries disagree and change. Connecting is `connection.py`.
-
+The address table is our own, because libraries disagree and change. Connecting belongs to
+`connection.py`.
 """
 
 import re
@@ -41,7 +41,7 @@ _BLOCKED_4: Final[Mapping[IPv4Network, str]] = {
     IPv4Network("224.0.0.0/4"): "multicast",
     IPv4Network("240.0.0.0/4"): "reserved",
 }
-# Of IPv6 one block is given out to the world; everything else is refused without a list.
+# Only this IPv6 block is allocated for global unicast; everything else is refused.
 _GLOBAL_6: Final = IPv6Network("2000::/3")
 _BLOCKED_6: Final[Mapping[IPv6Network, str]] = {
     IPv6Network("2001::/23"): "reserved",
@@ -62,9 +62,9 @@ _TEREDO: Final = IPv6Network("2001::/32")
 
 
 def blocked_reason(address: str) -> str | None:
-    """Return why nobody may connect to the address; `None` for one that all the world can reach.
+    """Return why the address is blocked (SSRF); `None` for a globally reachable one.
 
-    An IPv4 address inside of an IPv6 one is what the connection ends at, so that one is judged.
+    An IPv4 address embedded in an IPv6 address is checked, because the connection ends there.
     """
     parsed = _parse_address(address)
     if parsed is None:
@@ -82,7 +82,7 @@ def blocked_reason(address: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether the address is this machine itself, in a spelling that hides nothing."""
+    """Return whether the address is loopback; embedded IPv4 addresses do not count."""
     parsed = _parse_address(address)
     if isinstance(parsed, IPv4Address):
         return parsed in _LOOPBACK_4
@@ -90,7 +90,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _parse_address(address: str) -> Address | None:
-    # A zone names a link, so what carries one is no address of the world.
+    # A zone id names a local link, so the address is not global.
     if "%" in address:
         return None
     try:
@@ -106,7 +106,7 @@ def _embedded_address(address: IPv6Address) -> Iterator[IPv4Address]:
     elif address in _SIX_TO_FOUR:
         yield _ipv4_of(bits >> 80)
     elif address in _TEREDO:
-        # The server in clear, the client with every bit turned.
+        # The server address is stored as is, the client address with all bits inverted.
         yield _ipv4_of(bits >> 64)
         yield _ipv4_of(~bits)
 
@@ -130,14 +130,14 @@ _URL: Final = re.compile(
 _AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<port>[1-9][0-9]{0,4}))?")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Controls, blanks, direction marks and what has no meaning: nobody sees them, programs do.
+# Control, blank, direction and unassigned characters: invisible to people, not to programs.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 _PLAIN: Final = "/?:@!$&'()*+,;=-._~%"
 _LOCAL_NAMES: Final = ("localhost", "local", "internal", "home.arpa")
 
 
 class Url(Struct, frozen=True, kw_only=True):
-    """Where a request goes; `target` is the path with the query, as it is sent."""
+    """The destination of a request; `target` is the path with the query, as sent."""
 
     scheme: str
     host: str
@@ -146,23 +146,23 @@ class Url(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Return the address built anew from what was read."""
+        """Return the URL rebuilt from its parsed parts."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @property
     def authority(self) -> str:
-        """Return the host, and the port where it is not the usual one."""
+        """Return the host, and the port unless it is the default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _USUAL_PORT[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Return what two addresses of one server have in common."""
+        """Return scheme, host and port."""
         return self.scheme, self.host, self.port
 
 
 def read_url(text: str, *, schemes: Iterable[str] = ("https",)) -> Url:
-    """Return the parts of an address; raise `insecure_url` for anything but a plain one."""
+    """Parse a URL; raise `insecure_url` for anything that parsers could read differently."""
     found = _URL.fullmatch(text) if len(text) <= URL_LONGEST else None
     if found is None or "\\" in text or any(unicodedata.category(each) in _UNSEEN for each in text):
         raise _insecure_url("it is no plain https address")
@@ -181,13 +181,13 @@ def read_url(text: str, *, schemes: Iterable[str] = ("https",)) -> Url:
 
 
 def read_local_url(text: str) -> Url | None:
-    """Return the parts of an address on this machine, plain http allowed; `None` for any other."""
+    """Parse a loopback URL, plain http allowed; `None` for any other host."""
     url = read_url(text, schemes=("http", "https"))
     return url if url.host == "localhost" or is_loopback(url.host) else None
 
 
 def require_domain(url: Url, grants: Iterable[Grant]) -> None:
-    """Refuse a host that one of the grants does not name, and one that no grant can name."""
+    """Refuse a host that is not in every grant, and any IP address or local name (SSRF)."""
     if (url.host, url.port) not in allowed_domains(grants):
         raise ToolFailure(
             ResultCode.DOMAIN_NOT_ALLOWED,
@@ -201,14 +201,14 @@ def require_domain(url: Url, grants: Iterable[Grant]) -> None:
 
 
 def allowed_domains(grants: Iterable[Grant]) -> frozenset[tuple[str, int]]:
-    """Return host and port of every entry that all of the grants have."""
+    """Return host and port of every entry that all grants contain."""
     each = [frozenset(filter(None, map(_entry, grant.domains))) for grant in grants]
     return frozenset.intersection(*each) if each else frozenset()
 
 
 def is_local_name(host: str) -> bool:
-    """Tell whether the host is an address in any spelling, or a name that stays at home."""
-    # Whatever ends in a number is an address to one program or another, however it is spelled.
+    """Return whether the host is an IP address in any notation, or a local name."""
+    # Some programs parse any host with a numeric last label as an IP address.
     if ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]):
         return True
     return any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
@@ -230,18 +230,18 @@ def _bracketed(text: str) -> str | None:
 
 
 def _name(text: str) -> str | None:
-    """Return the host in its one spelling: lower case, ASCII, no dot at the end."""
+    """Return the host in canonical form: lower case, ASCII, without a trailing dot."""
     host = text.lower().removesuffix(".")
-    # A letter that only becomes ASCII in lower case is a look-alike too.
+    # Homoglyph: a letter that becomes ASCII only in lower case.
     if len(host) > 253 or host.isascii() != text.isascii():
         return None
     if not host.isascii():
-        # To some programs a digit is a digit in every script, and digits are an address.
+        # Some programs read decimal digits of any script as an IP address.
         if any(each.isdecimal() and not each.isascii() for each in host):
             return None
         try:
             ascii_host = host.encode("idna").decode("ascii")
-            # The codec folds look-alikes together; what does not come back as it went is one.
+            # The codec maps homoglyphs to one form; a failed round trip reveals one.
             if ascii_host.encode("ascii").decode("idna") != host:
                 return None
         except UnicodeError:
@@ -259,7 +259,7 @@ def _is_label(label: str) -> bool:
         decoded = label[4:].encode().decode("punycode")
     except UnicodeError:
         return False
-    # What claims to be encoded has to be, and by one spelling only.
+    # A punycode label must decode, and its encoding must be canonical.
     is_plain = unicodedata.normalize("NFKC", decoded) == decoded == decoded.lower()
     return is_plain and not any(unicodedata.category(each) in _UNSEEN for each in decoded)
 
