@@ -236,6 +236,46 @@ async def test_a_log_that_is_cut_while_its_emptying_is_noted_raises_no_alarm(
     assert len(images) == 2 * 4
 
 
+async def test_a_log_that_is_emptied_between_a_commit_and_its_record_raises_no_alarm(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = connect(file, KEY)
+    advance = sqlite_wal_anchor.Anchor.advance
+
+    def late(anchor: sqlite_wal_anchor.Anchor) -> None:
+        if anchor is not other.anchor:
+            other.empty_log()
+        advance(anchor)
+
+    await _add(store, "first")
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_wal_anchor.Anchor, "advance", late)
+        await _add(store, "second")
+    other.close()
+    await _add(store, "third")
+    await store.close()
+
+    assert await _names(file) == {"first", "second", "third"}
+
+
+async def test_a_log_that_is_cut_off_between_a_commit_and_its_record_is_named(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = sqlite_wal_anchor.Anchor.advance
+
+    def late(anchor: sqlite_wal_anchor.Anchor) -> None:
+        os.truncate(f"{file}-wal", 0)
+        advance(anchor)
+
+    await _add(store, "first")
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_wal_anchor.Anchor, "advance", late)
+        with pytest.raises(Unavailable) as refused:
+            await _add(store, "second")
+
+    assert refused.value.code is Code.STORE_POISONED
+
+
 async def test_only_one_connection_empties_the_log_at_a_time(
     store: SqliteStore, file: Path
 ) -> None:

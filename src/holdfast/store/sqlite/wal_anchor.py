@@ -121,6 +121,8 @@ class Anchor:
         self._path = Path(f"{store}{SUFFIX}")
         self._frame = 0
         self._page = 0
+        # The generation of the log that this connection has seen last.
+        self._salts: tuple[int, int] | None = None
         self._log: int | None = None
         self._inodes: tuple[Inode, Inode] | None = None
         # Every connection holds a shared lock, so that the last one can detect that it is alone.
@@ -156,6 +158,7 @@ class Anchor:
         try:
             self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             self._inodes = _inode(os.stat(self._store)), _inode(os.fstat(self._log))
+            self._salts = salts_of(os.pread(self._log, HEADER.size, 0))
         except OSError as error:
             raise _unusable(Path(self._log_path), error) from error
         # Replaces SQLite's own hook, which would run automatic checkpoints.
@@ -173,8 +176,11 @@ class Anchor:
         place = HEADER.size + (frame - 1) * (FRAME.size + self._page)
         header = os.pread(self._log, FRAME.size, place)
         if len(header) < FRAME.size:
+            if self._is_emptied():
+                return
             raise self._displaced(self._log_path)
         salts, sums = FRAME.unpack(header)[2:4], FRAME.unpack(header)[4:]
+        self._salts = salts[0], salts[1]
         record = Record(_OPEN, (salts[0], salts[1]), frame, (sums[0], sums[1]))
         self._update(lambda before: self._later(before, record))
 
@@ -235,6 +241,14 @@ class Anchor:
             with suppress(apsw.Error):
                 raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return 0
+
+    def _is_emptied(self) -> bool:
+        """Return whether another connection has emptied the log since the last commit.
+
+        It records this before it truncates the log; the commit is in the database file then.
+        """
+        record = self._read()
+        return record is None or not record.is_open or record.salts != self._salts
 
     def _later(self, before: Record | None, record: Record) -> Record | None:
         """Return the record of a commit, or None if a later one is recorded."""
