@@ -1,1 +1,1 @@
-"""The surface for people at a terminal."""
+"""The command line."""

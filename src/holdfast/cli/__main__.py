@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli`: the command where no script is installed."""
+"""`python -m holdfast.cli`: runs the command without an installed script."""
 
 import sys
 

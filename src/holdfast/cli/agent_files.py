@@ -1,4 +1,4 @@
-"""Agents as files: import, export, and which agent a reference on the command line means.
+"""Agents as files: import, export, and resolving an agent reference of the command line.
 
 The rest of `holdfast agents` is `commands/agents.py`.
 """
@@ -58,7 +58,7 @@ async def import_file(printer: Printer, options: ImportOptions) -> None:
 
 
 def read_agent_file(file: Path) -> "AgentFile":
-    """Return the agent of a file; a script's path begins where the file lies."""
+    """Return the agent of a file; a script path is relative to the file's folder."""
     from holdfast.config import absolute_model
     from holdfast.parsing.agent_files import read_agent_file
 
@@ -67,7 +67,7 @@ def read_agent_file(file: Path) -> "AgentFile":
 
 
 async def import_agent(holdfast: "House", described: "AgentFile") -> tuple[Agent, bool]:
-    """Make an agent what a file says, and tell whether it is a new one."""
+    """Create or update an agent from a file; return it and whether it is new."""
     from holdfast.domain.errors import NotFound
 
     fields = described.fields()
@@ -81,9 +81,9 @@ async def import_agent(holdfast: "House", described: "AgentFile") -> tuple[Agent
 
 
 def _unchanged_fields(known: Agent, described: "AgentFile", default: str) -> dict[str, Any]:
-    """Return what an agent keeps because a file has no words for it.
+    """Return the fields of an existing agent that a file cannot express.
 
-    So an agent that was exported is the same after its file was imported.
+    So exporting an agent and importing the file leaves it unchanged.
     """
     kept: dict[str, Any] = {"tools": merge_tools(known, described.fields()["tools"])}
     is_open = isinstance(known.runtime, LlmRuntime) and not known.runtime.models
@@ -93,7 +93,7 @@ def _unchanged_fields(known: Agent, described: "AgentFile", default: str) -> dic
 
 
 def merge_tools(known: Agent, named: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tools as they are named; those that the agent has stay as they were described."""
+    """Return the named tools; tools the agent already has retain their definitions."""
     described = {tool.name: tool.as_given() for tool in known.tools if tool.is_described}
     return [{**each, **dict(described.get(each["name"], each))} for each in named]
 
@@ -120,15 +120,15 @@ async def export_file(printer: Printer, options: AgentRef) -> None:
     if printer.is_json:
         printer.document(form)
         return
-    # As it is and in UTF-8, because it is meant for a file and not for a screen.
+    # Raw UTF-8 without terminal cleaning, because the output is meant for a file.
     sys.stdout.flush()
     sys.stdout.buffer.write(write_yaml(form).encode())
 
 
 async def resolve_agent(holdfast: "House", ref: str, folder: Path | None) -> str:
-    """Return the stored agent that a reference means, by its id or as it was given.
+    """Return the id or slug of the stored agent that a reference means.
 
-    `folder` is where the session works; nothing where that is another machine's.
+    `folder` is the session's working directory; None if that is on another machine.
     """
 
     home = Path(holdfast.config.home)
@@ -147,7 +147,7 @@ async def resolve_agent(holdfast: "House", ref: str, folder: Path | None) -> str
 
 
 async def _require_created(holdfast: "House", ref: str) -> None:
-    """Say how a well-known program becomes an agent, where it has not become one."""
+    """Raise an error that explains how to create an agent for a well-known program."""
     from holdfast.acp.client.presets import PRESETS
 
     if ref in PRESETS and await _find_stored(holdfast, ref) is None:
@@ -158,7 +158,7 @@ async def _require_created(holdfast: "House", ref: str) -> None:
 
 
 def find_agent_file(ref: str, folder: Path | None, home: Path) -> Path | None:
-    """Return the file that a reference means, if it means one of this machine's."""
+    """Return the file that a reference names, if it names one of this machine."""
     from holdfast.parsing.agent_files import find_agent_file
 
     if folder is None and not _is_path(ref):
@@ -167,7 +167,7 @@ def find_agent_file(ref: str, folder: Path | None, home: Path) -> Path | None:
 
 
 def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
-    """Return the agent of a file; one that is found by a name has to bear it."""
+    """Return the agent of a file; a file found by name must contain an agent of that name."""
 
     described = read_agent_file(file)
     if not _is_path(ref) and described.slug != ref:
@@ -177,7 +177,7 @@ def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
 
 
 async def store_agent(holdfast: "House", described: "AgentFile") -> Agent:
-    """Return a stored agent that is what a file says; another of its name stays as it is."""
+    """Return a stored agent equal to a file; a different agent of the same name is not changed."""
     found = await _find_same(holdfast, described)
     if found is not None:
         return found
@@ -200,7 +200,7 @@ async def _store_with_consent(holdfast: "House", described: "AgentFile", file: P
 
 
 async def _find_same(holdfast: "House", described: "AgentFile") -> Agent | None:
-    """Return the stored agent that says what the file says, under its name or the longer one."""
+    """Return the stored agent equal to the file, under its own slug or the extended one."""
     for slug in (described.slug, _own_slug(described)):
         agent = await _find_stored(holdfast, slug)
         if agent is not None and await _matches_file(holdfast, agent, described):
@@ -215,7 +215,7 @@ async def _matches_file(holdfast: "House", agent: Agent, described: "AgentFile")
     if not isinstance(agent.runtime, LlmRuntime) or not agent.system_prompt:
         return False
     refs = {model.id: model.ref for model in await holdfast.models.list()}
-    # One that leaves its model open says the default, and a file has to say something.
+    # An agent without a model is compared using the default, because a file must name one.
     form = file_form(agent, refs, default=holdfast.config.default_model)
     try:
         result = build_agent(form, where=agent.slug)
@@ -232,7 +232,7 @@ async def _find_stored(holdfast: "House", slug: str) -> Agent | None:
 
 
 def _own_slug(described: "AgentFile") -> str:
-    """Return the name of an agent whose short name somebody else has: the same for the same."""
+    """Return a deterministic slug for an agent whose own slug is taken."""
     digest = hashlib.sha256(msgspec.json.encode(described, order="sorted")).hexdigest()
     return f"{described.slug[:240]}-{digest[:8]}"
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: the table of lazily loaded commands, and one renderer of errors.
+"""The command line: the table of lazily loaded commands, and the error renderer.
 
 A command's own code is in `commands/`.
 """
@@ -51,14 +51,14 @@ COMMANDS: Final = {
 
 
 class CommandModule(Protocol):
-    """A module of the command line."""
+    """A module with commands."""
 
     def register(self, app: typer.Typer) -> None:
         """Add the module's commands."""
 
 
 def modules_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules whose commands a line may mean; all of them when it names none."""
+    """Return the modules whose commands the arguments may name; all of them if they name none."""
     named = set(words)
     return tuple(module for module, names in COMMANDS.items() if named & set(names)) or tuple(
         COMMANDS
@@ -66,7 +66,7 @@ def modules_of(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def load_module(module: str) -> CommandModule:
-    """Return a module of the command line, loaded."""
+    """Import and return a command module."""
     return cast(CommandModule, import_module(f"holdfast.cli.commands.{module}"))
 
 
@@ -84,7 +84,7 @@ def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
         name=PROGRAM,
         help=HELP,
         no_args_is_help=True,
-        # Otherwise what stands in brackets would be read as markup.
+        # Otherwise text in brackets would be parsed as markup.
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
@@ -96,16 +96,16 @@ def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; no error gets past here."""
+    """Run a command line and return its exit code; never raises."""
     words = hoist_global_flags(arguments)
-    # Read from the words themselves: an error may come before the flags are understood.
+    # Read from the arguments directly: an error may occur before the flags are parsed.
     as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
     _require_streams()
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream, as_json=as_json)
     try:
         _require_text(arguments)
-        # Standalone, the library would print errors its own way and end the process.
+        # In standalone mode, the library would print errors its own way and end the process.
         return cast(
             int, _command(modules_of(words)).main(words, PROGRAM, standalone_mode=False) or 0
         )
@@ -119,12 +119,12 @@ def run(arguments: Sequence[str]) -> int:
 
 @cache
 def _command(modules: tuple[str, ...]) -> TyperGroup:
-    """Return the command line ready to run; to read its signatures takes longer than most runs."""
+    """Return the command line ready to run; cached, because reading signatures is slow."""
     return cast(TyperGroup, typer.main.get_command(build(modules)))
 
 
 def _globals() -> Callable[..., None]:
-    """Return the function that takes the global flags and hands them to the command."""
+    """Return the function that parses the global flags and passes them to the command."""
 
     def remember(ctx: typer.Context, **given: object) -> None:
         ctx.obj = GlobalOptions(**given)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def _globals() -> Callable[..., None]:
 
 
 def _require_text(arguments: Sequence[str]) -> None:
-    """Refuse words that are not text: nothing behind this door could write them down."""
+    """Refuse arguments that are not valid Unicode, because they could not be stored."""
     for number, word in enumerate(arguments, start=1):
         if "\x00" in word or not is_encodable(word):
             raise Invalid(
@@ -147,10 +147,10 @@ def _require_text(arguments: Sequence[str]) -> None:
 def _report(error: HoldfastError, *, as_json: bool) -> int:
     from holdfast.cli.logs import current_scrubber
 
-    # A message may repeat what was typed, or what a provider answered.
+    # A message may contain typed text or a provider's response, and so a secret.
     scrubber = current_scrubber()
     if as_json:
-        # Details may hold what JSON has no form for, and telling an error must not raise one.
+        # Details may have values without a JSON form, and reporting an error must not raise one.
         body = json.dumps(error.body(), default=str, separators=(",", ":")).encode()
         line = scrubber.mask(scrubber.clean_json(body)).decode()
     else:
@@ -161,10 +161,10 @@ def _report(error: HoldfastError, *, as_json: bool) -> int:
 
 
 def _report_usage(error: TyperException, *, as_json: bool) -> int:
-    """Report a line that cannot be understood; a group without its command shows its help."""
-    # The library tells there where in it a value was refused, which says nothing to anybody.
+    """Report a usage error; a group without a command shows its help."""
+    # The library adds its internal position of the error, which means nothing to users.
     message = _LIBRARY_PREFIX.sub(": ", error.format_message(), count=1)
-    # The library's error for a group without its command is the group's whole help.
+    # The library's error for a group without a command is the group's whole help.
     if "\n" in message and not as_json:
         sys.stderr.write(f"{message}\n")
         return 2
@@ -178,14 +178,14 @@ def _report_usage(error: TyperException, *, as_json: bool) -> int:
 
 
 def _require_streams() -> None:
-    """See to it that there is something to write to, where a stream was closed at the start."""
+    """Open /dev/null in place of streams that were closed at the start."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 — until the end
 
 
 def _make_printable(stream: TextIO, *, as_json: bool) -> None:
-    """See to it that no character is an error on a stream that cannot show it."""
+    """Make a stream replace characters that it cannot encode instead of raising."""
     if isinstance(stream, TextIOWrapper):
-        # JSON is UTF-8 whatever the machine speaks.
+        # JSON is UTF-8 whatever the locale is.
         stream.reconfigure(encoding="utf-8" if as_json else None, errors="replace")

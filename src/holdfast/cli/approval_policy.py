@@ -1,4 +1,4 @@
-"""How a command that runs turns treats approvals: attended or not, allowed by a flag or asked."""
+"""How a command treats approvals: attended or not, allowed by a flag or asked."""
 
 import sys
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from holdfast.cli.output import Printer
 
 
-# Each of these is looked at by itself, whatever was allowed before.
+# Each call of these classes is asked separately, whatever was allowed before.
 ASKED_EACH_TIME: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
-# What agents that are programs ask about: they name kinds of calls, and two verbs of ours.
+# Names in the questions of ACP agents: kinds of calls, and two of our methods.
 _ACP_TOOL_KINDS: Final = frozenset(
     {"delete", "edit", "execute", "fetch", "move", "other", "read", "search", "switch_mode"}
     | {"think", "fs.write_text_file", "terminal.create"}
@@ -24,32 +24,31 @@ _ACP_TOOL_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class AttendancePolicy:
-    """Where nobody is there, a question is a no, but for the tools that a flag answers for.
+    """Approval policy of a command: unattended, a question is denied unless a flag allows the tool.
 
-    `asks` is whether this command itself can ask; otherwise a question waits for an answer from
-    elsewhere.
+    `asks` is whether this command can prompt; otherwise a question waits for another client.
     """
 
     is_attended: bool = True
     asks: bool = False
-    # Somebody types here, line by line.
+    # A person types here, line by line.
     converses: bool = False
     yes_to: frozenset[str] = frozenset()
-    # Behind a server, whose own rules say nothing about who sits here.
+    # Connected to a server, whose own policy does not know whether a person is here.
     is_remote: bool = False
 
     def answers(self, question: Question) -> bool:
-        """Tell whether a flag answers a question; it does not where each has to be seen."""
+        """Return whether a flag answers a question; never for classes that are asked each time."""
         return flag_of(question) in self.yes_to and question.tool_class not in ASKED_EACH_TIME
 
 
-# A server waits: whoever may answer can come at any time.
+# A server leaves questions open: another client may answer at any time.
 UNATTENDED: Final = AttendancePolicy()
 
 
 def attendance_policy(printer: "Printer", yes_to: Iterable[str] | None) -> AttendancePolicy:
-    """Return how questions are treated here; a tool that there is not is refused."""
-    # Both: with one of them redirected, nobody would see the question or answer it.
+    """Return the approval policy of this process; refuses an unknown tool name."""
+    # Both: with one of them redirected, a person could not see or answer the question.
     is_attended = is_terminal(sys.stdin) and is_terminal(sys.stdout)
     return AttendancePolicy(
         is_attended=is_attended,
@@ -60,5 +59,5 @@ def attendance_policy(printer: "Printer", yes_to: Iterable[str] | None) -> Atten
 
 
 def _tool_name(name: str) -> str:
-    """Return the name of a tool, or of a kind of call that somebody else's agent asks about."""
+    """Return the name of a tool, or of a kind of call that an ACP agent asks about."""
     return name if name in _ACP_TOOL_KINDS else require_tool(name, field="--yes-to")

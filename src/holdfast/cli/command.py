@@ -1,4 +1,4 @@
-"""Declaring a command: its options are the fields of one dataclass, its help is its docstring."""
+"""Declares a command: its options are the fields of one dataclass, its help is its docstring."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ EPILOG: Final = (
 
 
 class _Command(TyperCommand):
-    """A command whose usage shows what it needs as `ID`, not as `{ID}`."""
+    """A command whose usage shows a required argument as `ID`, not as `{ID}`."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
@@ -43,9 +43,9 @@ def command(
     hidden: bool = False,
     only_here: bool = False,
 ) -> Callable[[Command[T]], Command[T]]:
-    """Register a function as a command of a group; it returns the exit code, or nothing for 0.
+    """Register a function as a command of a group; it returns the exit code, or None for 0.
 
-    One that works `only_here`, on the files of this machine, is refused where a server is named.
+    A command that works `only_here`, on files of this machine, is refused with `--server`.
     """
 
     def register(function: Command[T]) -> Command[T]:
@@ -57,10 +57,10 @@ def command(
             try:
                 answer = function(printer, options(**given))
                 done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
-                # Here and not at the exit, where a closed pipe could no longer be caught.
+                # Here and not at exit, where a BrokenPipeError could no longer be caught.
                 printer.flush()
             except BrokenPipeError:
-                # Whoever read along has left, `head` for example; that is no error of ours.
+                # The reader of the pipe, for example `head`, has exited; this is not an error.
                 printer.hush()
                 return 0
             return cast(int, done or 0)
@@ -74,7 +74,7 @@ def command(
 
 
 def require_local(settings: GlobalOptions, what: str) -> None:
-    """Refuse what cannot be done from afar: it would be done here, and meant elsewhere."""
+    """Refuse an operation on local files when a server is named."""
     if settings.server is not None:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -85,7 +85,7 @@ def require_local(settings: GlobalOptions, what: str) -> None:
 
 
 def signature_of(options: type[Any]) -> inspect.Signature:
-    """Return the signature that the command line's library reads options from."""
+    """Return the signature from which typer reads the options."""
     hints = get_type_hints(options, include_extras=True)
     context = inspect.Parameter(
         "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
@@ -101,7 +101,7 @@ def _parameter(field: dataclasses.Field[Any], hints: dict[str, Any]) -> inspect.
     has_default = field.default is not dataclasses.MISSING
     return inspect.Parameter(
         field.name,
-        # By keyword, so that one without a default may follow one that has one.
+        # Keyword-only, so that a field without a default may follow one that has one.
         inspect.Parameter.KEYWORD_ONLY,
         default=field.default if has_default else inspect.Parameter.empty,
         annotation=hints[field.name],

@@ -1,4 +1,4 @@
-"""Opening the store in this process or connecting to a server, as a command's flags say."""
+"""Opens the store in this process or connects to a server, depending on the flags."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ async def connect(
     policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["House"]:
-    """Reach the house that the command is about: behind the named server, else the home's own."""
+    """Connect to the named server, or open the local store if none is named."""
     server = printer.settings.server
     if server is None:
         async with open_local(printer, scope, policy=policy, flags=flags) as holdfast:
@@ -35,14 +35,14 @@ async def connect(
 
 @asynccontextmanager
 async def connect_server(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
-    """Reach the house behind a server."""
+    """Connect to a server."""
     from holdfast.cli.logs import scrub_with
     from holdfast.cli.remote.services import remote_house
     from holdfast.cli.secrets import secrets_here
 
     _require_address(server)
     secrets = secrets_here()
-    # Without the command's own settings: what may be reached is the server's to judge.
+    # Without the command's own settings, because the server decides about access.
     config = printer.settings.load()
     scrub_with(lambda: secrets.scrubber)
     try:
@@ -51,7 +51,7 @@ async def connect_server(printer: "Printer", server: str) -> AsyncIterator["Remo
     except Denied as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise
-        # The server tells programs what to send; a person at a command sets a variable.
+        # The server's message is for programs; at the command line the remedy is a variable.
         raise Denied(
             Code.UNAUTHENTICATED,
             "The server was sent no token that it takes; put one of that server into "
@@ -60,7 +60,7 @@ async def connect_server(printer: "Printer", server: str) -> AsyncIterator["Remo
 
 
 def _require_address(server: str) -> None:
-    """Refuse what cannot be the address of a server, before a token is looked for."""
+    """Refuse an invalid server URL before a token is read."""
     try:
         parts = urlsplit(server)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -82,9 +82,9 @@ async def open_local(
     policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["Holdfast"]:
-    """Open the house of the configured home; `scope` says whose turns this process plays.
+    """Open the configured store; `scope` selects which turns this process runs.
 
-    `manner` says whether somebody can be asked, `flags` are settings that a command takes itself.
+    `policy` is whether a person can be asked; `flags` are settings of the command itself.
     """
     from holdfast.app import Environment, open_holdfast
     from holdfast.cli.logs import scrub_with

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what holds, what does not, and what waits."""
+"""`holdfast doctor`: checks the home folder, the configuration and the store."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _BENEATH: Final = "files are opened beneath their folder by the kernel itself (o
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """Whether to do something about it."""
+    """Options of `doctor`."""
 
     rebuild: Annotated[
         bool,
@@ -41,7 +41,7 @@ async def examine(printer: Printer, options: DoctorOptions) -> int:
     config = printer.settings.load()
     facts, findings = _check_files(config)
     facts |= await _check_tools(config)
-    # Where there is no store, opening it would make one.
+    # Opening a store that does not exist would create one.
     if facts["store"] is not None:
         await _check_store(config, facts, findings, rebuild=options.rebuild)
     else:
@@ -55,7 +55,7 @@ async def examine(printer: Printer, options: DoctorOptions) -> int:
 
 
 def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Look at the files before the store is opened, because opening it mends their modes."""
+    """Check the files before the store is opened, because opening it repairs their modes."""
     from holdfast import __version__
     from holdfast.store.sqlite import checks as sqlite_checks
     from holdfast.store.sqlite.files import file_system_of
@@ -84,7 +84,7 @@ def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]
 
 
 def _store(config: "Config") -> str | None:
-    """Return where the store is; nothing where there is none yet."""
+    """Return where the store is; None if there is none yet."""
     from holdfast.open_store import STORE_NAME
     from holdfast.store.database_url import shown_url
 
@@ -95,7 +95,7 @@ def _store(config: "Config") -> str | None:
 
 
 async def _check_tools(config: "Config") -> dict[str, Any]:
-    """Look at what agents can work with here, and how well they are kept from the rest."""
+    """Check which tools agents can use here, and how they are sandboxed."""
     from holdfast.acp.client.presets import detect
     from holdfast.cli.secrets import secrets_here
     from holdfast.process.launcher import Launcher
@@ -117,7 +117,7 @@ async def _check_tools(config: "Config") -> dict[str, Any]:
             "command_globs": list(chat.allowed_command_globs),
             "domains": list(chat.allowed_domains),
         },
-        # Names and no more: whoever reads over the shoulder learns no key.
+        # Only names, so that no key appears on the screen.
         "keys": [
             {"account": each.account, "origin": each.origin} for each in await secrets_here().list()
         ],
@@ -130,7 +130,7 @@ async def _check_tools(config: "Config") -> dict[str, Any]:
 
 
 def _check_writable(config: "Config") -> list[dict[str, str]]:
-    """Return what would keep the first session from being written."""
+    """Return problems that would prevent the first session from being written."""
     from holdfast import keychain
     from holdfast.store.sqlite.encryption import KeySources, load_store_key
     from holdfast.store.sqlite.files import unusable_path_error
@@ -145,7 +145,7 @@ def _check_writable(config: "Config") -> list[dict[str, str]]:
         encryption=config.encryption,
     )
     try:
-        # As if there were a store: for a new one, a key would be made.
+        # As if a store existed: for a new one, a key would be created.
         load_store_key(config.home, sources, is_new=False)
     except HoldfastError as error:
         if error.code is not Code.STORE_KEY_MISSING:
@@ -156,18 +156,18 @@ def _check_writable(config: "Config") -> list[dict[str, str]]:
 async def _check_store(
     config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
 ) -> None:
-    """Open the store and check all of it; a store that does not open is a finding."""
+    """Open the store and check it completely; a failure to open is a finding."""
     from holdfast.open_store import open_any_store
 
     try:
         source, store = await open_any_store(config)
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
-        # A store of another schema is refused with its number; other refusals have none.
+        # A store with another schema version is refused with its number; other errors have none.
         facts["schema"] = error.details.get("store")
         return
     facts["key_source"] = source
-    # What has opened has this one: every other is refused.
+    # An open store has the newest schema: every other version is refused.
     facts["schema"] = facts["newest_schema"]
     try:
         if rebuild:
@@ -185,11 +185,11 @@ async def _check_store(
 
 
 async def _rebuild(store: "Store") -> dict[str, Any]:
-    """Compute anew what can be, and say where that differs from what was there."""
+    """Rebuild all derived data, and report where it differed."""
     from holdfast.observations.snapshots import rebuild_snapshots
     from holdfast.search.service import Search
 
-    # The index first: it can be computed whatever is wrong with claims.
+    # The index first: it can be rebuilt even if observations are damaged.
     words, history = await Search(store).rebuild(), await rebuild_snapshots(store)
     return {
         "entities": history.entities,
@@ -199,7 +199,7 @@ async def _rebuild(store: "Store") -> dict[str, Any]:
 
 
 async def _check_imports(config: "Config", store: "Store") -> list[dict[str, str]]:
-    """Look whether all blocks were brought in of the folder that the configuration names."""
+    """Check whether all blocks of the configured folder were imported."""
     from holdfast.wiring import blocks_left
 
     if config.block_zones is None:
@@ -258,7 +258,7 @@ def _tools_summary(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _file_summary(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what matters to a store that is a file; a database keeps its own."""
+    """Return the facts about a store that is a file; a database server manages its own."""
     if facts["sqlite"] is None:
         return {}
     return {
@@ -269,7 +269,7 @@ def _file_summary(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nearest_existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists."""
+    """Return the path, or its nearest existing parent."""
     return next((each for each in (path, *path.parents) if each.exists()), path)
 
 

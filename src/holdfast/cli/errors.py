@@ -1,6 +1,6 @@
-"""How an error looks at a terminal: one line for people, one JSON line for programs, one code.
+"""Errors on the command line: a line for people, a JSON line for programs, an exit code.
 
-The codes are two tables, one over the classes of errors and one over the ways a turn can fail.
+Exit codes come from two tables: by error class, and by failure code of a turn.
 """
 
 import errno
@@ -27,7 +27,7 @@ from holdfast.domain.sessions import StopReason
 log = logging.getLogger(__name__)
 
 FINDINGS: Final = 1
-# What shells report for a program that Ctrl-C ended: 128 and the signal's number.
+# The shell convention for a program ended by Ctrl-C: 128 plus the signal number.
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
@@ -38,7 +38,7 @@ EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
     LimitReached: 6,
     Unavailable: 7,
     StorageFull: 8,
-    # EX_SOFTWARE of sysexits.h, far from the codes that a caller may act on.
+    # EX_SOFTWARE of sysexits.h, distinct from the codes that a caller may act on.
     Internal: 70,
 }
 
@@ -54,11 +54,11 @@ FAILURE_CODES: Final[Mapping[FailureCode, int]] = {
     FailureCode.PROVIDER_UNAVAILABLE: 7,
     FailureCode.TOOL_FAILED: 7,
     FailureCode.INTERNAL: 70,
-    # Somebody else's program: like a provider, it is outside, and another try may do.
+    # Failures of an external agent are temporary, like those of a provider: a retry may work.
     **{code: 7 for code in FailureCode if code.startswith("agent_")},
 }
 
-# What a stop reason means where the turn carries no failure of its own.
+# The exit code of a stop reason when the turn has no failure of its own.
 STOP_CODES: Final[Mapping[StopReason, int]] = {
     StopReason.STOP: 0,
     StopReason.LENGTH: 0,
@@ -83,7 +83,7 @@ def _system_limit() -> HoldfastError:
     )
 
 
-# What the system says when something has run out, whoever asked it.
+# Errors of the operating system when a resource is exhausted.
 _SYSTEM: Final[Mapping[int, Callable[[], HoldfastError]]] = {
     errno.ENOSPC: _disk_full,
     errno.EDQUOT: _disk_full,
@@ -99,21 +99,21 @@ def exit_code(error: HoldfastError) -> int:
 
 
 def turn_code(ended: TurnEnded) -> int:
-    """Return the exit code of an unattended run whose last turn ended so."""
+    """Return the exit code of an unattended run from the outcome of its last turn."""
     if ended.failure is not None:
         return FAILURE_CODES[ended.failure.code]
     return STOP_CODES[ended.stop_reason]
 
 
 def translate_error(error: BaseException) -> HoldfastError:
-    """Return an error as one of ours; what nobody foresaw is told without its text."""
+    """Return any exception as a HoldfastError; the text of an unexpected one is only logged."""
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, MemoryError):
         return out_of_memory()
     if isinstance(error, OSError) and (translate := _SYSTEM.get(error.errno or 0)):
         return translate()
-    # Python has no class of its own for this.
+    # Python has no exception class of its own for this.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return _system_limit()
     log.error("an unforeseen error", exc_info=error)

@@ -1,6 +1,4 @@
-"""Files that commands write: atomically, readable by their owner only, never over an existing file
-unless forced.
-"""
+"""Files written by commands: atomic, readable by their owner only, no overwrite unless forced."""
 
 import errno
 import os
@@ -12,32 +10,32 @@ from typing import IO, Final
 
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 
-# What a file system says that knows no second name for a file.
+# Errors of a file system without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-# Told by the renderer of errors, which knows the remedy.
+# Handled by the error renderer, which knows the remedy.
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_file(path: Path, content: bytes, *, force: bool) -> None:
-    """Write a file; one that is there is replaced only with `force`."""
+    """Write a file; an existing one is replaced only with `force`."""
     with writing(path, force=force) as stream:
         stream.write(content)
 
 
 @contextmanager
 def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """Write a file piece by piece; it has its name only when the block ends without an error."""
-    # Not the method of `Path`, which fails for a name that is too long.
+    """Write a file in pieces; it gets its name only if the block ends without an error."""
+    # Not `Path.is_dir`, which raises for a name that is too long.
     if os.path.isdir(path):
         message = f"{path} is a folder; name a file."
         raise Invalid(Code.NOT_A_FILE, message, {"file": str(path)})
     if not force and os.path.lexists(path):
         raise _exists(path)
-    # Beside the file, because only within one file system a name can be moved.
+    # In the same folder, because a rename is atomic only within one file system.
     draft = path.with_name(f".{token_hex(8)}.tmp")
     _require_folder(path)
     try:
-        # Only its owner may read it, like everything that holds conversations.
+        # Readable by its owner only, because it may contain conversations.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
             yield stream
             stream.flush()
@@ -51,14 +49,14 @@ def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
 
 
 def _require_folder(path: Path) -> None:
-    # A folder that is not there is rather a slip of the hand than a wish.
+    # A missing folder is more likely a typing error than intended.
     if not os.path.isdir(path.parent):
         message = f"{path.parent} is not a folder; make it first."
         raise Invalid(Code.NOT_A_FOLDER, message, {"file": str(path)})
 
 
 def _publish(draft: Path, path: Path, *, force: bool) -> None:
-    """Give the file its name; without `force` not over another that has come since."""
+    """Rename the draft to its final name; without `force`, never over an existing file (race)."""
     if not force:
         try:
             os.link(draft, path)

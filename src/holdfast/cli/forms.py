@@ -28,7 +28,7 @@ from holdfast.domain.sessions import Session, SessionContext, Status, StopReason
 from holdfast.services.sessions import Verification
 
 Form = dict[str, Any]
-# The words of `/v1`; an idle session whose last turn failed is told apart below.
+# The status names of `/v1`; an idle session whose last turn failed is handled below.
 STATUS: Final[Mapping[Status, str]] = {
     Status.PENDING: "pending",
     Status.RUNNING: "running",
@@ -40,13 +40,13 @@ STATUS: Final[Mapping[Status, str]] = {
 
 
 def instant(at: datetime | None) -> str | None:
-    """Return an instant with six digits and a `Z`."""
-    # Not `isoformat`, which leaves the digits out at a whole second.
+    """Return an instant with six fractional digits and a `Z`."""
+    # Not `isoformat`, which omits the fraction at a whole second.
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at is not None else None
 
 
 def session_form(session: Session, *, priced: bool) -> Form:
-    """Return a session, without its messages; `priced` is what the ledger says about its cost."""
+    """Return a session without its messages; `priced` is whether its cost is completely known."""
     failed = session.status is Status.IDLE and session.last_stop is StopReason.ERROR
     return {
         "id": session.id,
@@ -79,7 +79,7 @@ def session_form(session: Session, *, priced: bool) -> Form:
 
 
 def context_form(context: SessionContext) -> Form:
-    """Return the workspace of a session; what is not set is null."""
+    """Return the workspace of a session; unset fields are null."""
     return {
         "working_dir": context.working_dir,
         "active_file": context.active_file,
@@ -91,7 +91,7 @@ def context_form(context: SessionContext) -> Form:
 
 
 def usage_form(usage: Usage) -> Form:
-    """Return tokens by class; the classes do not overlap, but reasoning is part of the output."""
+    """Return tokens by class; classes do not overlap, except that reasoning is part of output."""
     return {
         "input_tokens": usage.input + usage.cache_write,
         "cached_input_tokens": usage.cache_read,
@@ -101,13 +101,13 @@ def usage_form(usage: Usage) -> Form:
 
 
 def message_forms(rows: Sequence[Message], following: Sequence[Message] = ()) -> list[Form]:
-    """Return messages; `following` are rows behind them that tell which answers were cut off."""
+    """Return messages; `following` are later rows that show which answers were interrupted."""
     cut_off = _interrupted_messages([*rows, *following])
     return [message_form(row, interrupted=row.id in cut_off) for row in rows]
 
 
 def message_form(message: Message, *, interrupted: bool = False) -> Form:
-    """Return one row of the record."""
+    """Return one message."""
     result = next((part for part in message.parts if isinstance(part, ToolResult)), None)
     form: Form = {
         "id": message.id,
@@ -120,7 +120,7 @@ def message_form(message: Message, *, interrupted: bool = False) -> Form:
         "model_id": message.model_id,
         "created_at": instant(message.created_at),
     }
-    # `content` has no place for thoughts, plans and notices, so such rows carry their parts.
+    # `content` cannot contain thoughts, plans and notices, so such rows include their parts.
     if any(not isinstance(part, Text | ToolCall | ToolResult) for part in message.parts):
         form["parts"] = _plain(message.parts)
     if result is not None:
@@ -131,7 +131,7 @@ def message_form(message: Message, *, interrupted: bool = False) -> Form:
 
 
 def part_text(part: Part) -> str:
-    """Return what a part says in words; thoughts, pictures and calls say nothing here."""
+    """Return the text of a part; thoughts, images and calls have none here."""
     match part:
         case Text():
             return part.text
@@ -182,7 +182,7 @@ def repo_form(repo: Repo) -> Form:
 
 
 def verification_form(verified: Verification) -> Form:
-    """Return what a check of a session found."""
+    """Return the result of a session's verification."""
     return {
         "session_id": verified.session_id,
         "messages": verified.messages,
@@ -200,7 +200,7 @@ def _content(message: Message) -> Form:
             return {"result": result.result, "error": error}
         case _:
             words = message.text
-            # Rows of ours speak through notices, plans and summaries, which `text` leaves out.
+            # System messages have notices, plans and summaries, which `text` leaves out.
             if message.role is Role.SYSTEM:
                 words = "\n".join(filter(None, map(part_text, message.parts)))
             return {"text": words}
@@ -227,7 +227,7 @@ def _runtime_form(runtime: Runtime) -> Form:
 
 
 def _plain(value: object) -> Any:
-    """Return a value of the domain as plain JSON values."""
+    """Return a domain value as plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -237,12 +237,12 @@ _DENY: Final = {"id": "deny", "name": "Deny", "kind": "reject_once"}
 
 
 def is_for_session(question: Question) -> bool:
-    """Tell whether a yes can cover all of the like in the session."""
+    """Return whether an approval can cover all similar calls of the session."""
     return question.memory is not None and question.tool_class not in ASKED_EACH_TIME
 
 
 def approval_form(approval: Approval) -> Form:
-    """Return a question, and its answer once there is one."""
+    """Return an approval, with its answer if there is one."""
     question = approval.question
     is_open = approval.state is ApprovalState.WAITING
     return {
@@ -267,7 +267,7 @@ def approval_form(approval: Approval) -> Form:
 
 
 def call_form(call: Call) -> Form:
-    """Return a call; one that was settled stays unknown, and says how it was settled."""
+    """Return a call; a settled call stays unknown and includes its settlement."""
     is_settled = call.state is CallState.SETTLED
     return {
         "id": call.id,
@@ -287,7 +287,7 @@ def call_form(call: Call) -> Form:
 
 
 def result_form(result: ToolResult | None) -> Form:
-    """Return what came of a call; nothing while it has no result."""
+    """Return the result of a call; empty while it has none."""
     if result is None:
         return {"status": None, "result": None, "error": None}
     error = result.error

@@ -1,7 +1,6 @@
-"""The vocabulary of `--json` streams: each event as `session:*`, `agent:*` or `cost:*`, in
-camelCase.
+"""The `--json` stream format: events as `session:*`, `agent:*` or `cost:*`, in camelCase.
 
-The vocabulary of `/v1` is `wire/events.py`.
+The event format of `/v1` is `wire/events.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,12 +46,12 @@ if TYPE_CHECKING:
 
 
 def context_data(context: SessionContext) -> dict[str, Any]:
-    """Return the whole workspace; variables are passed on as they were given."""
+    """Return the whole workspace; variables are passed on unchanged."""
     return {**to_camel_case(context), "variables": context.variables}
 
 
 def to_camel_case(value: Struct) -> dict[str, Any]:
-    """Return the fields of a value that are set, with their names in camel case."""
+    """Return the fields of a value that are set, with camelCase names."""
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     return {_name(name): _plain(found) for name, found in fields.items() if found is not None}
 
@@ -72,7 +71,7 @@ def _name(name: str) -> str:
 
 Data = dict[str, Any]
 Word = tuple[str, Data]
-# Names the dialect knows for steering an agent; nothing here sends them.
+# Event names reserved by the format; never sent.
 RESERVED: Final = frozenset(
     {"agent:directive_injected", "agent:context_compacted", "agent:context_cleared"}
 )
@@ -87,7 +86,7 @@ STOPS: Final[Mapping[StopReason, tuple[str, FailureCode | None]]] = {
     StopReason.BUDGET: ("error", FailureCode.BUDGET_EXCEEDED),
     StopReason.ERROR: ("error", FailureCode.INTERNAL),
 }
-# The dialect has one word for both kinds of writing.
+# The format has one name for both classes of writes.
 ACTIONS: Final[Mapping[ToolClass, str]] = {
     **{each: each.value for each in ToolClass},
     ToolClass.SENSITIVE_WRITE: "write",
@@ -97,12 +96,12 @@ ACTIONS: Final[Mapping[ToolClass, str]] = {
 class StreamVocabulary:
     """Translates the events of one session, in their order.
 
-    Some words repeat what an earlier event said (the model, the cost so far), so events that
-    are not printed must be passed to `hear` all the same.
+    Some lines repeat data of earlier events (the model, the cost so far), so events that are not
+    printed must also be passed to `note`.
     """
 
     def __init__(self, agent: str, models: Mapping[ModelId, str], first_model: str) -> None:
-        """`models` names models by id, `first_model` the one a new session asks first."""
+        """`models` names models by id; `first_model` is the first model of a new session."""
         self.agent = agent
         self.models = models
         self.model = first_model
@@ -111,7 +110,7 @@ class StreamVocabulary:
         self.answered = False
 
     def note(self, payload: Payload) -> None:
-        """Take note of an event before it is translated."""
+        """Record an event's data before it is translated."""
         match payload:
             case TurnStarted():
                 self.failed = 0
@@ -141,7 +140,7 @@ class StreamVocabulary:
 
 
 def gap_line(gap: Gap, session_id: str, at: datetime) -> Data:
-    """Return the line that covers numbers which will not come."""
+    """Return the line for a range of sequence numbers that will not be sent."""
     return {
         "type": "holdfast:gap",
         "timestamp": _timestamp(at),
@@ -203,7 +202,7 @@ def _tokens(usage: Usage) -> Data:
 
 
 def _error(payload: TurnEnded, code: FailureCode) -> Data:
-    """Return why a turn failed; where it does not say itself, its stop reason does."""
+    """Return the error of a failed turn; without a failure, its stop reason."""
     found = payload.failure
     error_code = found.code if found else code
     return {
@@ -271,7 +270,7 @@ def _approval_requested(payload: ApprovalRequested, _: Event, dialect: StreamVoc
 
 
 def _stored_event(payload: Payload, event: Event, _: StreamVocabulary) -> Word:
-    """Return an event that the dialect has no word for, under our own name."""
+    """Return an event without an equivalent in the format, under its internal name."""
     return f"holdfast:{name_of(payload)}", {"turn": event.turn, **to_camel_case(payload)}
 
 
@@ -302,7 +301,7 @@ TABLE: Final[Mapping[type[Payload], Translation]] = {
 
 
 def _cut(value: Any) -> Any:
-    """Return an argument, or the beginning of one that is long."""
+    """Return an argument, truncated if it is long."""
     text = _text(value)
     return value if len(text.encode()) <= VALUE_LARGEST else f"{text[: VALUE_LARGEST // 4]}…"
 
@@ -319,19 +318,19 @@ PAGE = 10_000
 
 
 class EventLines:
-    """Turns the news of one session into lines, from a cursor on."""
+    """Formats the events of one session as lines, starting at a cursor."""
 
     def __init__(self, holdfast: "House", session: Session) -> None:
         self._holdfast = holdfast
         self._session = session
         self._models: dict[ModelId, str] = {}
         self._dialect = StreamVocabulary(session.agent.slug, self._models, "")
-        # A gap has no time of its own; it is as old as what came before it.
+        # A gap has no time of its own; it gets the time of the event before it.
         self._last = session.created_at.astimezone(UTC)
 
     @classmethod
     async def behind(cls, holdfast: "House", session: Session, after: int) -> Self:
-        """Return the lines behind a cursor, knowing what the events before it said."""
+        """Return the lines after a cursor, with the data of the events before it."""
         lines = cls(holdfast, session)
         await lines._learn_models()
         lines._dialect.model = first_model(session, lines._models, holdfast.config.default_model)
@@ -350,7 +349,7 @@ class EventLines:
         return lines
 
     async def line(self, item: Event | Gap) -> Data:
-        """Return the line of an event, or of numbers that will not come."""
+        """Return the line of an event or of a gap."""
         if isinstance(item, Gap):
             return gap_line(item, self._session.id, self._last)
         self._note(item)
@@ -367,14 +366,14 @@ class EventLines:
 
 
 async def known_models(holdfast: "House") -> dict[ModelId, str]:
-    """Return how people write each model that a session can name."""
-    # The default answers without being named, so the catalogue may not have it.
+    """Return the references of all models that a session can use, by id."""
+    # The default model can be used without being in the catalogue.
     default = model_of(holdfast.config.default_model)
     return {model.id: model.ref for model in (default, *await holdfast.models.list())}
 
 
 def first_model(session: Session, models: Mapping[ModelId, str], default: str) -> str:
-    """Return the model that a session asks first, as people write it."""
+    """Return the reference of the model that a session uses first."""
     runtime = session.agent.runtime
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
     wanted = session.model_id or (chain[0].model_id if chain else None)

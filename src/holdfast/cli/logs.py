@@ -1,7 +1,7 @@
-"""Logs: to stderr, one event on one line; JSON where no person reads along.
+"""Logs: to stderr, one event on one line; JSON if stderr is not a terminal.
 
-Every text in an event is cut, freed of secrets and credentials, and cannot forge a line: control
-characters are escaped in both forms.
+Every text in an event is truncated and redacted. Control characters are escaped in both formats, so
+that text cannot forge a line (log injection).
 """
 
 import json
@@ -21,7 +21,7 @@ MESSAGE_LONGEST: Final = 8_000
 FIELD_LONGEST: Final = 2_000
 TRACE_LONGEST: Final = 16_000
 FIELDS_MOST: Final = 32
-# So much more is cleaned than is kept: a secret that is cut in two is not recognised.
+# More text is redacted than is printed, because a secret cut in two is not recognized.
 _MARGIN: Final = 16_000
 _INTEGER_LARGEST: Final = 1 << 63
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -32,10 +32,10 @@ ScrubberProvider = Callable[[], Scrubber]
 def configure(
     level: str, stream: TextIO | None = None, scrubber: ScrubberProvider | None = None
 ) -> None:
-    """Send all logs of this process to stderr, from a level on; replaces what was set before.
+    """Send all logs of this process to stderr, from a level on; replaces earlier settings.
 
-    `scrubber` is asked for at each event, because secrets become known while a process runs.
-    Without one, those of the environment are known.
+    `scrubber` is called for each event, because secrets become known while a process runs. Without
+    it, only secrets of the environment are redacted.
     """
     target = stream or sys.stderr
     handler = LogHandler(target)
@@ -49,14 +49,14 @@ def configure(
 
 
 def scrub_with(scrubber: ScrubberProvider) -> None:
-    """Let the logs know the secrets of a house that was opened after they were configured."""
+    """Redact the secrets of a store that was opened after the logs were configured."""
     for handler in _our_handlers():
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.scrubber = scrubber
 
 
 def current_scrubber() -> Scrubber:
-    """Return what the logs know of secrets now; before they are configured, the environment's."""
+    """Return the scrubber in use; before the logs are configured, that of the environment."""
     for handler in _our_handlers():
         if isinstance(handler.formatter, LineFormatter):
             return handler.formatter.scrubber()
@@ -64,34 +64,34 @@ def current_scrubber() -> Scrubber:
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Writes events; one that there is no memory for is lost, and nothing but the event."""
+    """Writes events; drops an event, without raising, if memory is exhausted."""
 
     def handle(self, record: logging.LogRecord) -> bool:
         try:
             return super().handle(record)
-        # To say so would take memory, too; raised, it would end whoever wanted to log.
+        # Reporting it would need memory, too; raising would end the code that logs.
         except MemoryError:
             return False
 
 
 class LineFormatter(logging.Formatter):
-    """The parts of an event, each of them safe to be written."""
+    """Formats the parts of an event, each of them redacted and escaped."""
 
     def __init__(self, scrubber: ScrubberProvider) -> None:
         super().__init__()
         self.scrubber = scrubber
 
     def message(self, record: logging.LogRecord) -> str:
-        """Return what the event says, also where its arguments do not fit."""
+        """Return the message of an event, even if its arguments do not fit the format."""
         try:
             text = record.getMessage()
-        # Whatever it is: the library's way out would print the arguments as they are.
+        # Any exception: the logging library would print the arguments unredacted.
         except Exception:  # noqa: BLE001
             text = f"{_text_of(record.msg)} (and arguments that do not fit)"
         return self._safe(text, MESSAGE_LONGEST)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the event's fields: numbers as they are, everything else as text."""
+        """Return the event's fields: numbers unchanged, everything else as text."""
         given = getattr(record, "fields", None)
         if not isinstance(given, Mapping):
             return {}
@@ -101,7 +101,7 @@ class LineFormatter(logging.Formatter):
         }
 
     def trace(self, record: logging.LogRecord) -> str:
-        """Return the event's exception; of a long one only the end, where the reason stands."""
+        """Return the event's exception; of a long one only the end, which has the reason."""
         if not record.exc_info:
             return ""
         text = self.formatException(record.exc_info)[-TRACE_LONGEST - _MARGIN :]
@@ -135,9 +135,9 @@ class JsonFormatter(LineFormatter):
         }
         if trace := self.trace(record):
             event["exception"] = trace
-        # Ours last: a field cannot take the place of what the event says of itself.
+        # Standard keys last, so that a field cannot replace them.
         event = event | self.fields(record) | event
-        # Only ASCII: no control character, no direction mark and no bad byte gets through.
+        # ASCII only: control characters, direction marks and invalid bytes are escaped.
         return json.dumps(event)
 
 
@@ -149,18 +149,18 @@ class PlainFormatter(LineFormatter):
         text = [self.message(record), *(f"{name}={value}" for name, value in fields.items())]
         line = escape_control(f"{record.levelname.lower()}: {' '.join(text)}")
         if trace := self.trace(record):
-            # Indented, so that no line of a trace can pass for an event.
+            # Indented, so that a trace line cannot be mistaken for an event.
             line = "\n".join([line, *(f"  {escape_control(each)}" for each in trace.splitlines())])
         return line
 
 
 def escape_control(text: str) -> str:
-    """Return the text with control characters written out."""
+    """Return the text with control characters escaped."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _our_handlers() -> list[logging.Handler]:
-    # Only our own: a test runner or a host program may have handlers there, too.
+    # Only our own: a test runner or a host program may have handlers, too.
     return [
         each for each in logging.getLogger().handlers if isinstance(each.formatter, LineFormatter)
     ]
@@ -176,6 +176,6 @@ def _scrubber_of_environment() -> ScrubberProvider:
 def _text_of(value: object) -> str:
     try:
         return str(value)
-    # A value that cannot be shown must not cost us the event.
+    # A value that cannot be formatted must not lose the event.
     except Exception:  # noqa: BLE001
         return f"a {type(value).__name__} that cannot be shown"

@@ -1,6 +1,6 @@
-"""The door of the `holdfast` command: `--version` answers at once, the rest is loaded on demand.
+"""Entry point of `holdfast`: handles `--version` at once and loads everything else on demand.
 
-Nothing heavy may be imported here, because every start pays for it.
+Nothing heavy may be imported here, because it slows down every start.
 """
 
 import gc
@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast import __version__
 
-# The exit code of everything that may work later; `cli.errors` would have to be loaded for it.
+# Exit code of temporary failures; defined here because importing `cli.errors` is slow.
 UNAVAILABLE: Final = 7
 _OUT_OF_MEMORY: Final = b"holdfast: There was not enough memory; free some and try again.\n"
 
@@ -30,10 +30,10 @@ def main() -> int:
 
         return run(arguments)
     except MemoryError:
-        # Not even enough to say it as errors are said.
+        # Not even enough memory for the error renderer.
         os.write(2, _OUT_OF_MEMORY)
         return UNAVAILABLE
     finally:
-        # What was loaded goes with the process: to look through it for garbage first takes as long
-        # as the work of most commands.
+        # The process is about to exit: a final garbage collection would take as long as most
+        # commands.
         gc.freeze()

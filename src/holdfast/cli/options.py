@@ -63,13 +63,13 @@ class GlobalOptions:
             "it, or on this machine the home's own token.",
         ),
     ] = None
-    # Here for the help only: `main` answers it before anything else is loaded.
+    # For the help only: `main` handles it before anything else is loaded.
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False
 
     def load(self, flags: Mapping[str, Any] | None = None) -> "Config":
-        """Return the configuration, and log as it says from now on.
+        """Return the configuration, and configure logging from it.
 
-        `flags` are settings that a command takes itself; they can only be narrower.
+        `flags` are settings of the command itself; they can only restrict.
         """
         from holdfast.cli.logs import configure
         from holdfast.config import load
@@ -79,7 +79,7 @@ class GlobalOptions:
         return config
 
     def log_level(self, configured: str) -> str:
-        """Return the level to log at: what the flags say, else what is configured."""
+        """Return the log level: that of the flags, else the configured one."""
         if self.verbose:
             return _LEVELS[min(self.verbose, 2)]
         return "error" if self.quiet else configured
@@ -88,7 +88,7 @@ class GlobalOptions:
 def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with the global flags first, so that they may stand anywhere.
 
-    What follows `--` is never a flag.
+    Arguments after `--` are never flags.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     flags: list[str] = []
@@ -114,7 +114,7 @@ YES_TO_HELP: Final = (
 
 
 class InputForm(StrEnum):
-    """What stdin brings."""
+    """Format of stdin."""
 
     TEXT = "text"
     NDJSON = "ndjson"
@@ -122,7 +122,7 @@ class InputForm(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Paging:
-    """A part of a listing."""
+    """Pagination of a listing."""
 
     limit: Annotated[
         int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")
@@ -150,7 +150,7 @@ class AgentRef:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions:
-    """A session to pick up, and what to say in it."""
+    """Options for resuming a session."""
 
     resume: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
     prompt: Annotated[
@@ -168,7 +168,7 @@ class ResumeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions:
-    """What to say, to whom, where."""
+    """Options of a chat."""
 
     prompt: Annotated[
         str | None,
@@ -225,10 +225,10 @@ class ChatOptions:
 
 
 def message_cursor(cursor: str | None, after: int) -> int:
-    """Return the number a page starts behind."""
+    """Return the number after which a page starts."""
     if cursor is None:
         return after
-    # Bounded, because int() refuses very long numbers with an error of its own.
+    # Bounded, because int() raises its own error for very long numbers.
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise Invalid(
             Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew."
@@ -238,7 +238,7 @@ def message_cursor(cursor: str | None, after: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowFile:
-    """A file of a workflow."""
+    """A workflow file."""
 
     file: Annotated[
         str,
@@ -250,7 +250,7 @@ class WorkflowFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions(WorkflowFile):
-    """What becomes of the text."""
+    """Options for formatting a workflow."""
 
     write: Annotated[
         bool, typer.Option("--write", help="Put it into the file; comments are not kept.")
@@ -262,7 +262,7 @@ class FormatOptions(WorkflowFile):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WorkflowFile):
-    """Where a workflow is played, and with what."""
+    """Options for running a workflow."""
 
     cwd: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Work in this folder, not the current one.")

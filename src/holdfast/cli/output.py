@@ -1,7 +1,7 @@
 """Printing: JSON for programs on stdout, text for people on stdout, remarks on stderr.
 
-All text for people passes `terminal.clean` here; nothing else writes to the two streams but the
-screen of a conversation.
+All text for people passes `terminal.clean` here; only the chat screen also writes to the two
+streams.
 """
 
 import os
@@ -26,7 +26,7 @@ LAST_WIDTH: Final = 16
 
 
 class Printer:
-    """What a command says, in the form its caller asked for."""
+    """Output of a command, in the format its caller asked for."""
 
     def __init__(self, settings: GlobalOptions) -> None:
         self.settings = settings
@@ -42,17 +42,17 @@ class Printer:
     def listing(
         self, forms: Sequence[object], next_cursor: str | None, columns: Row, rows: Iterable[Row]
     ) -> None:
-        """Print a page: for programs `data` and the cursor behind it, for people a table."""
+        """Print a page: for programs `data` and the next cursor, for people a table."""
         if self.is_json:
             self.document({"data": list(forms), "next_cursor": next_cursor})
             return
         self.table(columns, rows)
-        # In a pipe a program asked for so many and got them.
+        # Not in a pipe: the program set its own limit.
         if next_cursor is not None and is_terminal(sys.stdout):
             self.remark(f"There is more: --cursor {next_cursor}")
 
     def record(self, form: object, rows: Mapping[str, object]) -> None:
-        """Print one thing: for programs its form, for people a line for each field."""
+        """Print one record: JSON for programs, a line per field for people."""
         if self.is_json:
             self.document(form)
             return
@@ -62,29 +62,29 @@ class Printer:
                 self.line(f"{name:<{width}}  {value}")
 
     def done(self, form: object, message: str) -> None:
-        """Print what became of a thing: for programs its form, for people a sentence."""
+        """Print the result of a change: JSON for programs, a sentence for people."""
         if self.is_json:
             self.document(form)
         else:
             self.line(message)
 
     def line(self, text: str, *, style: str = "") -> None:
-        """Print a line of text for people; `style` is a code for terminals that have colours."""
+        """Print a line of text for people; `style` is used on terminals with colours."""
         message = clean(text)
         is_plain = not style or not is_colored(sys.stdout, self.settings.color)
         sys.stdout.write(f"{message}\n" if is_plain else f"\x1b[{style}m{message}\x1b[0m\n")
 
     def remark(self, text: str) -> None:
-        """Say something on the side, unless silence or JSON was asked for."""
+        """Print a remark on stderr, unless `--quiet` or `--json` is set."""
         if not self.settings.quiet and not self.is_json:
             self._aside(text)
 
     def warn(self, text: str) -> None:
-        """Say something on the side that silence does not cover."""
+        """Print a warning on stderr, even with `--quiet`."""
         self._aside(text)
 
     def table(self, columns: Row, rows: Iterable[Row]) -> None:
-        """Print a table; where no person looks, plain lines with tabs between the fields."""
+        """Print a table; if stdout is not a terminal, lines with tab-separated fields."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         if not is_terminal(sys.stdout):
             for row in (columns, *cells) if cells else ():
@@ -95,30 +95,30 @@ class Printer:
             console.print(_draw_table(*_fit_columns(columns, cells, console.width)))
 
     def console(self, stream: TextIO) -> "Console":
-        """Return a console that obeys the wish for colours."""
+        """Return a console that honours the `--color` option."""
         from rich.console import Console
 
         colored = is_colored(stream, self.settings.color)
         return Console(
             file=stream,
-            # `--color always` holds in a pipe too, where rich would leave the colours out.
+            # `--color always` also applies in a pipe, where rich would omit colours.
             force_terminal=True if colored else None,
             color_system="auto" if colored else None,
-            # Foreign text is no markup: `[red]` and `:bomb:` stay what they are.
+            # Foreign text is not markup: `[red]` and `:bomb:` are printed as they are.
             highlight=False,
             markup=False,
             emoji=False,
         )
 
     def flush(self) -> None:
-        """See to it that everything has been written."""
+        """Flush stdout; remarks on stderr are flushed when they are written."""
         sys.stdout.flush()
 
     def hush(self) -> None:
-        """Write to nowhere from now on, so that leaving raises nothing either."""
+        """Redirect stdout to /dev/null, so that the exit raises no BrokenPipeError either."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            # The descriptor and not the object, because Python flushes the object when it ends.
+            # The file descriptor and not the object, because Python flushes the object at exit.
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
 
@@ -130,8 +130,8 @@ class Printer:
 
 
 def _wrap(text: str) -> str:
-    """Break lines between words: a terminal would do it in the middle of one."""
-    # Asked for at each remark, because the terminal may have another size by now.
+    """Wrap lines between words: a terminal would break inside a word."""
+    # Read for each remark, because the terminal may have been resized.
     width = max(shutil.get_terminal_size().columns, LAST_WIDTH)
     lines = [
         textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
@@ -143,9 +143,9 @@ def _wrap(text: str) -> str:
 def _fit_columns(
     columns: Row, cells: Sequence[Sequence[str]], width: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Leave columns out, from the right, until the first and the last have room.
+    """Drop columns, from the right, until the first and the last have room.
 
-    The first is an id, which is of no use when it is cut; the last is what people look for.
+    The first is an id, which is useless when cut; the last is what people search for.
     """
     kept = list(range(len(columns)))
     widths = [max(len(row[number]) for row in (columns, *cells)) + GAP for number in kept]
@@ -160,7 +160,7 @@ def _draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Any:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
-    # Only the last column gives way on a narrow terminal: ids must stay whole to be copied.
+    # Only the last column is wrapped on a narrow terminal: ids must stay whole to be copied.
     for number, name in enumerate(columns, start=1):
         table.add_column(name, no_wrap=number < len(columns))
     for row in cells:
@@ -169,18 +169,18 @@ def _draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Any:
 
 
 def local_time(at: datetime | None) -> str:
-    """Return an instant as people at this machine read it."""
+    """Return an instant in local time."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M") if at is not None else "-"
 
 
 def money(microcents: int, *, priced: bool) -> str:
-    """Return micro-cents as dollars; what has no price is a question mark."""
-    # For the eye only: sums are made in whole micro-cents.
+    """Return micro-cents as dollars; an unknown price is a question mark."""
+    # For display only: sums are computed in whole micro-cents.
     return f"${microcents / 100_000_000:.4f}" if priced else "?"
 
 
 def price(microcents: int, *, priced: bool) -> str:
-    """Return what something has cost in a word; what is unpriced may have cost more than that."""
+    """Return a cost as text; an unpriced part makes it a lower bound."""
     if priced:
         return money(microcents, priced=True) if microcents else "free"
     known = f"{money(microcents, priced=True)} and " if microcents else ""

@@ -1,4 +1,4 @@
-"""The secrets that a command can reach before any house is open, for keys, files and logs."""
+"""Secrets that are available before the store is open, for keys, files and logs."""
 
 import os
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def secrets_here() -> "Secrets":
-    """Return the secrets of this machine; those of the environment are known at once."""
+    """Return the secrets of this machine; those of the environment are loaded at once."""
     from holdfast import keychain
     from holdfast.llm.providers import KEY_VARIABLES
     from holdfast.services.secrets import Secrets

@@ -1,4 +1,4 @@
-"""`server.json` in the home: where a running server is found by other programs."""
+"""`server.json` in the home folder: how other programs find a running server."""
 
 import asyncio
 import fcntl
@@ -15,14 +15,14 @@ from holdfast.store.sqlite.files import alone_in
 
 SERVER_FILE: Final = "server.json"
 SERVER_FILE_LARGEST: Final = 64 << 10
-# How long a home may be without a card while a second server runs in it.
+# How often a second server checks whether it can write the file.
 RECHECK_SECONDS: Final = 2.0
 
 Form = dict[str, Any]
 
 
 class ServerFile:
-    """Our own card. Its file is locked as long as we live, so a dead server's is known as such."""
+    """This server's file. It is locked while the process lives, so a stale file is detected."""
 
     def __init__(self, home: Path, url: str) -> None:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -36,7 +36,7 @@ class ServerFile:
         self._file: int | None = None
 
     def claim(self) -> Form | None:
-        """Show our card, whole or not at all, unless another server's is there; return that one."""
+        """Write the file atomically; if a live server's file exists, return its content instead."""
         with alone_in(self._path.parent):
             other = _read_live(self._path)
             if other == self.form:
@@ -46,15 +46,15 @@ class ServerFile:
             return other
 
     async def keep(self) -> None:
-        """Show our card as soon as no other server's is there any more."""
+        """Write the file as soon as no other live server's file exists."""
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
-            # Perhaps the disk is full; the next time it may not be.
+            # The disk may be full; the next attempt may succeed.
             with suppress(OSError):
                 self.claim()
 
     def withdraw(self) -> None:
-        """Take our card away; what others put there stays."""
+        """Remove our file; a file of another server stays."""
         with suppress(OSError), alone_in(self._path.parent):
             if _parse(self._path.read_bytes()) == self.form:
                 self._path.unlink()
@@ -65,7 +65,8 @@ class ServerFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(draft, flags, 0o600)
         try:
-            # Locked before it has its name: nobody can take it for a dead server's.
+            # Locked before the rename: otherwise another process could take it for a stale file
+            # (race).
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(file, f"{json.dumps(self.form)}\n".encode())
             os.replace(draft, self._path)
@@ -83,12 +84,12 @@ class ServerFile:
 
 
 def read_server_file(home: Path) -> Form | None:
-    """Return the card of the server that runs in a home."""
+    """Return the content of the file of the server that runs in a home."""
     return _read_live(home / SERVER_FILE)
 
 
 def _read_live(path: Path) -> Form | None:
-    """Return the card of a server that lives."""
+    """Return the content of a file whose server is alive."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -103,7 +104,7 @@ def _read_live(path: Path) -> Form | None:
         return None
     finally:
         os.close(file)
-    # One without a version is of a server that knew no lock; there the process has to tell.
+    # A file without a version is from a server without the lock; there the pid is checked.
     return None if "version" in form or not _is_alive(form.get("pid")) else form
 
 
@@ -123,6 +124,6 @@ def _is_alive(pid: object) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        # Somebody else's, and alive.
+        # The process belongs to another user, and is alive.
         return True
     return True

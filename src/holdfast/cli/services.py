@@ -1,4 +1,4 @@
-"""What commands need of the records beside conversations: claims of agents, and their desks."""
+"""The services that commands call, implemented locally and by the remote client."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Observations(Protocol):
-    """What agents say they did, wherever they ran, and what all of it comes to."""
+    """Observations reported by agents, and the history merged from them."""
 
     async def submit(
         self,
@@ -139,7 +139,7 @@ class Observations(Protocol):
 
 
 class Zones(Protocol):
-    """What lies on agents' desks, and what was cleared from them."""
+    """Active zones of agents, and their archives."""
 
     async def show(self, owner: "Owner", definition_id: str) -> "ActiveZone": ...
     async def read_state(self, owner: "Owner", definition_id: str) -> "ZoneState": ...
@@ -180,7 +180,7 @@ class Zones(Protocol):
 
 
 class Agents(Protocol):
-    """Who answers."""
+    """Agents."""
 
     async def create(self, owner: "Owner", fields: Mapping[str, Any]) -> "Agent": ...
     async def get(self, owner: "Owner", ref: str) -> "Agent": ...
@@ -190,7 +190,7 @@ class Agents(Protocol):
 
 
 class Sessions(Protocol):
-    """Conversations."""
+    """Sessions."""
 
     async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
     async def list(
@@ -226,7 +226,7 @@ class Sessions(Protocol):
 
 
 class Messages(Protocol):
-    """What was said."""
+    """Messages."""
 
     async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
     async def list(
@@ -241,7 +241,7 @@ class Messages(Protocol):
 
 
 class Events(Protocol):
-    """What happened."""
+    """Events."""
 
     async def list(
         self, owner: "Owner", session_id: "SessionId", *, after: int = 0, limit: int = 1_000
@@ -249,7 +249,7 @@ class Events(Protocol):
 
 
 class Approvals(Protocol):
-    """What is asked."""
+    """Approvals."""
 
     async def list(
         self,
@@ -278,7 +278,7 @@ class Approvals(Protocol):
 
 
 class Calls(Protocol):
-    """What agents did."""
+    """Tool calls."""
 
     async def list(
         self,
@@ -296,14 +296,14 @@ class Calls(Protocol):
 
 
 class Models(Protocol):
-    """Which models there are."""
+    """Models."""
 
     async def list(self) -> "list[Model]": ...
     async def check(self, *refs: str) -> None: ...
 
 
 class Repos(Protocol):
-    """Where agents may work."""
+    """Repositories in which agents may work."""
 
     async def add(
         self, owner: "Owner", path: str, *, name: str | None = None, at_terminal: bool = False
@@ -313,7 +313,7 @@ class Repos(Protocol):
 
 
 class Costs(Protocol):
-    """What was spent."""
+    """Costs."""
 
     async def of_sessions(
         self, owner: "Owner", sessions: "Iterable[SessionId]"
@@ -322,7 +322,7 @@ class Costs(Protocol):
 
 
 class Search(Protocol):
-    """Words in everything that was said."""
+    """Full-text search."""
 
     async def find(
         self, owner: "Owner", query: "SearchQuery", *, cursor: str | None = None
@@ -330,7 +330,7 @@ class Search(Protocol):
 
 
 class Exports(Protocol):
-    """Sessions as files."""
+    """Exports of sessions."""
 
     async def export(
         self,
@@ -354,13 +354,13 @@ class Exports(Protocol):
 
 
 class Compactions(Protocol):
-    """Summaries that stand for what came before."""
+    """Compactions: summaries that replace older messages in the context."""
 
     async def compact(self, owner: "Owner", session_id: "SessionId") -> bool: ...
 
 
 class House(Protocol):
-    """A house, here or elsewhere."""
+    """All services, local or remote."""
 
     @property
     def config(self) -> "Config": ...

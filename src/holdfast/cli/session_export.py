@@ -1,4 +1,4 @@
-"""`holdfast sessions export`, `holdfast chat-export`: a session written out, to keep or to read."""
+"""`holdfast sessions export`, `holdfast chat-export`: write a session to a file or to stdout."""
 
 import sys
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class WorkflowOptions(SessionRef):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(WorkflowOptions):
-    """In which form, how much of it, and where to."""
+    """Format, range and target of an export."""
 
     form: Annotated[
         ExportFormat,
@@ -102,7 +102,7 @@ async def chat_export(printer: Printer, options: WorkflowOptions) -> None:
 
 
 def remarks_on(workflow: "Workflow") -> list[str]:
-    """Return what its author should know about a workflow that was exported."""
+    """Return notes for the author about an exported workflow."""
     from holdfast.workflows.checks import check, unresolved
     from holdfast.workflows.export import left_out
 
@@ -147,7 +147,7 @@ async def _save_workflow(
     session_id: "SessionId",
     made: "tuple[Export, ExportOptions]",
 ) -> None:
-    """Write a workflow where it belongs, then write down that it was, then tell."""
+    """Write a workflow to its target, record the export in the session, then print the result."""
     file, options = made
     workflow = _parse_workflow_file(file)
     target = options.out or workflow.file_name
@@ -155,7 +155,7 @@ async def _save_workflow(
         await _print(printer, _only(file.content))
     else:
         write_file(Path(target), file.content, force=options.force)
-    # As a whole path: the event is read in other folders than this one.
+    # An absolute path, because the event is read in other folders than this one.
     noted = target if target == STDOUT else str(absolute_path(Path(target)))
     event = await holdfast.exports.record(holdfast.owner, session_id, noted)
     for remark in remarks_on(workflow):
@@ -168,7 +168,7 @@ async def _save_workflow(
 
 
 def _parse_workflow_file(file: "Export") -> "Workflow":
-    """Return what a file says; a server sends its text only."""
+    """Return the parsed workflow of a file; a server sends only its text."""
     from holdfast.parsing.workflow_files import parse_workflow
 
     return file.workflow or parse_workflow(file.content.decode(), where=file.file_name)
@@ -190,7 +190,7 @@ async def _print(printer: Printer, pieces: "AsyncGenerator[bytes, None]") -> Non
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
-        # What a model has said may hold codes that a terminal would obey.
+        # A model's text may contain control sequences that a terminal would execute.
         for line in lines:
             printer.line(line.decode())
     if rest:
@@ -198,10 +198,10 @@ async def _print(printer: Printer, pieces: "AsyncGenerator[bytes, None]") -> Non
 
 
 def register(group: typer.Typer) -> None:
-    """Put the command into the group."""
+    """Add the command to the group."""
     command(group, "export", ExportOptions)(export)
 
 
 def register_alone(app: typer.Typer) -> None:
-    """Put the command's other name into the command line."""
+    """Add the command's alias to the command line."""
     command(app, "chat-export", WorkflowOptions)(chat_export)

@@ -1,4 +1,4 @@
-"""References to sessions: finding one by the beginning of its id, and the shortest ids to show."""
+"""References to sessions: find one by an id prefix, and shorten ids for display."""
 
 import re
 import sys
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import Session
 
 
-# Up to the ends of the groups of an id: the first two tell the millisecond it is from.
+# Lengths up to the ends of the id's groups: the first two groups are the timestamp.
 _LENGTHS: Final = (13, 18, 23, 36)
 
 
 async def session_titles(holdfast: "House", ids: Iterable[str | None]) -> dict[str, str]:
-    """Return the titles of those that are sessions of this store and have one."""
+    """Return the titles of those ids that are sessions of this store and have one."""
     found = {}
     for each in dict.fromkeys(ids):
         if each is None or not is_uuid(each):
@@ -28,7 +28,7 @@ async def session_titles(holdfast: "House", ids: Iterable[str | None]) -> dict[s
         try:
             session = await holdfast.sessions.get(holdfast.owner, SessionId(each))
         except NotFound:
-            # It was told by somebody, and ran elsewhere.
+            # The session was reported by an observation and is not in this store.
             continue
         if session.title is not None:
             found[each] = session.title
@@ -36,9 +36,9 @@ async def session_titles(holdfast: "House", ids: Iterable[str | None]) -> dict[s
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return how each id is shown: whole to a program, to a person its beginning.
+    """Return how each id is displayed: complete for programs, a unique prefix for people.
 
-    A beginning is as long as those need that are shown beside it.
+    All prefixes have the length that makes them unique among the given ids.
     """
     whole = dict.fromkeys(ids)
     if not is_terminal(sys.stdout):
@@ -52,18 +52,18 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
 async def fork_session(
     holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
 ) -> "Session":
-    """Open a session that goes on from a message, as it would over HTTP."""
+    """Open a fork of a session at a message, with the same rules as over HTTP."""
     from holdfast.domain.sessions import ForkRequest
 
-    # What a turn that runs has written so far is left to that turn.
+    # Messages of a running turn are not copied.
     request = ForkRequest(at=at, is_settled=True, title=title)
     return (await holdfast.sessions.make_fork(holdfast.owner, session_id, request)).thing
 
 
 async def find_session(holdfast: "House", text: str) -> SessionId:
-    """Return the session that a person means by its id, or by the beginning of it.
+    """Return the session with an id or an id prefix.
 
-    Whether there is one of a whole id, or of a word that is none, its service says.
+    A complete id, or text that is not a prefix, is passed on; the service validates it.
     """
     wanted = text.strip().lower()
     if is_uuid(wanted) or not _PREFIX.fullmatch(wanted):
@@ -84,7 +84,7 @@ async def find_session(holdfast: "House", text: str) -> SessionId:
     return found[0] if found else SessionId(wanted)
 
 
-# Ids begin with the time: with less, all sessions of a quarter of an hour look alike.
+# Ids begin with the time: shorter prefixes are shared by all sessions of 15 minutes.
 PREFIX_SHORTEST: Final = 8
 SHOWN_MOST: Final = 5
 _PREFIX: Final = re.compile(r"[0-9a-f-]+")

@@ -7,13 +7,13 @@ from typing import Final
 
 from holdfast.domain.errors import Code, Invalid
 
-# A repository on a slow disk must not keep a chat from beginning.
+# Timeout: a repository on a slow disk must not delay a chat.
 GIT_SECONDS: Final = 2.0
 
 
 def absolute_path(path: Path) -> Path:
-    """Return a path that was named on the line as an absolute one; a `~` as in a shell."""
-    # Not the method of `Path`, which fails for a person that it does not know.
+    """Return a path of the command line as an absolute one; `~` is expanded as in a shell."""
+    # Not `Path.expanduser`, which raises for an unknown user.
     expanded = Path(os.path.expanduser(path))
     try:
         return expanded.absolute()
@@ -24,7 +24,7 @@ def absolute_path(path: Path) -> Path:
 
 
 def working_dir(folder: Path | None) -> str | None:
-    """Return the folder to work in, links resolved; nothing if this process has none."""
+    """Return the folder to work in, links resolved; None if this process has none."""
     if folder is None:
         try:
             return str(Path.cwd().resolve())
@@ -46,7 +46,7 @@ def _folder(path: Path) -> Path:
 
 
 def find_repository(folder: str) -> str | None:
-    """Return the Git work tree that a folder lies in; nothing where it lies in none."""
+    """Return the Git work tree that contains a folder; None if there is none."""
     around = (Path(folder), *Path(folder).parents)
     return next((str(each) for each in around if (each / ".git").exists()), None)
 
@@ -55,7 +55,7 @@ def git_ref(folder: str) -> str | None:
     """Return `branch@commit` of the work tree around a folder, the commit alone when detached."""
     output = _git(folder, "rev-parse", "--is-inside-work-tree", "HEAD", "--abbrev-ref", "HEAD")
     match output:
-        # Where a branch would be named, git says `HEAD` for a detached one.
+        # For a detached HEAD, git prints `HEAD` in place of the branch.
         case ["true", commit, "HEAD"]:
             return commit[:12]
         case ["true", commit, branch]:
@@ -64,7 +64,7 @@ def git_ref(folder: str) -> str | None:
             return None
 
 
-# Looking must neither write into the repository, nor ask for a password, nor fetch anything.
+# Reading must neither write into the repository, nor prompt for a password, nor fetch.
 _LOOKING: Final = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
@@ -77,7 +77,7 @@ def _git(folder: str, *arguments: str) -> list[str]:
     try:
         done = subprocess.run(  # noqa: S603 — fixed words, no shell
             ["git", "-C", folder, *arguments],  # noqa: S607 — the user's own git
-            # What is on stdin is meant for the agent.
+            # stdin contains the input for the agent.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,1 +1,1 @@
-"""The surface for programs and browsers."""
+"""The HTTP API and the web UI."""

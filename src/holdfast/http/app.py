@@ -1,5 +1,4 @@
-"""The ASGI application: from a request to its route and from its result to bytes; and the table of
-all routes.
+"""The ASGI application: dispatches requests to routes, sends responses, builds the route table.
 
 Sockets and HTTP parsing are `server.py` and `protocol.py`; each route's work is in `v1/` and
 `api/`.
@@ -87,7 +86,7 @@ from holdfast.http.web_ui import error_page, prefers_html
 
 access_log = logging.getLogger("holdfast.access")
 log = logging.getLogger(__name__)
-# What proxies write down for a caller who did not wait; nobody gets to see it.
+# nginx's status for a client that disconnected; only in the log, never sent.
 CLIENT_CLOSED_REQUEST: Final = 499
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
@@ -99,7 +98,7 @@ _RAW_HEADER_PAIRS: Final = tuple(_RAW_HEADERS.values())
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AppContext:
-    """What the application is called, by callers and by itself in request ids; its count."""
+    """Names and shared state of the application: hosts, request id prefix, metrics."""
 
     names: ServerNames
     name: str
@@ -109,7 +108,7 @@ class AppContext:
 
 
 class Application:
-    """Answers requests from a table of routes."""
+    """Handles requests with a table of routes."""
 
     def __init__(
         self, holdfast: House, table: RouteTable, callers: Authenticator, context: AppContext
@@ -124,7 +123,7 @@ class Application:
         self.routes: Final = table.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; the server takes neither websockets nor lifespans."""
+        """Handle one request; websocket and lifespan scopes are not supported."""
         began = time.perf_counter()
         request = request_of(scope, receive)
         name = f"{self._context.name}-{next(self._numbers)}"
@@ -140,7 +139,7 @@ class Application:
     async def _respond(
         self, request: Request, exchange: "_Exchange"
     ) -> RenderedResponse | StreamResponse:
-        """Return what goes out: whatever happens, it is an answer in our own form."""
+        """Return the response; every exception becomes an error response in our own format."""
         try:
             if not is_allowed_host(request.headers, self._context.names.hosts):
                 raise Invalid(
@@ -161,11 +160,11 @@ class Application:
         except ClientDisconnectedError:
             raise
         except asyncio.CancelledError:
-            # The server stops and has waited long enough; what was written stays written.
+            # The server stops and its grace period is over; what was committed stays committed.
             return await _render_response(exchange.refused(server_stopping()), request)
         except MemoryError:
             return await _render_response(exchange.refused(out_of_memory()), request)
-        # Whatever it is: a fault of ours is told as one, and its text stays in the log.
+        # Any exception: it is reported as an internal error, and its text is only in the log.
         except Exception:
             log.exception("a request failed")
             return await _render_response(exchange.refused(internal_error()), request)
@@ -173,7 +172,7 @@ class Application:
     def _hold(self, exchange: "_Exchange", request: Request, size: int) -> None:
         """Count a large body against the budget, once."""
         if size > LARGE and exchange.held is None:
-            # What was changed is changed: only a read can still be refused.
+            # A change is already committed: only the response to a read can still be refused.
             always = request.method not in _SAFE_METHODS
             exchange.held = self._context.room.take(exchange.caller, size, always=always)
 
@@ -191,7 +190,7 @@ class Application:
         )
 
     async def _authorize(self, request: Request, route: Route | None) -> Caller | None:
-        """Return who asks; whoever may not ask is not told what there is."""
+        """Return the caller; without authorization the error does not reveal which routes exist."""
         if route is not None and route.needs is None:
             return None
         caller = await self._callers.authenticate(request)
@@ -222,7 +221,7 @@ class Application:
         )
 
     def _log_access(self, exchange: "_Exchange", request: Request, seconds: float) -> None:
-        """Write the access line: the path without its query, which may hold anything."""
+        """Log the request: the path without its query, which may contain secrets."""
         route = exchange.route
         self.metrics.count(route.name if route else "none", exchange.status, seconds)
         if not access_log.isEnabledFor(logging.INFO):
@@ -245,7 +244,7 @@ class Application:
 
 
 class _Exchange:
-    """One request and its answer on the wire, and what is told of them afterwards."""
+    """One request and its response on the wire, and the data for its log line."""
 
     def __init__(self, request_id: str, request: Request, send: Send) -> None:
         self.request_id = request_id
@@ -260,7 +259,7 @@ class _Exchange:
         self._extensions = request.extensions
 
     def refused(self, error: HoldfastError, request: Request | None = None) -> Response:
-        """Return the answer for an error, in the words of the route once it is known who asks."""
+        """Return the response for an error, in the route's own format once the caller is known."""
         if request is not None and prefers_html(request):
             return error_page(error, request.path)
         answer = error_response(error, path=request.path if request else "")
@@ -269,7 +268,7 @@ class _Exchange:
         return replace(answer, content=self.route.refused(error, answer.content))
 
     async def finish(self, answer: RenderedResponse | StreamResponse, request: Request) -> None:
-        """Send the answer."""
+        """Send the response."""
         try:
             if isinstance(answer, StreamResponse):
                 await self._stream(answer, request)
@@ -294,7 +293,7 @@ class _Exchange:
             await self._send({"type": "http.response.body", "body": body})
 
     async def _send_slowly(self, body: bytes) -> None:
-        """Write a large body as fast as it is read; a reader that stops is disconnected."""
+        """Write a large body with back-pressure; disconnect a reader that stops reading."""
         self._call_extension("last")
         try:
             for chunk in chunks_of(body):
@@ -308,9 +307,9 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, answer: StreamResponse, request: Request) -> None:
-        """Send chunks until there are no more, or nobody is left to read them."""
+        """Send chunks until the stream ends or the client disconnects."""
         self._call_extension("last")
-        # Kept until the first chunk, which comes at once, so that both are one packet.
+        # Buffered until the first chunk, which comes at once, so that both are one packet.
         self._waiting = RenderedResponse(
             answer.status, {"content-type": answer.media_type, **answer.headers}, b""
         )
@@ -319,7 +318,7 @@ class _Exchange:
                 await _run_until_disconnect(request, answer.run(self))
             except Exception:
                 log.exception("a stream broke")
-                # Otherwise its reader would take what it has for all there is.
+                # Otherwise the client would take the truncated body for a complete one.
                 self.abort()
         if not self._is_over:
             await self.send(b"", is_last=True)
@@ -334,11 +333,11 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
 
     def abort(self) -> None:
-        """Drop the connection with all that waits to be sent."""
+        """Drop the connection and everything that is still buffered."""
         self._call_extension("abort")
 
     def close_after(self) -> None:
-        """Close the connection behind the last chunk."""
+        """Close the connection after the last chunk."""
         self._call_extension("close")
 
     def _call_extension(self, extensions: str) -> None:
@@ -380,7 +379,7 @@ async def _render_response(answer: Response, request: Request) -> RenderedRespon
 
 
 async def _run_until_disconnect(request: Request, stream: Coroutine[Any, Any, None]) -> None:
-    """Play a stream; it is cut off when its reader leaves."""
+    """Run a stream; cancel it when the client disconnects."""
     here = asyncio.current_task()
     assert here is not None  # noqa: S101 — for the type checker: this is a coroutine
     leaving = asyncio.create_task(_wait_for_disconnect(request))
@@ -388,7 +387,7 @@ async def _run_until_disconnect(request: Request, stream: Coroutine[Any, Any, No
     def leave(_: object) -> None:
         here.cancel()
 
-    # At once, and not at the next event: a reader that left holds nothing of ours.
+    # At once, not at the next event: a disconnected client must not hold resources.
     leaving.add_done_callback(leave)
     try:
         await stream
@@ -428,7 +427,7 @@ V1_ROUTES: Final[tuple[Route, ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class AppOptions:
-    """Where the server is reached: its port, further names it answers to, and its own name."""
+    """How the server is reached (port, host names, TLS), its version, and stream timing."""
 
     port: int
     names: tuple[str, ...] = ()
@@ -438,7 +437,7 @@ class AppOptions:
     name: str = "request"
     jitter: Callable[[], float] = lambda: 0.5
     life: float = LIFE_SECONDS
-    # Who answers at the path of another protocol; without, there is no such path.
+    # Handles MCP messages; without it there is no MCP route.
     mcp_handler: McpHandler | None = None
 
 
@@ -468,9 +467,9 @@ def build_route_table(
     version: str,
     mcp_handler: McpHandler | None = None,
 ) -> RouteTable:
-    """Return the table of all routes; one of them describes it."""
+    """Return the table of all routes; one of them serves the OpenAPI document of the table."""
 
-    # Described when it is asked for: the table contains the route that describes it.
+    # Built on first request: the table contains the route that describes it.
     @cache
     def description() -> bytes:
         return encode_document(table.routes, version)

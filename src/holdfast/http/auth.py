@@ -1,5 +1,4 @@
-"""Authentication: bearer token or session cookie, CSRF check of cookie requests, and model
-visibility.
+"""Authentication: bearer token or session cookie, CSRF check, and model visibility.
 
 Host check and security headers are `security.py`.
 """
@@ -16,35 +15,35 @@ from holdfast.http.routing import Route
 from holdfast.services.tokens import Tokens
 
 COOKIE: Final = "holdfast"
-# What a browser says of requests that no foreign page has caused.
+# Values of `Sec-Fetch-Site` for requests that no foreign page has caused.
 _SAME_SITE_VALUES: Final = frozenset({"none", "same-origin"})
-# Where bodies name models, and the provider whose models are files of this machine.
+# Body fields that name models, and the provider whose models are files of this machine.
 MODEL_FIELDS: Final = ("default_model_id", "fallback_model_ids", "model_id")
 _SCRIPTED_PROVIDER: Final = "scripted"
-# Nobody's secret: whoever sends none is refused in the same words as who sends a wrong one.
+# Not a valid secret: a request without a token gets the same error as one with a wrong token.
 _NO_OWNER: Final = ""
 
 
 class Authenticator:
-    """Names the caller of a request, or refuses it."""
+    """Identifies the caller of a request, or refuses it."""
 
     def __init__(self, tokens: Tokens, origins: frozenset[str]) -> None:
-        """`origins` are those of our own page, exactly as a browser spells them."""
+        """`origins` are those of our own pages, exactly as a browser sends them."""
         self._tokens = tokens
         self._origins = origins
 
     async def authenticate(self, request: Request) -> Caller:
-        """Return who asks; a token in a header decides before any cookie."""
+        """Return the caller; a token in a header takes precedence over a cookie."""
         if "authorization" in request.headers:
             return await self._tokens.resolve(_bearer(request.headers["authorization"]))
         caller = await self._tokens.resolve(read_cookie(request.headers))
-        # Another token in the cookie's place would escape what is asked of cookies.
+        # Another kind of token in the cookie would bypass the CSRF check of cookie requests.
         return caller if caller.is_cookie else await self._tokens.resolve(_NO_OWNER)
 
     def require_same_origin(self, request: Request, route: Route, caller: Caller) -> None:
-        """Refuse what a foreign page has made a browser send."""
+        """Refuse cross-site requests (CSRF)."""
         require_same_site(request.headers, self._origins)
-        # A cookie comes along by itself, so its request must show that our page has sent it.
+        # A browser attaches the cookie by itself, so the request must prove that our page sent it.
         is_delicate = caller.is_cookie and (route.changes or route.is_stream)
         is_shown = "origin" in request.headers or _site(request.headers) == "same-origin"
         if is_delicate and not is_shown:
@@ -52,7 +51,7 @@ class Authenticator:
 
 
 def require_allowed_models(caller: Caller, body: Any) -> None:
-    """Refuse a body that names a file of this machine as its model, unless an admin sends it."""
+    """Refuse a body whose model is a file of this machine, unless the caller is an admin."""
     for field in _model_fields(body.__class__):
         given = getattr(body, field)
         refs = given if isinstance(given, tuple) else (given,)
@@ -69,19 +68,19 @@ def _model_fields(kind: Any) -> tuple[str, ...]:
 
 
 def can_see_model(caller: Caller, model: Model) -> bool:
-    """Tell whether a caller may know of a model: the names of files are for those who give them."""
+    """Return whether a caller may see a model: file names are visible to admins only."""
     return model.provider != _SCRIPTED_PROVIDER or caller.scope.allows(Scope.ADMIN)
 
 
 def require_same_site(headers: Mapping[str, str], origins: frozenset[str]) -> None:
-    """Refuse a request of which the browser says that another page than ours has made it."""
+    """Refuse a request that the browser marks as sent by a foreign page."""
     origin = headers.get("origin")
     if _site(headers) not in _SAME_SITE_VALUES or (origin is not None and origin not in origins):
         raise _cross_site_error()
 
 
 def _site(headers: Mapping[str, str]) -> str:
-    # Programs do not say it, and need not.
+    # Clients other than browsers do not send it and need not.
     return headers.get("sec-fetch-site", "none")
 
 
@@ -91,10 +90,10 @@ def _bearer(header: str) -> str:
 
 
 def read_cookie(headers: Mapping[str, str]) -> str:
-    """Return our cookie's value, whatever other servers of this machine have put beside it."""
+    """Return the value of our cookie; empty if it is missing or ambiguous."""
     pairs = (each.partition("=") for each in headers.get("cookie", "").split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
-    # Of two, one was put there by somebody else.
+    # Of two cookies, one was set by another server of this machine.
     return found[0] if len(found) == 1 else _NO_OWNER
 
 

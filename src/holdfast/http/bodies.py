@@ -1,6 +1,6 @@
-"""Large answers: sent in pieces with back-pressure, within a memory budget, to readers that read.
+"""Large responses: sent in chunks with back-pressure, within a memory budget.
 
-A body that is small is an ordinary answer. What is in a body is the business of its route.
+A small body is an ordinary response. The content of a body is made by its route.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from holdfast.http.responses import (
 )
 from holdfast.http.routing import RouteRequest
 
-# From here on a body is not completed in memory, but sent while it is made.
+# From this size on, a body is sent while it is produced instead of being completed in memory.
 WHOLE_LARGEST: Final = 512 << 10
 CHUNK: Final = 64 << 10
-# How long a reader may take for one chunk.
+# Send timeout for one chunk.
 SEND_SECONDS: Final = 20.0
 TOKEN_SECONDS: Final = 2.0
-# About what one answer takes while it is made: a batch of rows, its encoded form, a buffer.
+# Approximate memory of one response in progress: a batch of rows, its encoding, a buffer.
 STREAM_BYTES: Final = 4 << 20
-# A page that was asked for with a limit ends here, and goes on with its cursor.
+# A page with a limit ends at this size; the client continues with its cursor.
 PAGE_BYTES: Final = 4 << 20
 
 Pieces = AsyncGenerator[bytes, None]
@@ -51,10 +51,10 @@ JSON: Final = Response()
 async def in_pieces(
     asked: RouteRequest[Any, Any], pieces: Pieces, like: Response = JSON, *, tag: str | None = None
 ) -> Response | StreamResponse:
-    """Return an answer whose body is made piece by piece; a small one is an ordinary answer.
+    """Return a response whose body is produced in pieces; a small one is an ordinary response.
 
-    Its status, media type and headers are those of `like`. With a `tag`, the answer has an ETag:
-    one of its own when it is small, this one when it is large.
+    Status, media type and headers are those of `like`. With a `tag` the response has an ETag: one
+    of its own if it is small, `tag` if it is large.
     """
     first: list[bytes] = []
     size = 0
@@ -75,7 +75,7 @@ async def in_pieces(
         await pieces.aclose()
         return Response(status=304, headers={"etag": tag})
     headers = dict(like.headers) | ({} if tag is None else {"etag": tag})
-    # A range is one of the bytes as they are, and not of their packed form.
+    # A range refers to the uncompressed bytes.
     is_packed = like.status != 206 and accepts_gzip(asked.headers)
     if is_packed:
         headers |= GZIP_HEADERS
@@ -94,7 +94,7 @@ async def in_pieces(
 async def add(
     batches: AsyncIterator[bytes], *, start: bytes = b"[", end: Callable[[], bytes] = lambda: b"]"
 ) -> Pieces:
-    """Yield a JSON array whose members come in batches, between a start and an end made last."""
+    """Yield a JSON array whose members come in batches; `end` is called after the last batch."""
     yield start
     comma = b""
     async for batch in batches:
@@ -105,19 +105,19 @@ async def add(
 
 
 async def members(room: Room, forms: Iterable[Any]) -> bytes:
-    """Return forms as members of a JSON array, made in a thread: one of them may be large."""
+    """Return values as members of a JSON array; encoded in a thread, because one may be large."""
     async with room.encoding:
         return await asyncio.to_thread(lambda: b",".join(map(encode_json, forms)))
 
 
 def chunks_of(body: bytes) -> Iterator[bytes]:
-    """Yield a body in chunks that are written one after the other."""
+    """Yield a body in chunks."""
     for start in range(0, len(body), CHUNK):
         yield body[start : start + CHUNK]
 
 
 class _Sending:
-    """One large answer on its way."""
+    """One large response in progress."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Sending:
         self._is_packed = is_packed
 
     async def run(self, wire: StreamWriter) -> None:
-        """Send the pieces; a reader that stops reading is disconnected, and so is a revoked one."""
+        """Send the pieces; disconnect a reader that stops reading or whose token is revoked."""
         source = self._all()
         async with aclosing(_packed(source) if self._is_packed else source) as pieces:
             async for piece in pieces:
@@ -146,7 +146,7 @@ class _Sending:
                         return
 
     async def close(self) -> None:
-        """Stop reading, and return what was held."""
+        """Stop reading from the store and release the reserved bytes."""
         self._first.clear()
         try:
             await self._pieces.aclose()
@@ -158,13 +158,13 @@ class _Sending:
     async def _all(self) -> Pieces:
         self._first.reverse()
         while self._first:
-            # Taken out, so that nothing is kept that was sent.
+            # Popped, so that sent bytes are not held.
             yield self._first.pop()
         while (piece := await self._next()) is not None:
             yield piece
 
     async def _next(self) -> bytes | None:
-        # Readers of the store are few, and others need them for short questions.
+        # Store readers are few, and short queries need them too.
         async with self._asked.room.making:
             return await anext(self._pieces, None)
 
@@ -184,8 +184,8 @@ class _Sending:
 
 
 async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
-    """Yield the same bytes compressed, without holding more than one piece of them."""
-    # 16 + the largest window makes the format gzip.
+    """Yield the same bytes gzip-compressed, one piece at a time."""
+    # 16 + the maximum window size selects the gzip format.
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     async for piece in pieces:
         for chunk in chunks_of(piece):
@@ -195,7 +195,7 @@ async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
 
 
 def trim() -> None:
-    """Return free memory to the system; the C library would keep what large rows have left."""
+    """Return free memory to the system; the C library would hold on to the space of large rows."""
     # Only glibc has it, and only glibc needs it.
     if (release := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         release(0)

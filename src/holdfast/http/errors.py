@@ -1,4 +1,4 @@
-"""How an error looks over HTTP: a status from one table over the classes, and one JSON body."""
+"""Errors over HTTP: the status from one table over the error classes, and one JSON body."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,25 +14,25 @@ from holdfast.domain.errors import (
 from holdfast.http.responses import Response
 from holdfast.wire.errors import STATUSES, STATUSES_OF_CODES
 
-# Where a surface has one word for what the house tells apart.
+# Codes that the HTTP API does not distinguish.
 CODE_ALIASES: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}
 
 
 def status_of(error: HoldfastError) -> int:
-    """Return the status for an error."""
+    """Return the HTTP status of an error."""
     return STATUSES_OF_CODES.get(error.code) or STATUSES[type(error)]
 
 
 def error_response(
     error: HoldfastError, headers: Mapping[str, str] | None = None, *, path: str = ""
 ) -> Response:
-    """Return the answer for an error; what it tells has the spelling of the path's surface."""
+    """Return the response for an error; its details use the naming style of the path's API."""
     response_headers = dict(headers or {})
     if error.code is Code.UNAUTHENTICATED:
         response_headers["www-authenticate"] = "Bearer"
     wait = error.details.get("retry_after")
     if isinstance(wait, int | float):
-        # Whole seconds, and never too early.
+        # Whole seconds, rounded up, so that the client does not retry too early.
         response_headers["retry-after"] = str(max(1, -int(-wait // 1)))
     return Response(status=status_of(error), content=_body(error, path), headers=response_headers)
 
@@ -54,32 +54,32 @@ def _camel(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a detail in a form JSON has; telling an error must not raise one."""
+    """Return a detail as a JSON value; must not raise while an error is being reported."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(each) for each in value]
-    # What cannot be encoded is shown as far as it can.
+    # Replace what cannot be encoded, so that the rest is still shown.
     return str(value).encode("utf-8", "replace").decode()
 
 
 def path_not_found() -> NotFound:
-    """Return the error for a path that nothing is at."""
+    """Return the error for a path without a route."""
     return NotFound(
         Code.PATH_NOT_FOUND, "There is nothing at this path; GET /openapi.json lists all there is."
     )
 
 
 def method_not_allowed(allowed: str) -> Response:
-    """Return the answer for a path that takes other methods."""
+    """Return the 405 response for a path that has other methods."""
     error = Invalid(Code.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", {"allowed": allowed})
     return error_response(error, {"allow": allowed})
 
 
 def server_stopping() -> Unavailable:
-    """Return the error for a request that the end of the server cuts off."""
+    """Return the error for a request that is cancelled because the server stops."""
     return Unavailable(
         Code.STORE_CLOSED,
         "The server stops before this was answered; send it again, with the same id.",
@@ -88,5 +88,5 @@ def server_stopping() -> Unavailable:
 
 
 def internal_error() -> Internal:
-    """Return the error for a fault of ours; what happened stands in the log only."""
+    """Return the error for an unexpected exception; its text is only in the log."""
     return Internal(Code.INTERNAL, "Something went wrong inside Holdfast; its log says what.")

@@ -1,5 +1,6 @@
-"""Connection limit, derived from RLIMIT_NOFILE, and the responses sent when it is reached or a
-request is malformed.
+"""Connection limit, derived from RLIMIT_NOFILE, and the memory budget of responses.
+
+Also has the raw responses for a full server and for malformed requests.
 """
 
 import asyncio
@@ -18,23 +19,23 @@ from holdfast.http.responses import encode_json
 from holdfast.http.security import SECURITY_HEADERS
 
 CONNECTIONS_MOST: Final = 4096
-# For the store, programs and whoever else needs files.
+# File descriptors reserved for the store, for subprocesses and for other uses.
 RESERVED_FILES: Final = 256
 CONNECTIONS_LEAST: Final = 64
 RETRY_SECONDS: Final = 5
-# From here on an answer counts against the budget, and is written in chunks.
+# From this size on, a response counts against the budget and is written in chunks.
 LARGE: Final = 64 << 10
-# What answers that were not read yet may take: those of one token, and of all.
+# Budget of responses that have not been read by the client: per token, and in total.
 CALLER_BYTES: Final = 24 << 20
 TOTAL_BYTES: Final = 64 << 20
-# Longer than a reader that stopped reading keeps its place.
+# Longer than the send timeout of a reader that stopped reading.
 WAIT_SECONDS: Final = 25.0
 WAITING_MOST: Final = 16
 
 
 @cache
 def connection_limit() -> int:
-    """Return how many connections one process takes; fewer where it may open few files."""
+    """Return the connection limit of one process, derived from RLIMIT_NOFILE."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         CONNECTIONS_MOST
@@ -44,7 +45,7 @@ def connection_limit() -> int:
 
 
 def raw_response(error: HoldfastError) -> bytes:
-    """Return the bytes of an answer to what was never read as a request; it is the last one."""
+    """Return the bytes of the last response on a connection whose request was not parsed."""
     answer = error_response(error)
     body = encode_json(answer.content)
     headers = {
@@ -75,27 +76,27 @@ TOO_MANY_CONNECTIONS: Final = raw_response(
 
 
 class Room:
-    """Memory budget of answers that are being sent."""
+    """Memory budget of responses that are being sent."""
 
     def __init__(self) -> None:
         self._of: Counter[TokenId | None] = Counter()
         self._all = 0
         self._waiting = 0
         self._freed = asyncio.Event()
-        # Several at a time would only take the interpreter away from one another.
+        # One at a time: several encoders would only compete for the interpreter lock.
         self.encoding: Final = asyncio.Semaphore(1)
-        # Further pieces of large answers that are made at the same time.
+        # Limits how many large responses produce their next chunk at the same time.
         self.making: Final = asyncio.Semaphore(2)
-        # For what has to be read whole before it is counted.
+        # For content that must be read completely before its size is known.
         self.reading: Final = asyncio.Semaphore(2)
 
     @property
     def held(self) -> int:
-        """Return how many bytes are held now."""
+        """Return how many bytes are reserved now."""
         return self._all
 
     def take(self, caller: Caller | None, size: int, *, always: bool = False) -> "Held":
-        """Hold so many bytes for a caller, or refuse; `always` holds them in any case."""
+        """Reserve bytes for a caller, or refuse; with `always` the reservation never fails."""
         if not always and not self._fits(caller, size):
             raise _crowded()
         who = caller.token_id if caller else None
@@ -104,12 +105,12 @@ class Room:
         return Held(self, who, size)
 
     def require(self, caller: Caller | None) -> None:
-        """Refuse a caller whose answers that were not read have used up the budget."""
+        """Refuse a caller whose unread responses have used up the budget."""
         if not self._fits(caller, LARGE):
             raise _crowded()
 
     async def wait(self, caller: Caller | None, size: int) -> "Held":
-        """Hold so many bytes as soon as they are free; refuse after a while, or in a crowd."""
+        """Reserve bytes as soon as they are free; refuse after a timeout or when too many wait."""
         if self._fits(caller, size) or self._waiting >= WAITING_MOST:
             return self.take(caller, size)
         self._waiting += 1
@@ -134,13 +135,13 @@ class Room:
 
     def _fits(self, caller: Caller | None, size: int) -> bool:
         own = self._of[caller.token_id if caller else None]
-        # One that is larger than the budget is admitted alone.
+        # A response that is larger than the budget is admitted alone.
         is_own = own == 0 or own + size <= CALLER_BYTES
         return is_own and (self._all == 0 or self._all + size <= TOTAL_BYTES)
 
 
 class Held:
-    """Bytes of the budget, until they are released."""
+    """A reservation of bytes in the budget, until it is released."""
 
     def __init__(self, room: Room, who: TokenId | None, size: int) -> None:
         self._room = room
@@ -148,7 +149,7 @@ class Held:
         self._size = size
 
     def release(self) -> None:
-        """Return the bytes; a second time changes nothing."""
+        """Return the bytes to the budget; idempotent."""
         size, self._size = self._size, 0
         if size:
             self._room.release(self._who, size)

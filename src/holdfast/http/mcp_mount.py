@@ -1,4 +1,4 @@
-"""MCP over HTTP, mounted at one path; the messages are answered by `holdfast.mcp`."""
+"""MCP over HTTP, mounted at one path; `holdfast.mcp` handles the messages."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, Literal, Protocol
@@ -23,7 +23,7 @@ _ABOUT: Final = (
 
 
 class McpReply(Protocol):
-    """What a guest answers."""
+    """The reply of the MCP handler."""
 
     @property
     def status(self) -> int: ...
@@ -33,7 +33,7 @@ class McpReply(Protocol):
     def body(self) -> bytes: ...
 
 
-# Given who asks, the message, and the headers it came with.
+# Called with the caller, the message, and the request headers.
 McpHandler = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[McpReply]]
 
 Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
@@ -44,7 +44,7 @@ class RpcMessage(Struct, frozen=True, kw_only=True):
 
     jsonrpc: Literal["2.0"]
     method: str
-    # By another name: what it says is whose answer this is, and no id of anything that is made.
+    # Not called `id` in Python: it correlates a reply and is not the id of a resource.
     number: Id | UnsetType = field(name="id", default=UNSET)
     params: dict[str, Any] | UnsetType | None = UNSET
 
@@ -67,7 +67,7 @@ class RpcReply(Struct, frozen=True, kw_only=True):
 
 
 def _rpc_error_reply(error: HoldfastError, details: Any) -> RpcReply:
-    """Return why a request did not come to the guest, as its callers are used to be told."""
+    """Return a JSON-RPC error for a request that did not reach the MCP handler."""
     code = _INVALID_REQUEST if isinstance(error, Invalid) else _INTERNAL_ERROR
     return RpcReply(
         jsonrpc="2.0", error=RpcError(code=code, message=error.message, data=details), id=None
@@ -75,7 +75,7 @@ def _rpc_error_reply(error: HoldfastError, details: Any) -> RpcReply:
 
 
 def mcp_route(mcp_handler: McpHandler) -> Route:
-    """Return the route at which a guest is heard."""
+    """Return the route of the MCP endpoint."""
 
     async def converse(request: RouteRequest[NoQuery, bytes]) -> Response:
         request.room.require(request.caller)
@@ -90,7 +90,7 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
         handler=converse,
         needs=Scope.READ,
         body=RpcMessage,
-        # What is a message and what is none, the guest says, in words that its callers understand.
+        # The handler validates the message itself, and reports errors as JSON-RPC.
         parse_body=bytes,
         refused=_rpc_error_reply,
         error_codes=(Code.ANSWER_LIMIT,),

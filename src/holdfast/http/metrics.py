@@ -1,4 +1,4 @@
-"""Metrics: what the server counted, as Prometheus text."""
+"""Metrics: counters of the server, as Prometheus text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counters of one process; names and labels are ours, so nothing a caller sends gets in."""
+    """Counters of one process; labels never contain text sent by a client."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
@@ -19,12 +19,12 @@ class Metrics:
         self.delivered_events = 0
 
     def count(self, route: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count a finished request."""
         self._requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]
 
     def text(self) -> str:
-        """Return all of it."""
+        """Return all metrics in the Prometheus text format."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:

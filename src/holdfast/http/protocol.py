@@ -1,7 +1,6 @@
-"""HTTP/1.1 on a socket: uvicorn's httptools protocol with limits on head size, pipelining and
-waiting time.
+"""HTTP/1.1 on a socket: uvicorn's httptools protocol with limits on size, pipelining and time.
 
-Refuses ambiguous framing (request smuggling) and slow heads (slowloris).
+Refuses ambiguous framing (request smuggling) and slow request heads (slowloris).
 """
 
 import asyncio
@@ -29,21 +28,21 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
-# From here on, copying costs more than the second call.
+# Above this size, copying head and body together costs more than a second write call.
 JOINED_LARGEST: Final = 64 << 10
 _WITHOUT_BODY: Final = frozenset({204, 304})
 _END: Final = b"0\r\n\r\n"
-# What would end a line, or is no text.
+# Control characters: they could end a header line (response splitting).
 _UNWRITABLE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class ResponseCycle(RequestResponseCycle):
-    """Writes the answers of our own application, which are started and ended in order."""
+    """Writes the responses of our application, which always starts and ends them in order."""
 
     def __init__(
         self, connection: "HttpToolsProtocol", *, keep_alive: bool, end: Callable[[], None]
     ) -> None:
-        """`end` closes the connection behind the last answer."""
+        """`end` closes the connection after the last response."""
         super().__init__(
             scope=connection.scope,
             transport=connection.transport,
@@ -61,7 +60,7 @@ class ResponseCycle(RequestResponseCycle):
         self._head = b""
 
     def whole_body(self) -> bytes | None:
-        """Return the body instead of `receive`, if all of it is here."""
+        """Return the complete body if it has already arrived, so that `receive` is not needed."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         self.message_event.clear()
@@ -69,11 +68,11 @@ class ResponseCycle(RequestResponseCycle):
         return body
 
     def close_after(self) -> None:
-        """Close the connection behind the last piece of this answer."""
+        """Close the connection after the last chunk of this response."""
         self.keep_alive = False
 
     async def send(self, message: Any) -> None:
-        """Write a piece of the answer; its head waits for what follows."""
+        """Write a part of the response; the head is buffered and sent with the first body chunk."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
@@ -97,13 +96,13 @@ class ResponseCycle(RequestResponseCycle):
             raise RuntimeError("A header of an answer has a character that ends it.")
         lines = [b"%b: %b\r\n" % header for header in (*self.default_headers, *headers)]
         given = dict(headers)
-        # As uvicorn says itself where our application has failed without a word.
+        # The same header that uvicorn sends when the application fails before responding.
         if given.get(b"connection") == b"close":
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append(b"connection: close\r\n")
         has_body = self.scope["method"] != "HEAD" and status not in _WITHOUT_BODY
-        # A reader of version 1.0 does not know chunks: there the end of the connection ends it.
+        # HTTP/1.0 has no chunked encoding: there, closing the connection ends the body.
         is_chunked = b"content-length" not in given and self.scope["http_version"] != "1.0"
         self.chunked_encoding = has_body and is_chunked
         if self.chunked_encoding:
@@ -127,18 +126,18 @@ log = logging.getLogger("holdfast.access")
 HEADERS_LARGEST: Final = 64 << 10
 HEADERS_MOST: Final = 100
 HEAD_SECONDS: Final = 10.0
-# How long a connection is kept for the next request.
+# Keep-alive timeout: how long an idle connection waits for the next request.
 IDLE_SECONDS: Final = 5.0
-# How long a caller may go on with a body that nobody wants, before the connection is closed.
+# How long a client may continue to send an unwanted body before the connection is closed.
 REST_SECONDS: Final = 2.0
-# Chunks of a body: each costs more than the byte that may be in it.
+# Maximum number of chunks in a body: each costs more than the one byte it may contain.
 PIECES_MOST: Final = 1 << 16
-# Requests that were sent before the one ahead of them was answered.
+# Maximum number of pipelined requests that wait for their turn.
 WAITING_MOST: Final = 100
-# Who found no room and is still being heard; more than that hear only that we hang up.
+# Rejected connections that still get a 503; beyond this number they are closed at once.
 TURNED_AWAY_MOST: Final = 100
-# The kernel would keep megabytes for one reader, and look for a vanished one for a quarter of an
-# hour. With these it is gone 15 s after a heartbeat that it did not take, or was asked in vain.
+# Kernel defaults buffer megabytes per reader and detect a dead peer after 15 minutes. With these, a
+# dead peer is detected 15 s after an unacknowledged heartbeat or keep-alive probe.
 STREAM_SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, "SO_SNDBUF", 128 << 10),
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -151,17 +150,20 @@ _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
 class AmbiguousRequestError(Exception):
-    """What was sent is no request, or could be taken for another one."""
+    """The bytes are not an HTTP request, or two parsers could read them as different requests."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Refuses what is too large, too slow or unclear, and lets a stream drop its connection."""
+    """Refuses requests that are too large, too slow or ambiguous.
+
+    Lets a stream abort its connection.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
     _idle_since = 0.0
     _head_size = 0
     _pieces = 0
-    # What the parser has taken without a word: it keeps a header until it is whole.
+    # Bytes consumed without a parser callback: the parser buffers a header until it is complete.
     _silent_size = 0
     _has_spoken = False
     _has_begun = False
@@ -178,7 +180,7 @@ class HttpProtocol(HttpToolsProtocol):
         return cast(Application, self.app).metrics
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the caller a while for the first request, if there is room."""
+        """Start the timeout for the first request, or reject the connection above the limit."""
         super().connection_made(transport)
         if self._metrics.open_connections >= connection_limit():
             self._reject_connection()
@@ -188,26 +190,27 @@ class HttpProtocol(HttpToolsProtocol):
         self._within(HEAD_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Drop the connection's state."""
         self._stop_waiting()
         if self._is_counted:
             self._metrics.open_connections -= 1
         super().connection_lost(exc)
-        # The one above knows only the newest request, which may wait behind the one in hand.
+        # The base class knows only the newest request, which may be pipelined behind the active
+        # one.
         if self._in_hand is not None and not self._in_hand.response_complete:
             self._in_hand.disconnected = True
             self._in_hand.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those that follow a refusal are thrown away."""
+        """Parse bytes; discard those that follow a refusal."""
         if self._is_refused or self.transport.is_closing():
             return
         self._has_spoken = False
         try:
             self.parser.feed_data(data)
-        # Whatever it is: the parser's own complaint, or one of our bounds that it passes on.
+        # Any exception: a parser error, or one of our limits raised inside a parser callback.
         except Exception:  # noqa: BLE001
-            # It also raises at an upgrade, which is a request like any other, and the last one.
+            # The parser also raises at an upgrade, which is handled as an ordinary, last request.
             if not self._is_last:
                 self._refuse()
             return
@@ -218,7 +221,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._within(HEAD_SECONDS, self._refuse)
 
     def on_message_begin(self) -> None:
-        """Begin a request; most heads are over before it would pay to wait for their end."""
+        """Begin a request; the timeout starts only if its head is not complete in this read."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -227,12 +230,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request's target."""
+        """Append a part of the request target."""
         self._count(len(url))
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one behind the body comes too late to say anything."""
+        """Append a header; ignore trailers, because the request is already being handled."""
         self._count(len(name) + len(value))
         if not self._is_head_open:
             return
@@ -244,9 +247,10 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Start to answer."""
+        """Start to handle the request."""
         version, method = self.parser.get_http_version(), self.parser.get_method()
-        # Only a path of ours: a whole address or an authority names another host than `Host`.
+        # Only origin-form paths: an absolute URL or an authority could name another host than
+        # `Host`.
         is_path = self.url.startswith(b"/") and b"#" not in self.url and self.url.isascii()
         if (
             not is_path
@@ -258,7 +262,8 @@ class HttpProtocol(HttpToolsProtocol):
             raise AmbiguousRequestError
         self._stop_waiting()
         self._is_head_open = False
-        # Whoever asks for it may go on in another protocol, which would be read as a request.
+        # After an upgrade request the client may switch protocols; its bytes must not be parsed as
+        # HTTP.
         self._is_last |= self.parser.should_upgrade()
         is_first = not self._has_begun or self.cycle.response_complete
         self._has_begun = self._is_body_open = True
@@ -276,7 +281,7 @@ class HttpProtocol(HttpToolsProtocol):
         if is_first:
             self._start_asgi_task(self.cycle, self.app)
         else:
-            # Behind one it is read on, because only who reads learns that the caller has left.
+            # With one active request reading continues, because only a read detects a disconnect.
             if self.pipeline:
                 self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -303,7 +308,7 @@ class HttpProtocol(HttpToolsProtocol):
         }
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Append a part of the body."""
         self._has_spoken = True
         self._pieces += 1
         if self._pieces > PIECES_MOST:
@@ -311,27 +316,28 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Take the end of a request."""
+        """Handle the end of a request."""
         self._has_spoken, self._is_body_open = True, False
         super().on_message_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
-            # It was answered before it was over, and the rest came in time.
+            # The response was complete before the request, and the rest of the body arrived in
+            # time.
             self._stop_waiting()
             self.on_response_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if this one is over."""
+        """Continue with the next request if this one has been read completely."""
         if self._is_refused:
             self._half_close()
         elif self._is_body_open and not self.pipeline:
-            # Many callers look for an answer only when they have said everything.
+            # Many clients read the response only after they have sent the whole request.
             self.flow.resume_reading()
             self._within(REST_SECONDS, self._hang_up)
         else:
             self._next_request()
 
     def _next_request(self) -> None:
-        """Answer the next request, or wait for it, but not for ever."""
+        """Handle the next pipelined request, or wait for one until the keep-alive timeout."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -340,12 +346,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
             return
         self._idle_since = self.loop.time()
-        # One that waits already looks again by itself: a clock for each answer would cost more.
+        # A running timer re-arms itself, because a new timer for each response would cost more.
         if self.timeout_keep_alive_task is None:
             self._check_after(IDLE_SECONDS)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was not used for a while."""
+        """Close a connection that has been idle for the keep-alive timeout."""
         self.timeout_keep_alive_task = None
         if self._is_head_open or not self.cycle.response_complete:
             return
@@ -360,17 +366,17 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
 
     def _tune_for_streaming(self) -> None:
-        """Bound what the kernel keeps for a reader, and have it notice one that is gone."""
+        """Limit the kernel's send buffer for a stream and enable detection of dead peers."""
         if self._is_lasting or self.transport.is_closing():
-            # It was made ready before, or its reader did not even wait for the beginning and there
-            # is no socket any more.
+            # Already done, or the client disconnected before the stream began and the socket is
+            # closed.
             return
         self._is_lasting = True
         handle = self.transport.get_extra_info("socket").fileno()
-        # What a transport gives for a socket may make a new one for each option.
+        # The transport's socket object may create a new wrapper for each option.
         with socket.socket(fileno=os.dup(handle)) as connection:
             for level, name, value in STREAM_SOCKET_OPTIONS:
-                # Not every system has all of them.
+                # Not every operating system has all options.
                 if (option := getattr(socket, name, None)) is not None:
                     connection.setsockopt(level, option, value)
 
@@ -381,26 +387,26 @@ class HttpProtocol(HttpToolsProtocol):
             raise AmbiguousRequestError
 
     def _refuse(self) -> None:
-        """Answer that this is no request, and hear no more."""
+        """Refuse the input: respond with 400 unless a response has begun, then read no more."""
         self._is_refused = True
         self._stop_waiting()
         is_behind_another = bool(self.pipeline)
         self.pipeline.clear()
         is_answered = not self._has_begun or self.cycle.response_complete
         if is_answered and self._is_body_open:
-            # What broke off behind an answer gets no second one.
+            # A failure after a complete response gets no second response.
             self._half_close()
         elif is_answered:
             self._answer_and_close()
         elif self._is_body_open and not is_behind_another and not self.cycle.response_started:
-            # Its own body is what cannot be read: whoever waits for it gets to know.
+            # The active request's own body is malformed: wake the handler that waits for it.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             self._answer_and_close()
-        # Otherwise the one before it gets its own answer, whole, and the connection ends there.
+        # Otherwise the request before it gets its complete response, and then the connection ends.
 
     def _reject_connection(self) -> None:
-        """Answer that there is no room, whatever is asked."""
+        """Respond with 503 to any request, because the connection limit is reached."""
         self._is_refused = True
         self._metrics.refused_connections += 1
         log.info("refused", extra={"fields": {"status": 503, "route": None}})
@@ -416,23 +422,23 @@ class HttpProtocol(HttpToolsProtocol):
         self._half_close()
 
     def _end(self) -> None:
-        """Close behind the last answer, which may have come before the end of its request."""
+        """Close after the last response; its request may still be incomplete."""
         if self._is_body_open and self.cycle.response_complete:
             self._hang_up()
         else:
             self.transport.close()
 
     def _hang_up(self) -> None:
-        """Hear no more, though the caller has not finished."""
+        """Stop reading although the client has not finished its request."""
         self._is_refused = True
         self._half_close()
 
     def _half_close(self) -> None:
-        """Say no more, and let the caller finish what it is saying."""
+        """Close the sending side and let the client finish its request."""
         if not self.transport.can_write_eof():
             self.transport.close()
             return
-        # Closed at once, what is still being sent would take the answer away from its reader.
+        # Closing at once would send a RST, and the client could lose the response.
         self.transport.write_eof()
         self.flow.resume_reading()
         self._within(REST_SECONDS, self.transport.close)
@@ -448,7 +454,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _has_unambiguous_framing(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Tell whether every reader finds the same end of the body."""
+    """Return whether every HTTP parser finds the same end of the body (request smuggling)."""
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-    # A reader of version 1.0 does not know chunks, and of other codings we know none.
+    # HTTP/1.0 has no chunked encoding, and no other transfer coding is supported.
     return version in _VERSIONS and (not codings or (codings == [b"chunked"] and version != "1.0"))

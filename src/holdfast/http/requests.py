@@ -1,4 +1,4 @@
-"""A request as it arrived: read within its limits, and decoded by the types of its route."""
+"""Requests: read within limits, and decoded to the types of the route."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,25 +16,25 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.strict_json import require_plain_json
 from holdfast.wire.errors import RULE_LONGEST, describe_violation
 
-# The extension by which our own protocol offers more than the interface has: to `abort` a
-# connection, to make it ready for an answer that will `last`, and a `body` that is already here.
+# ASGI extension of our own protocol: `abort` a connection, prepare it for a stream (`last`), and
+# get a `body` that has already arrived.
 EXTENSION: Final = "holdfast"
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
-# From here on reading takes long enough for others to notice.
+# Larger bodies are decoded in a thread, because decoding would block the event loop.
 BODY_INLINE: Final = 16 << 10
 QUERY_LONGEST: Final = 16 << 10
-# How much of a rule is told: it may quote a name of any length.
+# Maximum length of a reported violation: it may quote a name of any length.
 
 
 class ClientDisconnectedError(Exception):
-    """Whoever asked has hung up; there is nobody to answer."""
+    """The client has disconnected; no response can be sent."""
 
 
 class Request(Struct, frozen=True):
-    """What the caller sent: the path as it was spelled, headers by their lower-case names.
+    """A request: the path exactly as sent, headers by their lower-case names.
 
-    A header that comes several times has all its values, with commas between them.
+    A repeated header has all its values, joined with commas.
     """
 
     method: str
@@ -42,7 +42,7 @@ class Request(Struct, frozen=True):
     query: str
     headers: Mapping[str, str]
     receive: Receive
-    # What our own connection can do beyond the interface, by name.
+    # What our own protocol offers beyond ASGI, by name.
     extensions: Mapping[str, Callable[[], Any]] = {}
 
 
@@ -59,11 +59,11 @@ def request_of(scope: Scope, receive: Receive) -> Request:
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the whole body, or refuse one that is too large or too slow."""
+    """Return the whole body; refuse one that is too large or too slow."""
     declared_length = request.headers.get("content-length", "0")
     if not (declared_length.isascii() and declared_length.isdigit()):
         raise _invalid("", "its length is no number")
-    # By its digits first: so many of them cannot be a number that is small enough.
+    # The number of digits is checked first, because parsing a very long number is slow.
     if len(declared_length) > 18 or int(declared_length) > BODY_LARGEST:
         raise _too_large()
     whole: bytes | None = request.extensions["body"]() if "body" in request.extensions else None
@@ -88,7 +88,7 @@ async def _read_chunks(request: Request) -> bytes:
 
 
 def decode_body(request: Request, body: bytes, kind: Any) -> Any:
-    """Return the body as the route's type."""
+    """Return the body decoded as the route's type."""
     _require_json(request)
     require_plain_json(body)
     try:
@@ -100,7 +100,7 @@ def decode_body(request: Request, body: bytes, kind: Any) -> Any:
 
 
 async def parse_body(request: Request, body: bytes, parser: Callable[[bytes], Any]) -> Any:
-    """Return what a route makes of its body; one that takes long is no burden for others."""
+    """Return the body parsed by a route's own parser; a large body is parsed in a thread."""
     _require_json(request)
     if len(body) <= BODY_INLINE:
         return parser(body)
@@ -116,7 +116,7 @@ def _require_json(request: Request) -> None:
 
 
 def decode_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
-    """Return the query as the route's type; what may come several times is a tuple there."""
+    """Return the query decoded as the route's type; repeatable parameters are tuples."""
     if len(query) > QUERY_LONGEST or not query.isascii():
         raise _invalid_query("", "the query is too long, or not written in ASCII")
     if not query:
@@ -160,12 +160,12 @@ def _convert(found: dict[str, Any], kind: type[Struct]) -> Any:
 
 @cache
 def _empty_query(kind: type[Struct]) -> Any:
-    """Return the query of those who send none; it is the same for all of them."""
+    """Return the query without parameters; cached, because it is the same for all requests."""
     return _convert({}, kind)
 
 
 def _require_value(name: str, value: Any, kind: Any) -> None:
-    """Judge a parameter by itself, so that a refusal can name it."""
+    """Validate one parameter by itself, so that the error can name it."""
     try:
         taken = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -174,13 +174,13 @@ def _require_value(name: str, value: Any, kind: Any) -> None:
 
 
 def _require_unambiguous(name: str, value: Any, taken: Any) -> None:
-    """Refuse a parameter that can be taken for something else than was written."""
-    # Nothing is said by leaving it out; the word for it would be taken as nothing, too.
+    """Refuse a parameter whose text could mean something else than its decoded value."""
+    # `null` would be decoded as None; a missing parameter is the only way to send no value.
     if taken is None:
         raise _invalid_query(name, "leave a parameter out instead of sending null")
     if isinstance(taken, datetime):
         try:
-            # A bare number would be taken as a time of some clock.
+            # msgspec would accept a bare number as a Unix timestamp.
             msgspec.convert(value, datetime)
         except msgspec.ValidationError as error:
             raise _invalid_query(name, describe_violation(error, datetime)[1]) from None
@@ -188,13 +188,13 @@ def _require_unambiguous(name: str, value: Any, taken: Any) -> None:
 
 @cache
 def _decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
-    """Return what reads a type; made once, because it takes longer than reading a body."""
+    """Return the decoder of a type; cached, because building one is slower than decoding a body."""
     return msgspec.json.Decoder(kind)
 
 
 @cache
 def _fields_of(kind: type[Struct]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a query by their names; looked up once, because it is slow."""
+    """Return the fields of a query type by name; cached, because inspection is slow."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 

@@ -11,43 +11,43 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict
 
-# Below this, compressing costs more than it saves.
+# Below this size, compression costs more than it saves.
 GZIP_SMALLEST: Final = 4 << 10
 GZIP_LEVEL: Final = 4
-# From here on it takes long enough for others to notice.
+# Larger bodies are compressed in a thread, because compression would block the event loop.
 GZIP_INLINE: Final = 128 << 10
 GZIP_HEADERS: Final = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
 _encoder = msgspec.json.Encoder()
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """A whole answer: `content` is encoded as JSON unless it is bytes already."""
+    """A complete response: `content` is encoded as JSON unless it is bytes."""
 
     status: int = 200
     content: Any = None
     headers: Mapping[str, str] = {}
     media_type: str = "application/json"
-    # A single resource can be asked for again, and changed, only if it is still the same.
+    # Enables conditional requests (`If-None-Match`, `If-Match`) on a single resource.
     has_etag: bool = False
 
 
 class StreamWriter(Protocol):
-    """What a stream is written to."""
+    """The sink of a stream."""
 
     async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Write a chunk; returns when there is room for the next."""
+        """Write a chunk; returns when there is room for the next (back-pressure)."""
 
     def close_after(self) -> None:
-        """Close the connection behind the last chunk instead of keeping it for reuse."""
+        """Close the connection after the last chunk instead of reusing it."""
 
     def abort(self) -> None:
-        """Drop the connection with all that waits to be sent."""
+        """Drop the connection and everything that is still buffered."""
 
 
 class StreamResponse(Struct, frozen=True, kw_only=True):
-    """An answer that goes on: `play` sends chunks until it ends, or its reader leaves.
+    """A streamed response: `run` sends chunks until it ends or the client disconnects.
 
-    `close` is awaited in any case, also where there is nothing to play.
+    `close` is always awaited, even if `run` was never called.
     """
 
     run: Callable[[StreamWriter], Coroutine[Any, Any, None]]
@@ -58,7 +58,7 @@ class StreamResponse(Struct, frozen=True, kw_only=True):
 
 
 class RenderedResponse(Struct, frozen=True):
-    """An answer as it goes out."""
+    """A response as bytes, ready to be sent."""
 
     status: int
     headers: dict[str, str]
@@ -66,18 +66,18 @@ class RenderedResponse(Struct, frozen=True):
 
 
 def encode_json(content: Any) -> bytes:
-    """Return the JSON of a form."""
+    """Return the JSON encoding of a value."""
     return content if isinstance(content, bytes) else _encoder.encode(content)
 
 
 def etag_of(content: Any) -> str:
-    """Return the strong tag of a form: it changes whenever a byte of it would."""
+    """Return the strong ETag of a value: it changes whenever a byte of the JSON changes."""
     return f'"{hashlib.sha256(encode_json(content)).hexdigest()[:32]}"'
 
 
 def matches_etag(header: str, tag: str) -> bool:
-    """Tell whether `If-Match` or `If-None-Match` names the form of a tag."""
-    # A weak tag and the tag of the compressed form name the same thing.
+    """Return whether `If-Match` or `If-None-Match` contains an ETag."""
+    # A weak tag and the tag of the gzip encoding match the same content.
     given = (each.strip().removeprefix("W/").replace('-gzip"', '"') for each in header.split(","))
     return any(each in ("*", tag) for each in given)
 
@@ -85,9 +85,9 @@ def matches_etag(header: str, tag: str) -> bool:
 async def render(
     answer: Response, request_headers: Mapping[str, str], *, is_read: bool
 ) -> RenderedResponse:
-    """Return the answer's bytes, shortened where the caller has them or can unpack them.
+    """Return the response as bytes: 304 if the client has them, gzip if the client accepts it.
 
-    Only who reads can be told to keep what they have: a change has an answer of its own.
+    Only reads can be answered with 304: a change has a response of its own.
     """
     headers = dict(answer.headers)
     body = b"" if answer.content is None else encode_json(answer.content)
@@ -97,7 +97,7 @@ async def render(
         headers["etag"] = etag_of(body)
         if is_read and matches_etag(request_headers.get("if-none-match", ""), headers["etag"]):
             return RenderedResponse(304, headers, b"")
-    # A range is one of the bytes as they are, and not of their packed form.
+    # A range refers to the uncompressed bytes.
     if len(body) >= GZIP_SMALLEST and answer.status != 206 and accepts_gzip(request_headers):
         body = await _gzip(body)
         headers |= GZIP_HEADERS
@@ -107,30 +107,30 @@ async def render(
 
 
 def gzip_etag(tag: str) -> str:
-    """Return the tag of the compressed form."""
+    """Return the ETag of the gzip encoding."""
     return f'{tag[:-1]}-gzip"'
 
 
 def accepts_gzip(request_headers: Mapping[str, str]) -> bool:
-    """Tell whether a caller can unpack what is compressed."""
+    """Return whether a client accepts gzip."""
     weights: dict[str, str] = {}
     for each in request_headers.get("accept-encoding", "").lower().split(","):
         name, _, weight = each.partition(";")
         weights[name.strip()] = weight.strip().removeprefix("q=")
     weight = weights.get("gzip", weights.get("*", "0"))
-    # Without a weight it is welcome; any weight but nought is one.
+    # A coding without a weight is accepted; a weight of 0 refuses it.
     return weight == "" or weight.strip("0.") != ""
 
 
 async def _gzip(body: bytes) -> bytes:
-    # No time in it: the same form gives the same bytes.
+    # No time in the gzip header: the same content must give the same bytes.
     if len(body) <= GZIP_INLINE:
         return gzip.compress(body, GZIP_LEVEL, mtime=0)
     return await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
 
 
 def require_etag_match(headers: Mapping[str, str], form: Any) -> None:
-    """Refuse a change that was meant for another state than the present one."""
+    """Refuse a change whose `If-Match` does not match the present state."""
     wanted = headers.get("if-match")
     if wanted is not None and not matches_etag(wanted, etag_of(form)):
         raise Conflict(

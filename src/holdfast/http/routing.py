@@ -1,4 +1,4 @@
-"""Routes as data: a row says everything about a route; the table finds a route by its path.
+"""Routes as data: a row describes a route completely; the table finds a route by its path.
 
 The rows are in `v1/`, `api/` and `system_routes.py`.
 """
@@ -24,11 +24,11 @@ B = TypeVar("B")
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a route that takes none."""
+    """The query of a route that takes no parameters."""
 
 
 class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
-    """A request as a route sees it: judged, decoded, and with a name for who asks."""
+    """A request as a route handler receives it: authorized, validated and decoded."""
 
     holdfast: House
     streams: OpenStreams
@@ -42,12 +42,12 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     @property
     def owner(self) -> Owner:
-        """Return for whom the request acts."""
+        """Return the owner on whose behalf the request acts."""
         return self.required_caller.owner
 
     @property
     def required_caller(self) -> Caller:
-        """Return who asks, on a route that is not open to everybody."""
+        """Return the authenticated caller; only for routes that require one."""
         if self.caller is None:
             raise Internal(Code.INTERNAL, "A route that is open to everybody acts for nobody.")
         return self.caller
@@ -58,17 +58,14 @@ RouteHandler = Callable[[RouteRequest[Any, Any]], Awaitable[Response | StreamRes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """One row of the table.
+    """One row of the route table.
 
-    `needs` is the scope a caller must have; None leaves the route open to everybody. `gives`
-    maps each status of success to the type of its body, or to several of which it has one;
-    `refuses` lists the codes of this route beyond those that every route can answer with.
-    `tells` maps a status of success to the headers that its answer has beyond those that every
-    answer has, and `kinds` are the media types it may have beside its own. A `tolerant` route
-    passes over keys it does not know, in body and query. Where a body has rules and refusals of
-    its own, `reads` makes of its bytes what the route is given, and `body` only describes it.
-    Where callers speak a protocol of their own, `refused` puts what is wrong into its words, from
-    the moment on that it is known who asks.
+    `needs` is the scope a caller must have; None makes the route public. `responses` maps each
+    success status to the type of its body, or to several alternatives; `error_codes` lists the
+    codes of this route beyond those of every route. A `tolerant` route ignores unknown keys in body
+    and query. Where a body has its own validation, `parse_body` converts its bytes to what the
+    handler gets, and `body` only documents it. `refused` formats errors in the route's own
+    protocol, once the caller is authenticated.
     """
 
     method: str
@@ -79,7 +76,7 @@ class Route:
     needs: Scope | None
     responses: Mapping[int, Any]
     query: type[Struct] = NoQuery
-    # A Struct, or a union of Structs that a tag tells apart.
+    # A Struct, or a tagged union of Structs.
     body: Any = None
     body_may_be_missing: bool = False
     parse_body: Callable[[bytes], Any] | None = None
@@ -96,18 +93,18 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Tell whether a request may change something."""
+        """Return whether a request may change state."""
         return self.method not in {"GET", "HEAD"}
 
 
 class RouteMatch(Struct, frozen=True):
-    """What stands at a path: its routes by method, and the values of its placeholders."""
+    """The match of a path: its routes by method, and the values of its placeholders."""
 
     routes: Mapping[str, Route]
     values: Mapping[str, str]
 
     def route(self, method: str) -> Route | None:
-        """Return the route of a method; HEAD is answered as GET is, without the body."""
+        """Return the route of a method; HEAD uses the GET route, without the body."""
         if method != "HEAD":
             return self.routes.get(method)
         route = self.routes.get("GET")
@@ -115,7 +112,7 @@ class RouteMatch(Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """Return the methods as `Allow` lists them."""
+        """Return the methods as the value of the `Allow` header."""
         head = {"HEAD"} if self.route("HEAD") else set()
         return ", ".join(sorted({*self.routes, *head}))
 
@@ -133,7 +130,7 @@ class _Node:
 
 
 class RouteTable:
-    """All routes, found by path in as many steps as the path has segments."""
+    """All routes, in a tree: a lookup takes one step per path segment."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes: Final = tuple(routes)
@@ -142,10 +139,10 @@ class RouteTable:
             self._add(route)
 
     def find(self, path: str) -> RouteMatch | None:
-        """Return what stands at a path as it was sent; names win over placeholders.
+        """Return the match of a path as it was sent; literal segments win over placeholders.
 
-        Split before it is decoded: what is written `%2F` is a part of a value and no way further,
-        and a name has one spelling, so that whatever stands before us judges the same path.
+        The path is split before it is percent-decoded: `%2F` is part of a value, not a separator.
+        Literal segments are not decoded, so that a proxy in front checks the same path.
         """
         values: list[str] = []
         node: _Node | None = self._root
@@ -153,7 +150,7 @@ class RouteTable:
             if node is None:
                 return None
             following = node.named.get(segment)
-            # An empty segment is no value: `/v1/agents/` is not the agent without a name.
+            # An empty segment is not a value: `/v1/agents/` is not an agent with an empty name.
             if following is None and segment:
                 following = node.placeholder
                 values.append(segment)
@@ -164,7 +161,7 @@ class RouteTable:
             if "%" in path:
                 values = [unquote_to_bytes(value).decode() for value in values]
         except UnicodeDecodeError:
-            # What is no text names nothing.
+            # Bytes that are not UTF-8 match nothing.
             return None
         return RouteMatch(node.routes, dict(zip(node.names, values, strict=True)))
 
@@ -189,7 +186,7 @@ SESSION_PATH: Final = "/v1/sessions/{session_id}"
 
 
 def session_routes(route: Route) -> tuple[Route, Route]:
-    """Return the route below both paths of a session; its own path is the rest of them."""
+    """Return the route under both paths of a session; its own path is the suffix."""
     missing = {Code.AGENT_NOT_FOUND} - {*route.error_codes}
     return (
         replace(
@@ -203,7 +200,7 @@ def session_routes(route: Route) -> tuple[Route, Route]:
 
 
 async def requested_session(request: RouteRequest[Any, Any]) -> SessionId:
-    """Return the session of the path; under another agent than its own it is not there."""
+    """Return the session id of the path; not found under an agent that does not own it."""
     session_id = request.path["session_id"]
     if not is_uuid(session_id):
         raise session_not_found()

@@ -1,6 +1,6 @@
 """Host header check against DNS rebinding, and the security headers of every response.
 
-Who may call is `auth.py`.
+Authentication is `auth.py`.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.domain.errors import Code, Invalid
 
-# A browser that is pointed here may keep, run, frame and guess nothing.
+# No caching, no scripts, no framing and no content sniffing unless a route allows it.
 SECURITY_HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -26,22 +26,23 @@ _NAME: Final = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 @dataclass(frozen=True, slots=True)
 class ServerNames:
-    """Every spelling of `Host` that means this server, and the origins of its own pages."""
+    """Every value of `Host` that names this server, and the origins of its own pages."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
 
     def is_secure(self, host: str) -> bool:
-        """Tell whether a browser that asks for this host speaks TLS."""
+        """Return whether a browser that requests this host uses TLS."""
         return f"https://{host.lower()}" in self.origins
 
 
 def server_names(
     port: int, more: Iterable[str] = (), *, has_tls: bool = False, is_behind_proxy: bool = False
 ) -> ServerNames:
-    """Return the names of a server: this machine's on its port, and those somebody gave it.
+    """Return the names of a server: loopback names on its port, and the configured ones.
 
-    One that was given without a port means ours and the usual one, at which a proxy may stand.
+    A configured name without a port matches with the server's port, and without one, because a
+    proxy may listen on the default port.
     """
     local = "https" if has_tls else "http"
     given = "https" if has_tls or is_behind_proxy else "http"
@@ -58,16 +59,16 @@ def server_names(
 
 
 def is_allowed_host(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
-    """Tell whether the request names exactly one host, and that one is this server.
+    """Return whether the request has exactly one `Host`, and it names this server.
 
-    A page elsewhere can make its own name point here; it cannot make ours.
+    Against DNS rebinding: a foreign page can point its own name here, but cannot send ours.
     """
-    # Of two, whatever stands before us may have judged the other one; with a comma they are none.
+    # With two `Host` headers, a proxy may have checked the other one; joined, they match none.
     return headers.get("host", "").lower() in hosts
 
 
 def _spellings(name: str, port: int, scheme: str) -> set[str]:
-    """Return a host with its port; without it, too, where browsers leave it out."""
+    """Return a host with its port, and without it where browsers omit it."""
     return {f"{name}:{port}", *((name,) if port == _DEFAULT_PORTS[scheme] else ())}
 
 

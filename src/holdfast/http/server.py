@@ -1,4 +1,4 @@
-"""Listening and serving: this machine only unless somebody says otherwise, and a gentle stop."""
+"""Listening and serving: loopback only by default, with a graceful stop."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """What makes it safe to listen beyond this machine: our own TLS, or a proxy that has it."""
+    """What makes it safe to listen beyond loopback: our own TLS, or a proxy that has it."""
 
     certificate: Path | None = None
     private_key: Path | None = None
@@ -34,11 +34,11 @@ class Exposure:
 
     @property
     def is_secure(self) -> bool:
-        """Tell whether we speak TLS ourselves."""
+        """Return whether this server terminates TLS itself."""
         return self.certificate is not None
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings; raises Invalid for files that are none."""
+        """Return the TLS settings; raises Invalid for files that are not a certificate and key."""
         if self.certificate is None and self.private_key is not None:
             raise Invalid(Code.CONFIG_INVALID, "--tls-key needs the certificate; give --tls-cert.")
         if self.certificate is None:
@@ -58,7 +58,7 @@ class Exposure:
 
 
 def _no_password() -> str:
-    # Without this the library would ask at the terminal, and wait there.
+    # Without this, the ssl module would prompt for a password at the terminal and block.
     raise Invalid(Code.CONFIG_INVALID, "The private key is encrypted; give one that is not.")
 
 
@@ -66,18 +66,19 @@ LOCAL: Final = Exposure()
 
 
 def listen(host: str, port: int, exposure: Exposure = LOCAL) -> socket.socket:
-    """Return a socket that listens on an address; 0 takes any free port."""
+    """Return a socket that listens on an address; port 0 takes any free port."""
     address = _address(host, exposure)
     if not 0 <= port <= 65_535:
         raise Invalid(Code.INVALID_INPUT, "A port is a number from 0 to 65535.", {"field": "port"})
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    # By its number: asyncio sends without delay only on what says that it is TCP.
+    # The protocol is explicit: asyncio sets TCP_NODELAY only on sockets marked as TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # Otherwise a stopped server could not start again while its old connections linger.
+        # Otherwise a restart would fail while old connections are in TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((str(address), port))
-        # From here on, who connects waits until the store is open and is not refused.
+        # From here on, clients wait in the backlog until the store is open instead of being
+        # refused.
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -86,9 +87,9 @@ def listen(host: str, port: int, exposure: Exposure = LOCAL) -> socket.socket:
 
 
 def url_of(listener: socket.socket, exposure: Exposure = LOCAL) -> str:
-    """Return the address under which the socket is reached from this machine."""
+    """Return the URL under which the socket is reached from this machine."""
     host, port = listener.getsockname()[:2]
-    # An address that means all of them is none to connect to.
+    # The unspecified address cannot be connected to.
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
     scheme = "https" if exposure.is_secure else "http"
@@ -96,7 +97,7 @@ def url_of(listener: socket.socket, exposure: Exposure = LOCAL) -> str:
 
 
 def address_of(listener: socket.socket) -> tuple[str, ...]:
-    """Return the address that the socket listens on as `Host` spells it; none if it is all."""
+    """Return the listening address as it appears in `Host`; empty for the unspecified address."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         return ()
@@ -116,12 +117,12 @@ async def serve(
     stop: asyncio.Event,
     exposure: Exposure = LOCAL,
 ) -> None:
-    """Serve until `stop` is set; requests that are being answered get a few seconds more."""
+    """Serve until `stop` is set; active requests get a grace period of a few seconds."""
     context = exposure.context()
     config = uvicorn.Config(
         app,
         http=HttpProtocol,
-        # Its own configuration would give it handlers that bypass ours.
+        # uvicorn's own logging configuration would bypass our handlers.
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -141,7 +142,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and leaves signals to whoever started it."""
+    """Reports when it is ready, and leaves signals to its caller."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -153,25 +154,25 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        # Those that were cut off say so; what they used is closed only after that.
+        # Wait for the cancelled tasks, because the services they use are closed after that.
         if left := set(self.server_state.tasks):
             await asyncio.wait(left, timeout=LAST_SECONDS)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        # Its own handlers would raise the signal again and kill turns that are being let go.
+        # uvicorn's own handlers would raise the signal again and kill turns that are being stopped.
         yield
 
 
 async def _stop(server: uvicorn.Server, app: Application, stop: asyncio.Event) -> None:
     await stop.wait()
-    # Told before the doors close: a reader that knows why comes back in its own time.
+    # Streams end before the listener closes, so that readers get a reason and a reconnect delay.
     app.streams.close()
     server.should_exit = True
 
 
 def _address(host: str, exposure: Exposure) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    # No name is looked up: what it resolves to is for others to change.
+    # No DNS lookup: others control what a name resolves to.
     name = "127.0.0.1" if host.lower() == "localhost" else host
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]

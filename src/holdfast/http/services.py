@@ -1,4 +1,4 @@
-"""What the HTTP surface needs of an open house: its services, and a little of its settings."""
+"""What the HTTP layer needs of an open instance: its services and a few settings."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Settings(Protocol):
-    """What callers may know of how the house is set."""
+    """The settings that callers may read."""
 
     @property
     def default_model(self) -> str: ...
@@ -36,7 +36,7 @@ class Settings(Protocol):
 
 
 class House(Protocol):
-    """The services as routes call them; each verb takes the owner first."""
+    """The services that routes call; each method takes the owner first."""
 
     @property
     def agents(self) -> "Agents": ...
@@ -76,4 +76,4 @@ class House(Protocol):
     def zones(self) -> "Zones": ...
 
     async def programs(self) -> "Sequence[KnownProgram]":
-        """Look for well-known agents on this machine."""
+        """Find well-known agent programs on this machine."""

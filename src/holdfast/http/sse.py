@@ -32,12 +32,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def control_frame(name: str, data: dict[str, Any], *, retry: int) -> bytes:
-    """Return a frame about the stream itself; `retry` is how long a browser waits if it ends."""
+    """Return a frame about the stream itself; `retry` is the client's reconnect delay in ms."""
     return b"retry: %d\nevent: %s\ndata: %s\n\n" % (retry, name.encode(), _encoder.encode(data))
 
 
 def gap_frame(first: int, last: int, *, reason: str, resync: str | None) -> bytes:
-    """Return the frame that stands for numbers which will not come."""
+    """Return the frame for a range of sequence numbers that will not be sent."""
     data = {"from": first, "to": last, "reason": reason, "resync": resync}
     return b"id: %d\nevent: gap\ndata: %s\n\n" % (last, _encoder.encode(data))
 
@@ -45,7 +45,7 @@ def gap_frame(first: int, last: int, *, reason: str, resync: str | None) -> byte
 def event_frames(sequence: int, words: Sequence[tuple[str, bytes]]) -> bytes:
     """Return the frames of one event, a name and a line of JSON each.
 
-    Only the last one moves the cursor, so a cut between two repeats the first and loses nothing.
+    Only the last one has an id, so a cut between two frames repeats the first and loses nothing.
     """
     frames = [b"event: %s\ndata: %s\n\n" % (name.encode(), data) for name, data in words]
     if frames:
@@ -54,19 +54,19 @@ def event_frames(sequence: int, words: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 class FrameRenderer:
-    """Items as frames, in the words that one reader wants.
+    """Formats items as frames, with the event types that one reader wants.
 
-    What is left out on the reader's wish is told as one gap, together with what comes after it.
+    Filtered events are sent as one gap, together with the next item.
     """
 
     def __init__(self, frame: Callable[[BufferedEvent], bytes], resync: str) -> None:
-        """`frame` makes the bytes of an event, `resync` is where to read what was pruned."""
+        """`frame` formats an event; `resync` is the URL at which pruned events can be read."""
         self._made = frame
         self._resync = resync
         self._hidden: tuple[int, int] | None = None
 
     def frames(self, item: Item) -> bytes:
-        """Return the frames of the next item; none if its reader does not want to hear of it."""
+        """Return the frames of the next item; empty if the reader's filter drops it."""
         frame = self.plain(item)
         if frame:
             before, self._hidden = self._hidden, None
@@ -77,13 +77,13 @@ class FrameRenderer:
 
     @property
     def is_hiding(self) -> bool:
-        """Tell whether something was left out that has not been told as a gap."""
+        """Return whether filtered events have not been sent as a gap yet."""
         return self._hidden is not None
 
     def hidden(self, sent_through: int) -> tuple[bytes, int]:
-        """Return the gap for what was left out since a number, and the last number it covers.
+        """Return the gap for the events filtered since a number, and the last number it covers.
 
-        There is none if something else, which was never sent, stands between them.
+        There is none if an unsent event lies between them.
         """
         before, self._hidden = self._hidden, None
         if before is None or before[0] != sent_through + 1:
@@ -103,25 +103,25 @@ def _hidden_comment(numbers: tuple[int, int] | None) -> bytes:
     return gap_frame(*numbers, reason="filtered", resync=None) if numbers else b""
 
 
-# A little under what is promised, because the clock only ticks.
+# A little less than the documented interval, because the timer only ticks.
 HEARTBEAT_SECONDS: Final = 13.0
 GOODBYE_SECONDS: Final = 1.0
 RETRY: Final = 1000
 CYCLE_RETRY: Final = 100
 CHUNK_LARGEST: Final = 64 << 10
-# More than this do not come at once; they are read from the log, and by one reader.
+# Larger batches are not shared: they are catch-up reads of a single reader.
 SHARED_MOST: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamRequest:
-    """What a reader asked for."""
+    """What a reader requested."""
 
     session_id: SessionId
     after: int
-    # Where the session stood when the reader was found to be right.
+    # The session state at the time the request was validated.
     head: SessionState
-    # The surface's own words: for an event, for where a session stands, for what was pruned.
+    # Formatters of the API in use: for an event, for a session status, and the URL for a resync.
     frame: Callable[[BufferedEvent], bytes]
     status_word: Callable[[SessionState], str]
     resync: str
@@ -129,17 +129,17 @@ class StreamRequest:
 
 
 class StreamRegistry(Protocol):
-    """Where streams are written down while they are open."""
+    """Registry of open streams."""
 
     def add(self, stream: "SseStream") -> None:
-        """Note that a stream is open."""
+        """Register an open stream."""
 
     def left(self, stream: "SseStream", delivered: int) -> None:
-        """Note that a stream has ended."""
+        """Remove a stream that has ended."""
 
 
 class SseStream:
-    """A stream that is ready to be played."""
+    """A stream that is ready to run."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class SseStream:
         self.caller = caller
 
     async def run(self, wire: StreamWriter) -> None:
-        """Write the log onto the wire until somebody ends it."""
+        """Send events until the stream is ended or cancelled."""
         self._task = asyncio.current_task()
         self._registry.add(self)
         try:
@@ -175,7 +175,7 @@ class SseStream:
         except HoldfastError as error:
             self._ending = (_REASONS.get(error.code, "shutdown"), RETRY)
         except asyncio.CancelledError:
-            # Cancelled without a reason means that the reader has left.
+            # A cancellation without a reason means that the client has disconnected.
             if self._ending is None or self._task is None:
                 raise
             self._task.uncancel()
@@ -186,21 +186,21 @@ class SseStream:
         await self._send_close(wire)
 
     def end(self, reason: str, *, retry: int = RETRY) -> None:
-        """End the stream; its reader is told why, and where to go on."""
+        """End the stream; the client gets the reason and a reconnect delay."""
         if self._ending is None and self._task is not None:
             self._ending = (reason, retry)
             self._task.cancel()
 
     def check_timeout(self, now: float) -> None:
-        """End the stream if its time is over, or nobody reads what is sent."""
+        """End the stream if its lifetime is over or its reader has stopped reading."""
         if self._reader is not None and self._waiting and self._reader.is_too_slow:
             self.end("slow")
         elif now >= self._ends_at:
             self.end("cycle", retry=CYCLE_RETRY)
 
     def send_heartbeat(self, now: float) -> None:
-        """Let the reader hear that we are alive, if it is time."""
-        # Whoever does not take what was sent would not take this either: it goes with the next.
+        """Send a heartbeat if one is due."""
+        # A stalled reader would not read the heartbeat either: it is sent with the next write.
         if self._wire is not None and not self._waiting and self._is_heartbeat_due(now):
             self._beating = asyncio.create_task(self._write(self._wire, b""))
 
@@ -217,7 +217,7 @@ class SseStream:
             self._reader = reader
             self._heartbeat_at = time.monotonic()
             self._unsent = self._connected_frame()
-            # Where there is something to tell at once, both are one packet.
+            # If there are events to send at once, they go into one packet with the head.
             if after >= request.head.events and not self._is_settled:
                 await self._write(wire, b"")
             self._wire = wire
@@ -230,7 +230,7 @@ class SseStream:
 
     @property
     def _is_settled(self) -> bool:
-        """Tell whether all that the reader wanted to wait for was read."""
+        """Return whether everything the reader wanted to wait for has been sent."""
         return self._request.until_settled and self._reader is not None and self._reader.is_settled
 
     def _connected_frame(self) -> bytes:
@@ -244,14 +244,14 @@ class SseStream:
         return control_frame("connected", data, retry=RETRY)
 
     async def _send_items(self, wire: StreamWriter, items: list[Item]) -> None:
-        """Send news piece by piece; what was sent is noted with each, because any may be the last.
+        """Send events in chunks; the position is updated per chunk, because any may be the last.
 
-        A piece is made when there is room for it: what a slow reader waits for is kept once.
+        A chunk is formatted only when there is room for it, so a slow reader holds one copy.
         """
         self._delivered += len(items)
         if chunk := self._shared(items):
             if self._is_settled:
-                # The end follows at once, and both are one packet.
+                # The end frame follows at once, and both go into one packet.
                 self._unsent += chunk
             else:
                 await self._write(wire, chunk)
@@ -261,17 +261,17 @@ class SseStream:
             await self._write(wire, chunk)
             self._sent_through = last
             if items:
-                # A long page takes a while, and others want to be answered meanwhile.
+                # A long page takes a while: yield to the event loop.
                 await asyncio.sleep(0)
 
     def _shared(self, items: list[Item]) -> bytes | None:
-        """Return the items as one piece, made once for all readers that are at the same place.
+        """Return the items as one chunk, formatted once for all readers at the same position.
 
-        Nothing where a piece is not whole in itself: too large, or with something left out.
+        None if the chunk cannot be shared: it is too large or contains filtered events.
         """
         reader, words = self._reader, self._request.frame
         first = items[0]
-        # A gap may have been cut off for one reader only.
+        # A gap may have been cut for one reader only.
         if reader is None or self._renderer.is_hiding or isinstance(first, Gap):
             return None
         if (made := reader.batch(words, items)) is not None:
@@ -288,9 +288,9 @@ class SseStream:
     def _frame_items(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:
         items.reverse()
         while items:
-            # Taken out, so that a page of the log is held no longer than it has to be.
+            # Popped, so that a page of the log is held no longer than necessary.
             item = items.pop()
-            # What is left out is told with what comes after it.
+            # Filtered events are sent as a gap with the next frame.
             if frames := self._renderer.frames(item):
                 yield frames, end_of(item)
 
@@ -303,7 +303,7 @@ class SseStream:
             chunk, self._unsent = self._unsent + chunk, b""
         self._waiting += 1
         try:
-            # Cancelled while there is no room, nothing of it has been written.
+            # If it is cancelled while it waits for room, none of the chunk has been written.
             await wire.send(chunk, is_last=is_last)
         finally:
             self._waiting -= 1
@@ -311,7 +311,7 @@ class SseStream:
     async def _send_close(self, wire: StreamWriter) -> None:
         reason, retry = self._ending or ("cycle", CYCLE_RETRY)
         if reason == "slow":
-            # It would wait behind all that was not read.
+            # The end frame would wait behind everything that was not read.
             wire.abort()
             return
         if reason in _FINAL:
@@ -323,17 +323,17 @@ class SseStream:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._write(wire, goodbye, is_last=True)
         except TimeoutError:
-            # Nobody takes anything, so nobody would take the end of it either.
+            # The reader has stopped reading, so it would not read the end either.
             wire.abort()
 
 
-# A reader that may not come back gets no connection to come back on: it would stay open, idle.
+# A reader that may not reconnect gets its connection closed: otherwise it would stay open, idle.
 _FINAL: Final = frozenset({"revoked", "deleted"})
 _REASONS: Final = {Code.SESSION_NOT_FOUND: "deleted", Code.STORE_CLOSED: "shutdown"}
 
 
 def _chunks(frames: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """Yield the frames in pieces: few enough to be quick, small enough to be bounded."""
+    """Yield the frames in chunks: few enough to be quick, small enough to be bounded."""
     batch: list[bytes] = []
     size = last = 0
     for frame, number in frames:
@@ -351,16 +351,16 @@ TICK_SECONDS: Final = 1.0
 TOKEN_SECONDS: Final = 1.0
 LIFE_SECONDS: Final = 300.0
 LIFE_SPREAD: Final = 0.2
-# A server that stops spreads the returns of its readers over so many milliseconds.
+# At shutdown the reconnects of all readers are spread over this many milliseconds.
 RETURN_SPREAD: Final = 2000
-# More readers than this are asked to wait until there is a server again: who finds none comes back
-# with the others.
+# With more readers than this, they are asked to wait for a restarted server: clients that fail to
+# connect would otherwise all retry at the same time.
 CROWD: Final = 30
 BUSY_RETRY: Final = 2000
 
 
 class OpenStreams(Background):
-    """All open streams of one process. Use as a context manager: it runs the clock."""
+    """All open streams of one process; a context manager that runs their timer."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ class OpenStreams(Background):
         *,
         life: float = LIFE_SECONDS,
     ) -> None:
-        """`luck` gives numbers from 0 to 1, which spread the ends and returns of connections."""
+        """`jitter` returns numbers from 0 to 1, which spread the ends and reconnects of streams."""
         super().__init__()
         self._holdfast = holdfast
         self._metrics = metrics
@@ -384,27 +384,27 @@ class OpenStreams(Background):
         return self
 
     def stream(self, caller: Caller, request: StreamRequest) -> SseStream:
-        """Return a stream that is ready to be played."""
+        """Return a stream that is ready to run."""
         spread = 1 + LIFE_SPREAD * (2 * self._jitter() - 1)
         return SseStream(
             self._holdfast, self, caller, request, time.monotonic() + self._life * spread
         )
 
     def close(self) -> None:
-        """End every stream, because the server stops; the returns of their readers are spread."""
+        """End every stream because the server stops; spread the reconnects of their readers."""
         count = len(self._streams)
         first = BUSY_RETRY if count > CROWD else CYCLE_RETRY
         for number, stream in enumerate(sorted(self._streams, key=lambda _: self._jitter())):
-            # Few are not spread as widely as many.
+            # A few reconnects are spread less widely than many.
             stream.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
 
     def add(self, stream: SseStream) -> None:
-        """Note that a stream is open."""
+        """Register an open stream."""
         self._streams.add(stream)
         self._metrics.open_streams = len(self._streams)
 
     def left(self, stream: SseStream, delivered: int) -> None:
-        """Note that a stream has ended."""
+        """Remove a stream that has ended."""
         self._streams.discard(stream)
         self._metrics.open_streams = len(self._streams)
         self._metrics.delivered_events += delivered
@@ -423,7 +423,7 @@ class OpenStreams(Background):
 
     async def _check_tokens(self) -> None:
         for caller in {stream.caller.token_id: stream.caller for stream in self._streams}.values():
-            # A store that cannot be asked just now says nothing about a token.
+            # While the store cannot be read, the token is assumed to be valid.
             with contextlib.suppress(HoldfastError):
                 if not await self._holdfast.tokens.still_valid(caller):
                     for stream in tuple(self._streams):

@@ -43,7 +43,7 @@ def system_routes(
             async with asyncio.timeout(HEALTH_SECONDS):
                 await probe()
         except (HoldfastError, TimeoutError):
-            # Nothing about the reason: anybody on this machine may ask.
+            # No reason is given, because the route is public.
             return Response(status=503, content=Health("unavailable"))
         return Response(content=Health("ok"))
 
@@ -110,16 +110,16 @@ def _sign_in_route(names: ServerNames) -> Route:
 async def exchange_sign_in_code(
     request: RouteRequest[SignIn, None], names: ServerNames
 ) -> Response:
-    """Spend the code of a link; the cookie stands for the local token."""
-    # Before a code is tried: a foreign page must not use up the tries of its reader.
+    """Exchange the one-time code of a link for a session cookie."""
+    # Before the code is checked: a foreign page must not use up the attempts (CSRF).
     require_same_site(request.headers, names.origins)
     if "prefetch" in request.headers.get("sec-purpose", ""):
-        # A browser that guesses where its reader goes next would spend the code.
+        # A speculative prefetch of the browser would use up the code.
         raise Denied(Code.FOREIGN_ORIGIN, "Open the sign-in link yourself; it works once.")
     try:
         _, secret = await request.holdfast.tokens.exchange(request.query.code)
     except Denied:
-        # A link that was opened again; who came in by it is not sent away.
+        # The link was opened again in a browser that is already signed in.
         if await is_signed_in(request):
             return Response(status=303, headers={"location": "/"})
         raise

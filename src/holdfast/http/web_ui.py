@@ -1,6 +1,6 @@
-"""The web page: its built files, its addresses, and plain pages for errors and for a missing build.
+"""The web UI: built files, their routes, and plain pages for errors and for a missing build.
 
-The page itself is in `ui/`.
+The sources of the UI are in `ui/`.
 """
 
 import base64
@@ -19,11 +19,11 @@ from holdfast.http.requests import Request
 from holdfast.http.responses import Response
 from holdfast.http.routing import Route, RouteHandler, RouteRequest
 
-# Where the build of `ui/` lies, in a checkout and in a wheel alike.
+# Where the build of `ui/` is stored, in a checkout and in a wheel.
 FOLDER: Final = Path(__file__).parent / "page"
 _INDEX: Final = "index.html"
 _ASSETS: Final = "assets"
-# What a build holds; a browser is told by us and never guesses.
+# Media types of built files; sent explicitly, so that a browser never sniffs.
 KINDS: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -33,7 +33,7 @@ KINDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file of the page."""
+    """One file of the UI."""
 
     content: bytes
     media_type: str
@@ -41,7 +41,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class BuiltPage:
-    """The document that every address of the page begins with, and what it loads."""
+    """The HTML document of every UI path, and the assets that it loads."""
 
     document: bytes
     assets: Mapping[str, Asset]
@@ -49,7 +49,7 @@ class BuiltPage:
 
 @cache
 def load_page(folder: Path) -> BuiltPage | None:
-    """Return what was built into a folder; nothing where nobody has built the page."""
+    """Return the build in a folder; None if the UI was not built."""
     try:
         document = (folder / _INDEX).read_bytes()
     except FileNotFoundError:
@@ -74,7 +74,7 @@ code { padding: 1px 4px; border-radius: 4px; font-size: 0.9em;
   background: color-mix(in srgb, var(--ink) 8%, transparent); color: var(--ink); }
 a { color: var(--accent); }
 """
-# Of a document that loads nothing only this one style is let in, by what it says.
+# The CSP of a plain page allows only this inline style, by its hash.
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 PLAIN_HEADERS: Final = {
     "content-security-policy": (
@@ -103,7 +103,7 @@ _PAGE: Final = """<!doctype html>
 def plain_page(
     title: str, *paragraphs: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a page; title and paragraphs are markup, so what others wrote is escaped before."""
+    """Return a plain page; title and paragraphs are HTML, so the caller escapes foreign text."""
     body = "\n".join(f"<p>{each}</p>" for each in paragraphs)
     page = _PAGE.format(title=title, style=_STYLE, body=body)
     return Response(
@@ -131,13 +131,13 @@ _HOW: Final = (
 
 
 async def missing_build_page(request: RouteRequest[Any, None]) -> Response:
-    """Tell everybody the same, but for whether they are signed in."""
+    """Return the page for a missing build; it only varies with the sign-in state."""
     standing = _SIGNED_IN if await is_signed_in(request) else _NOT_SIGNED_IN
     return plain_page("The server runs", standing, *_HOW)
 
 
 async def is_signed_in(request: RouteRequest[Any, None]) -> bool:
-    """Tell whether a browser has a cookie of ours that holds."""
+    """Return whether the request has a valid session cookie."""
     try:
         caller = await request.holdfast.tokens.resolve(read_cookie(request.headers))
     except Denied:
@@ -146,7 +146,7 @@ async def is_signed_in(request: RouteRequest[Any, None]) -> bool:
 
 
 SIGN_IN: Final = "/sign-in"
-# What stands below these is for programs, whoever looks at it.
+# Paths below these are for programs: errors there are always JSON.
 _API_PREFIXES: Final = ("/v1/", "/api/")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 NEW_LINK: Final = (
@@ -157,7 +157,7 @@ _SESSIONS_LINK: Final = '<a href="/">Go to the sessions</a>'
 
 
 def prefers_html(request: Request) -> bool:
-    """Tell whether somebody looks: who asks prefers a page, at an address for people."""
+    """Return whether an error should be a page: the client prefers HTML, at a UI path."""
     if request.method not in _SAFE_METHODS or request.path.startswith(_API_PREFIXES):
         return False
     weights = _weights(request.headers.get("accept", ""))
@@ -166,7 +166,7 @@ def prefers_html(request: Request) -> bool:
 
 
 def error_page(error: HoldfastError, path: str) -> Response:
-    """Return the page for an error, with the status and the headers that a program would get."""
+    """Return an error as a page, with the same status and headers as the JSON response."""
     json_response = error_response(error)
     title, *paragraphs = _words(error, path)
     return plain_page(
@@ -198,7 +198,7 @@ def _weights(accept: str) -> dict[str, float]:
     return found
 
 
-# Only what was built, only from here, and text never becomes a script, whoever wrote it.
+# CSP against cross-site scripting: only built files, only from this origin, no inline script.
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -218,9 +218,9 @@ DOCUMENT_HEADERS: Final = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
 }
-# A file with another content has another name.
+# Asset names contain a content hash, so they can be cached forever.
 ASSET_HEADERS: Final = {"cache-control": "no-transform, public, max-age=31536000, immutable"}
-# By the names of their routes: what a person can bookmark.
+# Paths by route name: these can be bookmarked.
 ADDRESSES: Final[Mapping[str, str]] = {
     "front": "/",
     "page.sessions": "/sessions",
@@ -232,7 +232,7 @@ ADDRESSES: Final[Mapping[str, str]] = {
 
 
 def page_routes(folder: Path) -> tuple[Route, ...]:
-    """Return the routes of the page that was built into a folder, or of the one that says how."""
+    """Return the routes of the UI built into a folder, or of the page for a missing build."""
 
     async def show(request: RouteRequest[Any, None]) -> Response:
         page = load_page(folder)
@@ -270,7 +270,7 @@ def _address(name: str, path: str, show: RouteHandler) -> Route:
         needs=None,
         responses={200: str, 304: None},
         media_type=MEDIA_TYPE,
-        # What stands behind the question mark is the page's own business.
+        # The query string is used by the UI only.
         tolerant=True,
     )
 

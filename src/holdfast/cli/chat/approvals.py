@@ -1,4 +1,4 @@
-"""Approvals in a conversation: asked at the terminal, or answered as the flags say."""
+"""Approvals in a conversation: asked at the terminal, or answered by flags."""
 
 import asyncio
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _MARKS: Final = {"+": _GREEN, "-": _RED, "@": _CYAN}
 
 
 class ApprovalPrompt:
-    """Asks whoever sits at the terminal, until there is an answer that means something."""
+    """Prompts at the terminal until there is a valid answer."""
 
     def __init__(
         self, printer: Printer, prompt: "AnswerPrompt", policy: AttendancePolicy = UNATTENDED
@@ -46,19 +46,20 @@ class ApprovalPrompt:
         self._printer = printer
         self._prompt = prompt
         self._policy = policy
-        # A server writes down through which door an answer came.
+        # A server records the channel of an answer.
         self._by = BY_HTTP if policy.is_remote else BY_TERMINAL
 
     async def answer(self, approval: Approval, *, own: bool = False) -> ApprovalAnswer:
         """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
 
-        What a server asks about an `own` turn, a flag may answer; a house here knows its flags.
+        A flag may answer a server's question about an `own` turn; a local store has the flags
+        itself.
         """
         if own and self._policy.is_remote and self._policy.answers(approval.question):
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=self._by)
         has_more = is_for_session(approval.question)
         with self._prompt.fresh():
-            # After what was typed too early is put aside: nobody answers what was not shown yet.
+            # After earlier keys are set aside, so that they cannot answer a question not shown yet.
             for line, style in question_lines(approval):
                 self._printer.line(line, style=style)
             self._printer.flush()
@@ -71,7 +72,7 @@ class ApprovalPrompt:
 
 
 def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a question, each with its style; not a character of it is left out."""
+    """Yield the lines of a question, each with its style; no character is omitted."""
     question = approval.question
     is_change = question.tool_class in _CHANGES
     yield f"{question.tool} asks ({question.tool_class.replace('_', ' ')}):", _BOLD
@@ -81,7 +82,7 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
 
 
 def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
-    """Return the answer that a line means, or what is wrong with it."""
+    """Return the answer of a line, or an error message."""
     word, _, rest = said.strip().partition(" ")
     note = rest.strip()
     allowed = ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
@@ -121,7 +122,7 @@ class _OpenQuestion(NamedTuple):
 
 
 class InteractiveApprovals:
-    """Asks in the background, so that news are heard while a person thinks."""
+    """Prompts in the background, so that events are shown while a person thinks."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class InteractiveApprovals:
         questions: ApprovalPrompt,
         keyboard: KeyboardLock | None = None,
     ) -> None:
-        """`keyboard` is shared with whoever else reads keys here."""
+        """`keyboard` is shared with the other readers of the keyboard."""
         self._holdfast = holdfast
         self._screen = screen
         self._questions = questions
@@ -140,34 +141,34 @@ class InteractiveApprovals:
         self._closed: set[ApprovalId] = set()
 
     async def waiting(self, session_id: SessionId) -> list[Approval]:
-        """Return the questions of a session that wait."""
+        """Return the pending approvals of a session."""
         found = await self._holdfast.approvals.list(
             self._holdfast.owner, session_id, state=ApprovalState.WAITING
         )
         return list(found.items)
 
     def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
-        """Ask a question, unless it is asked, or was answered, here already.
+        """Ask a question, unless it is open or was answered here.
 
-        `own` is one of a turn that this conversation asked for.
+        `own` is whether the turn was started by this conversation.
         """
         if approval.id not in self._open and approval.id not in self._closed:
             task = tasks.create_task(self._ask(approval, own=own))
             self._open[approval.id] = _OpenQuestion(task, approval.question.call_id)
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
-        """Take a question back that has its answer; our own was let go of when it was given."""
+        """Withdraw a question that was answered by another client."""
         if await self._take_back(answered.approval_id):
             self._screen.remark(_answered_elsewhere(answered.decision, answered.by))
 
     async def withdraw_call(self, call_id: CallId) -> None:
-        """Take back what was asked about a call: it has ended without an answer."""
+        """Withdraw the question about a call, which has ended without an answer."""
         for which, each in tuple(self._open.items()):
             if each.call_id == call_id:
                 await self._take_back(which)
 
     async def withdraw_all(self) -> None:
-        """Take every question back: nobody waits for the answers any more."""
+        """Withdraw every question, because the answers are no longer needed."""
         for which in tuple(self._open):
             await self._take_back(which)
 
@@ -176,7 +177,7 @@ class InteractiveApprovals:
         if found is None:
             return False
         found.task.cancel()
-        # Until the prompt has put the terminal back, nothing can be written to it.
+        # Until the prompt has restored the terminal, nothing can be written to it.
         await asyncio.wait([found.task])
         return True
 
@@ -185,7 +186,7 @@ class InteractiveApprovals:
         answer: ApprovalAnswer | None = None
         try:
             async with self._alone:
-                # Another question may have been in the way, and this one answered meanwhile.
+                # This question may have been answered while another one was shown.
                 found = await self._holdfast.approvals.get(owner, session_id, approval.id)
                 if found.state is not ApprovalState.WAITING:
                     return
@@ -195,7 +196,7 @@ class InteractiveApprovals:
                     with suppress(InterruptPressedError):
                         answer = await self._questions.answer(found, own=own)
         finally:
-            # From here on the news of an answer may be that of ours.
+            # From here on, an answer event may be that of our own answer.
             self._open.pop(approval.id, None)
         self._closed.add(approval.id)
         if answer is None:
@@ -240,14 +241,14 @@ class AutomaticApprovals:
         self._seen: set[ApprovalId] = set()
 
     async def waiting(self, session_id: SessionId) -> list[Approval]:
-        """Return the questions of a session that wait."""
+        """Return the pending approvals of a session."""
         found = await self._holdfast.approvals.list(
             self._holdfast.owner, session_id, state=ApprovalState.WAITING
         )
         return list(found.items)
 
     def begin(self, tasks: asyncio.TaskGroup, approval: Approval, *, own: bool = False) -> None:
-        """Answer a question of an own turn, unless that was done already or somebody may come."""
+        """Answer a question of an own turn, unless it is answered or a person may still answer."""
         if approval.id in self._seen:
             return
         self._seen.add(approval.id)
@@ -260,13 +261,13 @@ class AutomaticApprovals:
             )
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
-        """Do nothing: nothing is shown that could be taken back."""
+        """Do nothing: no prompt is shown."""
 
     async def withdraw_call(self, call_id: CallId) -> None:
-        """Do nothing: nothing is shown that could be taken back."""
+        """Do nothing: no prompt is shown."""
 
     async def withdraw_all(self) -> None:
-        """Do nothing: nothing is shown that could be taken back."""
+        """Do nothing: no prompt is shown."""
 
     async def _answer(self, approval: Approval) -> None:
         tool = approval.question.tool
@@ -278,12 +279,12 @@ class AutomaticApprovals:
 
 
 async def allow_by_flag(holdfast: "House", approval: Approval) -> None:
-    """Answer a question with what a flag says."""
+    """Allow a question by flag."""
     await _give(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
 
 
 async def _give(holdfast: "House", approval: Approval, answer: ApprovalAnswer) -> bool:
-    """Answer a question; tell whether nobody elsewhere was faster."""
+    """Send an answer; return False if another client answered first."""
     session_id, digest = approval.session_id, approval.question.digest
     try:
         await holdfast.approvals.answer(

@@ -1,7 +1,6 @@
-"""A conversation: send a message, follow the log until its turn has settled, interrupt it on a
-signal.
+"""A conversation: send a message, follow events until its turn settles, interrupt on a signal.
 
-Typing is `repl.py` and `stdin.py`, showing is `screen.py`.
+Input is `repl.py` and `stdin.py`, output is `screen.py`.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SignalHandler:
-    """Listens for signals while it is entered; leaving cancels the task that entered it."""
+    """Handles signals while it is entered; leaving cancels the task that entered it."""
 
     def __init__(self) -> None:
         self.is_leaving = False
@@ -47,7 +46,7 @@ class SignalHandler:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         loop.add_signal_handler(signal.SIGTERM, self._terminated)
-        # Whoever starts a command so that it ignores this one wants it to go on.
+        # A command started with SIGHUP ignored (nohup) must continue after a hangup.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGHUP, self._terminated)
         return self
@@ -62,12 +61,12 @@ class SignalHandler:
         loop.remove_signal_handler(signal.SIGHUP)
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
-        # Removing ours leaves Python's default there, not the handler that asyncio had set.
+        # Removing our handler would restore Python's default, not the handler that asyncio had set.
         signal.signal(signal.SIGINT, self._before)
 
     @contextmanager
     def turn(self, *, own: bool) -> Iterator[asyncio.Event]:
-        """Yield what is set when the running turn is to be stopped; `own` is one we asked for."""
+        """Yield an event that is set when the turn must stop; `own` is a turn we started."""
         self._stop = asyncio.Event()
         self._is_own = own
         try:
@@ -76,12 +75,12 @@ class SignalHandler:
             self._stop = None
 
     def _interrupted(self) -> None:
-        # A person who presses a key at the prompt means the answer that is on the screen.
+        # A key pressed at the prompt refers to the answer on the screen.
         may_stop = self._is_own or self.has_prompt
         if self._stop is not None and may_stop and not self._stop.is_set():
             self._stop.set()
         elif self._stop is not None or not self.has_prompt:
-            # A key that was meant for the answer may come when the turn has just ended.
+            # A key meant for the answer may arrive when the turn has just ended (race).
             self.leave()
 
     def _terminated(self) -> None:
@@ -99,7 +98,7 @@ class SignalHandler:
 
 
 async def wait_for_first(*things: Awaitable[Any]) -> None:
-    """Wait until one of several has come; tasks go on, what only waited is not left behind."""
+    """Wait for the first of several; tasks continue, other awaitables are cancelled."""
     tasks = [asyncio.ensure_future(each) for each in things]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +107,7 @@ async def wait_for_first(*things: Awaitable[Any]) -> None:
 
 
 async def cancel_tasks(*tasks: asyncio.Future[Any] | None) -> None:
-    """Stop tasks, and return when they have stopped."""
+    """Cancel tasks, and return when they have ended."""
     under_way = [each for each in tasks if each is not None]
     for task in under_way:
         task.cancel()
@@ -117,7 +116,7 @@ async def cancel_tasks(*tasks: asyncio.Future[Any] | None) -> None:
 
 
 class ChatConversation:
-    """One session, talked in by one person or program."""
+    """One session, used by one person or program."""
 
     def __init__(
         self,
@@ -127,9 +126,9 @@ class ChatConversation:
         signals: SignalHandler,
         asking: InteractiveApprovals | AutomaticApprovals | None = None,
     ) -> None:
-        """Without `asking`, questions are shown and answered elsewhere, or by nobody.
+        """Without `asking`, questions are only shown, and answered by other clients.
 
-        `session` is as it was before it was picked up here.
+        `session` is its state before it was resumed here.
         """
         self.holdfast = holdfast
         self.screen = screen
@@ -138,10 +137,10 @@ class ChatConversation:
         self.cursor = session.last_event
         self.is_over = False
         self.is_left = False
-        # Somebody else had its turn in hand when this conversation came.
+        # Another process ran its turn when this conversation started.
         self.is_theirs = session.status is Status.RUNNING
         self.last: TurnEnded | None = None
-        # Set while no turn is open or waits, as far as the news have told.
+        # Set while no turn is open or queued, according to the events so far.
         self.is_calm = asyncio.Event()
         self.keyboard = (
             asking.keyboard if isinstance(asking, InteractiveApprovals) else KeyboardLock()
@@ -151,11 +150,11 @@ class ChatConversation:
         self._know(session)
 
     def has_finished(self) -> bool:
-        """Tell whether nothing more can or should be said."""
+        """Return whether nothing more can or should be sent."""
         return self.is_over or self.is_left or self.signals.is_leaving
 
     def move_to(self, session: Session) -> None:
-        """Go on in another session."""
+        """Continue in another session."""
         self.session_id = session.id
         self.cursor = session.last_event
         self._own_turns.clear()
@@ -166,7 +165,7 @@ class ChatConversation:
         return await self.holdfast.sessions.get(self.holdfast.owner, self.session_id)
 
     async def say(self, text: str) -> None:
-        """Write a message down, and show the news until its turn has settled."""
+        """Send a message, and show events until its turn has settled."""
         message = await self.put(text)
         self.screen.waiting()
         await self.settle(message.turn, own=True)
@@ -174,7 +173,7 @@ class ChatConversation:
     async def put(
         self, text: str, *, id: str | None = None, on_busy: OnBusy = OnBusy.QUEUE
     ) -> Message:
-        """Write a message down; it is on disk when this returns."""
+        """Store a message; it is durable when this returns."""
         message = await self.holdfast.send(
             self.session_id, text, id=id or _new_id(), on_busy=on_busy
         )
@@ -183,27 +182,27 @@ class ChatConversation:
         return message
 
     async def set_title(self, text: str) -> None:
-        """Give the session the title that this text, and nothing behind it, would give it."""
+        """Set the session's title from this text only."""
         changes = {"title": title_of(text)}
         await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
 
     async def settle(self, turn: int, *, own: bool = False) -> None:
-        """Show the news until a turn has settled, or the session was closed.
+        """Show events until a turn has settled or the session is closed.
 
-        `own` is a turn that a message of this conversation asked for.
+        `own` is a turn started by a message of this conversation.
         """
         try:
             with self.signals.turn(own=own) as stop:
                 async with asyncio.TaskGroup() as tasks:
                     stopping = tasks.create_task(self._stop_when(stop, turn))
                     await self._follow(turn, tasks, own=own)
-                    # Otherwise the group would wait for a Ctrl-C that nobody owes it.
+                    # Otherwise the task group would wait for a Ctrl-C that may never come.
                     stopping.cancel()
         except ExceptionGroup as group:
             self._left_or_raise(group)
 
     async def watch(self) -> None:
-        """Show all news as they come, and ask what is asked, until the session is closed."""
+        """Show all events and ask pending questions until the session is closed."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._follow(None, tasks, own=False)
@@ -211,17 +210,17 @@ class ChatConversation:
             self._left_or_raise(group)
 
     async def interrupt(self) -> bool:
-        """Stop the turn that runs; tell whether there was one."""
+        """Stop the running turn; return whether there was one."""
         owner, id_ = self.holdfast.owner, self.session_id
         session = await self.session()
         if session.turn <= session.settled:
             return False
-        # This one and no other: it may end by itself at this very moment.
+        # Only this turn: it may end at this moment, and the next one must not be stopped (race).
         done = await self.holdfast.sessions.interrupt(owner, id_, turn=session.settled + 1)
         return done.turn is not None
 
     async def until_begun(self, turn: int) -> None:
-        """Return when a turn runs or has ended: what is written before would be a part of it."""
+        """Return when a turn runs or has ended: an earlier message would become part of it."""
         session = await self.session()
         async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as items:
             while session.status is not Status.RUNNING and session.settled < turn:
@@ -229,7 +228,7 @@ class ChatConversation:
                 session = await self.session()
 
     async def catch_up(self) -> None:
-        """Show the news that is there already."""
+        """Show the events that exist already."""
         page = await self.holdfast.events.list(
             self.holdfast.owner, self.session_id, after=self.cursor
         )
@@ -237,9 +236,9 @@ class ChatConversation:
             await self._show(item)
 
     def _left_or_raise(self, group: ExceptionGroup[Exception]) -> None:
-        # Of the tasks only one fails, and its error is told as it is.
+        # Only one of the tasks fails, and its error is raised unchanged.
         error = group.exceptions[0]
-        # The question waits in the store; whoever resumes the session is asked again.
+        # The question stays in the store and is asked again when the session is resumed.
         self.is_left = isinstance(error, EndPressedError)
         if not self.is_left:
             raise error from None
@@ -249,7 +248,7 @@ class ChatConversation:
         self._open(0)
 
     def _open(self, turn: int) -> None:
-        """Take note of a turn that is open or waits."""
+        """Record a turn that is open or queued."""
         self._turn = max(self._turn, turn)
         if self._turn > self._settled:
             self.is_calm.clear()
@@ -257,8 +256,8 @@ class ChatConversation:
             self.is_calm.set()
 
     async def _follow(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
-        """Show the news until a turn has settled; without one, until the session is closed."""
-        # What is there already is shown first: its questions may have their answers.
+        """Show events until a turn has settled; without one, until the session is closed."""
+        # Existing events are shown first: they may contain answers to the questions.
         known = (await self.session()).last_event
         if self.cursor >= known:
             await self._ask_what_waits(turn, tasks, own=own)
@@ -274,11 +273,11 @@ class ChatConversation:
     async def _ask_what_waits(
         self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool
     ) -> None:
-        """Ask what waits in the session; it may have been asked before this conversation came."""
+        """Ask pending questions; they may be older than this conversation."""
         waiting = await self._asking.waiting(self.session_id) if self._asking is not None else []
         if self._asking is None or not waiting:
             return
-        # While ours waits behind another turn, the questions are that one's.
+        # While our turn is queued, the questions belong to the turn before it.
         now = (await self.session()).settled + 1
         is_ours = now in self._own_turns if turn is None else own and now >= turn
         for approval in waiting:
@@ -286,20 +285,20 @@ class ChatConversation:
 
     async def _show(self, item: Event | Gap) -> None:
         number = item.to_sequence if isinstance(item, Gap) else item.sequence
-        # Whoever catches up may do so while the news is watched as well.
+        # `catch_up` may run while the events are followed, too.
         if number <= self.cursor:
             return
         self.cursor = number
         if isinstance(item, Event):
             await self._note(item)
         await self.screen.show(item)
-        # Behind it, because whoever waits for the end of a turn leaves when it is told.
+        # After it is shown, because tasks that wait for the end of the turn wake up here.
         await self._count(item)
 
     async def _count(self, item: Event | Gap) -> None:
-        """Take note of turns that wait, and of those that have settled."""
+        """Record queued turns, and turns that have settled."""
         if isinstance(item, Gap):
-            # The end of a turn may be among the numbers that will not come.
+            # The end of a turn may be inside the gap.
             self._know(await self.session())
             return
         match item.payload:
@@ -329,7 +328,7 @@ class ChatConversation:
                 pass
 
     async def _withdraw(self) -> None:
-        """Take questions back: they end with their turn, and are in the way of what comes next."""
+        """Withdraw questions: they end with their turn, and would block the prompt."""
         if self._asking is not None:
             await self._asking.withdraw_all()
 
@@ -337,22 +336,23 @@ class ChatConversation:
         if turn is None:
             return False
         if isinstance(item, Gap):
-            # The end of the turn may be among the numbers that will not come.
+            # The end of the turn may be inside the gap.
             return (await self.session()).settled >= turn
-        # At least: turns settle in their order, so a later one says that this one has.
+        # At least: turns settle in order, so the end of a later turn implies this one's.
         return isinstance(item.payload, TurnEnded) and (item.turn or 0) >= turn
 
     async def _stop_when(self, stop: asyncio.Event, turn: int) -> None:
         await stop.wait()
         session = await self.session()
-        # While ours waits behind another one, that is somebody else's and goes on.
+        # While our turn is queued, the running one belongs to another client and continues.
         if session.settled + 1 == turn:
-            # This one and no other: it may end by itself at this very moment.
+            # Only this turn: it may end at this moment, and the next one must not be stopped
+            # (race).
             owner, id_ = self.holdfast.owner, self.session_id
             session = (await self.holdfast.sessions.interrupt(owner, id_, turn=turn)).session
         if session.settled >= turn:
             return
-        # Only a turn that runs can be stopped.
+        # Only a running turn can be stopped.
         if self.signals.is_leaving:
             self.signals.leave()
         else:

@@ -1,6 +1,4 @@
-"""A page redrawn in place: finished Markdown blocks are printed for good, the rest is drawn until
-it is complete.
-"""
+"""A page redrawn in place: finished Markdown blocks are printed once, the rest is redrawn."""
 
 import asyncio
 import sys
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.application import Application
 
 
-# Terminals that know it show what is between the two at once; the others ignore both.
+# Synchronized output: terminals that support it draw the text between the two at once.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _UP: Final = "\x1b[{}A"
 
@@ -31,14 +29,14 @@ class LiveRegion(Protocol):
     """Where a page is drawn."""
 
     def write(self, text: str) -> None:
-        """Write whole lines for good."""
+        """Write complete lines permanently."""
 
     def live(self, lines: Sequence[str]) -> None:
-        """Show these lines below, in place of those that were there; each fits into a row."""
+        """Replace the live lines below the output; each fits into a row."""
 
 
 class PlainRegion:
-    """Live lines below what a command prints, where nothing is typed."""
+    """Live lines below the output of a command without a prompt."""
 
     def __init__(self) -> None:
         self._lines: Sequence[str] = ()
@@ -48,7 +46,7 @@ class PlainRegion:
         self._draw(text, self._lines)
 
     def live(self, lines: Sequence[str]) -> None:
-        """Draw the live lines, if they are others."""
+        """Draw the live lines, if they have changed."""
         if lines != self._lines:
             self._draw("", lines)
 
@@ -64,7 +62,7 @@ class PlainRegion:
 class PromptRegion:
     """Live lines above the line at which a person types.
 
-    They are part of the prompt, which draws them; while there is no prompt they are not seen.
+    They are part of the prompt, which draws them; without a prompt they are not visible.
     """
 
     def __init__(self) -> None:
@@ -72,11 +70,11 @@ class PromptRegion:
         self._prompt: Application[Any] | None = None
 
     def belong_to(self, prompt: "Application[Any]") -> None:
-        """Say which prompt draws the lines."""
+        """Set the prompt that draws the lines."""
         self._prompt = prompt
 
     def write(self, text: str) -> None:
-        """Write above the prompt, and draw that anew."""
+        """Write above the prompt, and redraw the prompt."""
         prompt = self._prompt
         if prompt is None or not prompt.is_running:
             sys.stdout.write(text)
@@ -86,13 +84,13 @@ class PromptRegion:
         output.write_raw(_BEGIN)
         prompt.renderer.erase()
         output.write_raw(text)
-        # At once and not when the loop has time: a gap would flicker.
+        # At once and not in the next loop iteration, because a gap would flicker.
         prompt.renderer.render(prompt, prompt.layout)
         output.write_raw(_END)
         output.flush()
 
     def live(self, lines: Sequence[str]) -> None:
-        """Show the lines with the next drawing, which comes soon."""
+        """Show the lines with the next redraw."""
         if lines != self.lines:
             self.lines = lines
             if self._prompt is not None:
@@ -101,16 +99,16 @@ class PromptRegion:
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SECONDS: Final = 0.1
-# From then on people wonder how long it has been.
+# From this duration on, the elapsed time is shown.
 _LONG: Final = 2.0
 _USER_LINES_MOST: Final = 12
-# Drawing an answer takes a part of the time, so that the answer itself and the keys have the rest.
+# Drawing is limited to a fraction of the time, so that input and the answer are not delayed.
 _REST: Final = 3
 _DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
 
 
 class LivePage:
-    """Draws an answer while it comes, and what is waited for, at the lower end of a terminal."""
+    """Draws an answer while it arrives, and pending work, at the bottom of a terminal."""
 
     def __init__(
         self, printer: Printer, region: LiveRegion, *, is_colored: bool, hears_users: bool = False
@@ -131,45 +129,45 @@ class LivePage:
         self._rested_at = 0.0
 
     def text(self, text: str) -> None:
-        """Take a piece of the answer; write the blocks that are whole now."""
+        """Append a chunk of the answer; write the blocks that are complete."""
         self._end_thoughts()
         is_first, self._busy = bool(self._busy), ""
         blocks = self._blocks.add(text)
         if is_first or blocks:
-            # Before they are written, so that what is whole is not drawn as well.
+            # Redrawn before they are written, so that complete blocks are not drawn twice.
             self._draw()
             self._write_blocks(blocks)
         else:
             self._draw_soon()
 
     def thought(self, text: str) -> None:
-        """Take a piece of what the model thinks; where there are no colours, leave it out."""
-        # Dimness is all that tells thoughts from the answer.
+        """Append a chunk of the model's reasoning; omitted without colours."""
+        # Only the dim style distinguishes reasoning from the answer.
         if self.is_colored:
             self._thoughts += text
             self._draw_soon()
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
-        """Write something on the side, dimly."""
+        """Write a remark in a dim style."""
         self._end_block()
         if is_loud or not self._printer.settings.quiet:
             self._write(self._styled(clean(text), "" if is_loud else _DIM))
 
     def busy(self, what: str) -> None:
-        """Turn a wheel with what is waited for beside it, unless silence was asked for."""
+        """Show a spinner with what is being waited for, unless `--quiet` is set."""
         self._busy = "" if self._printer.settings.quiet else what
         self._since = asyncio.get_running_loop().time()
         self._tick()
 
     def begun(self, call_id: CallId, line: str) -> None:
-        """Turn a wheel beside the call."""
+        """Show a spinner beside the call."""
         self._end_block()
         if not self._printer.settings.quiet:
             self._calls[call_id] = line
         self.busy("")
 
     def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
-        """Write what came of a call, in place of its wheel."""
+        """Replace a call's spinner with its result."""
         self._end_block()
         self._calls.pop(call_id, None)
         if not self._printer.settings.quiet:
@@ -177,19 +175,19 @@ class LivePage:
             self._write(f"{mark} {self._styled(clean(line), _DIM)}")
 
     def change(self, lines: list[str]) -> None:
-        """Write what a call changes, its lines in their colours."""
+        """Write the diff of a call in colours."""
         self._end_block()
         if not self._printer.settings.quiet:
             rendered = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
             self._write("\n".join(f"  {line}" for line in rendered))
 
     def queued(self, message: Message) -> None:
-        """Show that something was said and waits."""
+        """Show a message that waits for its turn."""
         self._queue.append(message)
         self._draw()
 
     def said(self, turn: int) -> None:
-        """Write what was said to the agent, above its answer."""
+        """Write the user's message above its answer."""
         due = [each for each in self._queue if each.turn <= turn]
         self._queue = [each for each in self._queue if each.turn > turn]
         self._draw()
@@ -197,7 +195,7 @@ class LivePage:
             self._write_user(message)
 
     def past(self, turn: Turn) -> None:
-        """Write a turn that was had before, as it looked then."""
+        """Write an earlier turn as it was shown then."""
         for message in turn.messages:
             if message.role is Role.USER:
                 self._write_user(message)
@@ -209,7 +207,7 @@ class LivePage:
                     self._write(self._styled(clean(line), _DIM))
 
     def settle(self) -> None:
-        """Write what is left of the answer, and stop the wheel."""
+        """Write the rest of the answer, and stop the spinner."""
         self._end_block()
         self._calls.clear()
         self._busy = ""
@@ -217,12 +215,12 @@ class LivePage:
         self._draw()
 
     def forget(self) -> None:
-        """Show nothing more of what is under way: it belongs to a session that was left."""
+        """Discard live lines, because they belong to a session that was left."""
         self._queue.clear()
         self.settle()
 
     def pause(self) -> None:
-        """Write what is left, and take the live lines away."""
+        """Write the rest of the answer, and remove the live lines."""
         self._end_block()
         self._stop_ticking()
         self._drop_drawing()
@@ -247,7 +245,7 @@ class LivePage:
 
     def _write_blocks(self, blocks: Iterable[Block]) -> None:
         for text, is_apart in blocks:
-            # Without colours the marks of Markdown say more than their absence.
+            # Without colours, the Markdown source is clearer than its rendering.
             rendered = render_markdown(text, self._width) if self.is_colored else f"{clean(text)}\n"
             self.region.write(f"\n{rendered}" if is_apart else rendered)
             self._has_written = True
@@ -272,7 +270,7 @@ class LivePage:
             self._ticking = None
 
     def _draw_soon(self) -> None:
-        """Draw now, or when the time has come again."""
+        """Draw now, or when the next redraw is due."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._rested_at:
             self._draw()
@@ -286,7 +284,7 @@ class LivePage:
         columns, rows = size_of_screen()
         waits = self._first_waits(columns, max(2, rows // 4))
         tail = list(self._tail(columns, rows))
-        # The newest lines count, and what is typed needs room below them.
+        # The newest lines are shown, and the prompt needs room below them.
         self.region.live([*tail[-max(1, rows // 2 - len(waits)) :], *waits])
         self._rested_at = clock() + _REST * (clock() - begun)
 
@@ -296,7 +294,7 @@ class LivePage:
             self._drawing = None
 
     def _tail(self, columns: int, rows: int) -> Iterator[str]:
-        # More than the screen holds is not painted: it would be done again for every word.
+        # Text beyond the screen size is not rendered, because each redraw would repeat it.
         room = columns * rows
         if self._thoughts.strip():
             yield from wrap_text(self._thoughts.strip("\n")[-room:], columns, "dim italic")
@@ -307,7 +305,7 @@ class LivePage:
             yield from wrap_text(tail, columns)
 
     def _first_waits(self, columns: int, most: int) -> list[str]:
-        """Return lines about what waits, not too many: what scrolls away can never be erased."""
+        """Return lines about pending work, limited: lines that scroll away cannot be erased."""
         left = len(self._calls) + bool(self._busy) + len(self._queue) - most + 1
         if left <= 1:
             return list(self._waits(columns))
@@ -328,18 +326,18 @@ class LivePage:
         return wrap_text(text, columns, "dim" if self.is_colored else "")[0]
 
     def _styled(self, text: str, style: str) -> str:
-        """Return lines, each in a style; where there are no colours, as they are."""
+        """Return lines, each in a style; unchanged without colours."""
         if not style or not self.is_colored:
             return text
         return "\n".join(f"\x1b[{style}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
 
 
 def choose_page(printer: Printer, policy: AttendancePolicy) -> ScreenPage:
-    """Return where a conversation is written."""
+    """Return the page for a conversation."""
     if not can_redraw(sys.stdout) or printer.is_json:
         return PlainPage(printer)
     colored = is_colored(sys.stdout, printer.settings.color)
-    # Without colours nothing has to be drawn twice, unless somebody types below it.
+    # Without colours nothing is redrawn, unless a prompt is below it.
     if not policy.converses and not colored:
         return PlainPage(printer)
     region: LiveRegion = PromptRegion() if policy.converses else PlainRegion()

@@ -1,4 +1,4 @@
-"""Markdown at a terminal: splitting a stream into blocks, and drawing them with rich."""
+"""Markdown in a terminal: splits a stream into blocks, and renders them with rich."""
 
 import io
 import os
@@ -21,29 +21,29 @@ _ITEM: Final = re.compile(r"(\s*(?:[-*+]|(\d{1,9})[.)])\s)\s*\S")
 
 
 class Block(NamedTuple):
-    """A piece of Markdown; `is_apart` is whether a blank line stands before it."""
+    """A Markdown block; `is_apart` is whether a blank line precedes it."""
 
     text: str
     is_apart: bool
 
 
 class BlockSplitter:
-    """Takes text in pieces of any size and gives it back block by block."""
+    """Splits text that arrives in chunks of any size into blocks."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._rest = ""
         self._fence = ""
         self._opening = ""
-        # Where the text of the open item begins; nothing outside of a list.
+        # Column at which the text of the open list item begins; 0 outside of a list.
         self._inset = 0
         self._is_first = True
         self._is_spaced = False
 
     def ending(self, lines: int, characters: int) -> str:
-        """Return the tail, what belongs to no whole block yet, or as much of its end.
+        """Return the incomplete block, or the end of it.
 
-        Code that is cut begins with its fence all the same.
+        Truncated code begins with its fence nevertheless.
         """
         found = "\n".join([*self._lines[-lines:], self._rest])
         is_cut = len(self._lines) > lines or len(found) > characters
@@ -51,12 +51,12 @@ class BlockSplitter:
         return opening + found[-characters:]
 
     def add(self, text: str) -> list[Block]:
-        """Take a piece of text; return the blocks that it has made whole."""
+        """Append a chunk of text; return the blocks that it completes."""
         *lines, self._rest = (self._rest + text).split("\n")
         return [block for line in lines for block in self._take(line)]
 
     def finish(self) -> list[Block]:
-        """Return what is left; from here on a new text begins."""
+        """Return the remaining blocks, and reset for a new text."""
         rest, self._rest = self._rest, ""
         found = [*(self._take(rest) if rest else ()), *self._close()]
         self._fence, self._inset, self._is_first, self._is_spaced = "", 0, True, False
@@ -67,7 +67,7 @@ class BlockSplitter:
             self._lines.append(line)
             if _ends(line, self._fence):
                 self._fence = ""
-                # What stands in an item is a part of it.
+                # Text inside an item is part of it.
                 yield from self._close() if not self._inset else ()
         elif not line.strip():
             yield from self._blank()
@@ -75,7 +75,7 @@ class BlockSplitter:
             yield from self._text(line)
 
     def _blank(self) -> Iterator[Block]:
-        # An item may go on behind a blank line; the next one tells.
+        # An item may continue after a blank line; the next line decides.
         if self._inset and self._lines:
             self._lines.append("")
             return
@@ -99,7 +99,7 @@ class BlockSplitter:
     def _is_new_item(self, item: re.Match[str], line: str) -> bool:
         if self._inset:
             return len(line) - len(line.lstrip()) < self._inset
-        # Inside of a paragraph a year at the beginning of a line is no list.
+        # Inside a paragraph, a number such as a year at the start of a line is not a list.
         return not self._lines or item[2] in (None, "1")
 
     def _close(self) -> Iterator[Block]:
@@ -128,12 +128,12 @@ def _ends(line: str, fence: str) -> bool:
 _THEME: Final = "ansi_dark"
 _SPELLED_OUT: Final = {"html_inline": "text", "softbreak": "hardbreak"}
 _NAMED: Final = re.compile(r"( {0,3}(?:> ?|[-*+] +|\d{1,9}[.)] +)*)\[(?=[^\]]+\]:)")
-# A column with less room than this shows no word that could be read.
+# A narrower column could not show a readable word.
 _COLUMN_NARROWEST: Final = 6
 
 
 def render_block(markdown: str) -> "Markdown":
-    """Return a block of Markdown that can be printed."""
+    """Return a Markdown block as a printable object."""
     drawn = _kinds()(_escape_definitions(markdown), code_theme=_THEME, hyperlinks=False)
     for token in drawn.parsed:
         _spell_out(token)
@@ -141,10 +141,10 @@ def render_block(markdown: str) -> "Markdown":
 
 
 def _escape_definitions(markdown: str) -> str:
-    """Return a block whose names for addresses are text: whoever uses them stands in another."""
+    """Escape link definitions, because the links that use them are in other blocks."""
     lines = markdown.split("\n")
     for number, line in enumerate(lines):
-        # Only at its beginning: behind anything else they are text already.
+        # Only at the start of a block: elsewhere they are text already.
         if not _NAMED.match(line):
             break
         lines[number] = _NAMED.sub(r"\1\\[", line)
@@ -153,24 +153,24 @@ def _escape_definitions(markdown: str) -> str:
 
 @cache
 def _kinds() -> "type[Markdown]":
-    """Return Markdown as we draw it; made when it is first needed, because its library is large."""
+    """Return our Markdown class; created on first use, because importing rich is slow."""
     from rich.markdown import CodeBlock, Heading, Markdown, TableElement
     from rich.syntax import Syntax
 
     class Title(Heading):
-        """A heading on the left, like all that is read."""
+        """A left-aligned heading."""
 
         LEVEL_ALIGN: ClassVar = {}
 
     class Code(CodeBlock):
-        """Code that stands in a little, without a box that would be copied with it."""
+        """Indented code without a box, which would be copied with it."""
 
         def __rich_console__(self, *_: Any) -> "Iterable[Any]":
             code = str(self.text).rstrip("\n")
             yield Syntax(code, self.lexer_name, theme=_THEME, word_wrap=True, padding=(0, 2))
 
     class Grid(TableElement):
-        """A table whose cells are folded and never cut; lines where it is too wide for that."""
+        """A table whose cells are wrapped and never cut; printed as lines if it is too wide."""
 
         def __rich_console__(self, console: Any, options: Any) -> "Iterable[Any]":
             for table in super().__rich_console__(console, options):
@@ -203,7 +203,7 @@ def _as_lines(table: Any) -> "Iterable[Any]":
 
 
 def _spell_out(token: Any) -> None:
-    """Make text of what the library would drop, and keep lines as they were written."""
+    """Convert tokens that rich would drop to text, and preserve line breaks."""
     if token.type == "html_block":
         token.type, token.info = "code_block", "html"
     for child in token.children or ():
@@ -215,7 +215,7 @@ def _spell_out(token: Any) -> None:
 
 
 def _write_out(picture: Any) -> None:
-    """Make a picture text, as links are: `what it shows (address)`."""
+    """Convert an image to text, as links are: `description (URL)`."""
     address = _address(picture, "src")
     picture.content = f"{picture.content} ({address})" if picture.content else address
     picture.type, picture.tag, picture.children = "text", "", None
@@ -228,29 +228,29 @@ def _address(token: Any, name: str) -> str:
 
 _PADDING: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
-# A background of its own would be a hole in a light terminal.
+# A background colour would look wrong in a light terminal.
 _STYLES: Final = {"markdown.code": "bold cyan", "markdown.code_block": "cyan"}
-# Less than this nothing fits into.
+# Nothing fits into fewer columns.
 NARROWEST: Final = 10
 
 
 def render_markdown(markdown: str, width: int) -> str:
-    """Return a block in colours, as lines of at most so many columns, each with its end."""
+    """Return a rendered block as lines of at most `width` columns, each with its line end."""
     drawn = render_block(clean(markdown))
     return "".join(f"{line}\n" for line in _print_lines(drawn, width))
 
 
 def wrap_text(text: str, width: int, style: str = "") -> list[str]:
-    """Return plain text as lines of at most so many columns, each in a style of its own."""
+    """Return plain text as lines of at most `width` columns, each styled separately."""
     from rich.text import Text
 
-    # A tab would count as one column and be shown as eight.
+    # rich counts a tab as one column, but a terminal shows up to eight.
     content = Text(clean(text).expandtabs(4), style=style)
     return _print_lines(content, width) or [""]
 
 
 def _print_lines(thing: Any, width: int) -> list[str]:
-    """Return the lines of a thing, without what only fills them up."""
+    """Return the printed lines of an object, without trailing padding."""
     from rich.console import Console
     from rich.theme import Theme
 
@@ -260,7 +260,7 @@ def _print_lines(thing: Any, width: int) -> list[str]:
         theme=Theme(_STYLES),
         width=max(width, NARROWEST),
         force_terminal=True,
-        # By its name only: what it is written to here is no terminal.
+        # Colours are chosen by TERM and COLORTERM, because the output here is a string buffer.
         _environ={name: os.environ.get(name, "") for name in ("TERM", "COLORTERM")},
         legacy_windows=False,
         highlight=False,

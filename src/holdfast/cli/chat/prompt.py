@@ -1,5 +1,4 @@
-"""Prompts at a terminal: key bindings, the message line, answers to questions, and who reads the
-keyboard.
+"""Prompts at a terminal: key bindings, the message line, approval answers, the keyboard lock.
 
 The only module that builds prompt_toolkit sessions.
 """
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KeyboardLock:
-    """Lent to one reader at a time; who types steps aside when a question comes up."""
+    """Gives the keyboard to one reader at a time; a question precedes the message line."""
 
     def __init__(self) -> None:
         self.is_wanted = asyncio.Event()
@@ -34,25 +33,25 @@ class KeyboardLock:
 
     @asynccontextmanager
     async def for_question(self) -> AsyncIterator[None]:
-        """Have the keys as soon as who types has stepped aside."""
+        """Acquire the keyboard as soon as the message line has released it."""
         self.is_wanted.set()
         try:
             async with self._taken:
                 self.is_wanted.clear()
                 yield
         finally:
-            # Also where the question was taken back before it had the keys.
+            # Also if the question was withdrawn before it acquired the keyboard.
             self.is_wanted.clear()
 
     @asynccontextmanager
     async def for_line(self) -> AsyncIterator[None]:
-        """Have the keys while no question wants them."""
+        """Acquire the keyboard while no question wants it."""
         async with self._taken:
             yield
 
 
 def chat_key_bindings(stop: Callable[[], bool]) -> "KeyBindings":
-    """Return the keys; `stop` stops what runs, and tells whether there was something to stop."""
+    """Return the key bindings; `stop` stops a running turn and returns whether there was one."""
     from prompt_toolkit.application.current import get_app
     from prompt_toolkit.enums import DEFAULT_BUFFER
     from prompt_toolkit.filters import Condition, has_focus
@@ -65,7 +64,7 @@ def chat_key_bindings(stop: Callable[[], bool]) -> "KeyBindings":
     @keys.add("enter", filter=is_typing & ~is_choosing)
     def send(event: Any) -> None:
         buffer = event.current_buffer
-        # As in a shell: a backslash at the end says that the line goes on.
+        # As in a shell: a backslash at the end continues the line.
         if (
             buffer.document.text_before_cursor.endswith("\\")
             and buffer.document.is_cursor_at_the_end
@@ -77,7 +76,7 @@ def chat_key_bindings(stop: Callable[[], bool]) -> "KeyBindings":
 
     @keys.add("enter", filter=is_typing & is_choosing)
     def choose(event: Any) -> None:
-        # The name is in the line already; the sentence around it goes on.
+        # The completion is already inserted; Enter must not send the message yet.
         event.current_buffer.complete_state = None
 
     @keys.add("escape", "enter", filter=is_typing)
@@ -104,7 +103,7 @@ def chat_key_bindings(stop: Callable[[], bool]) -> "KeyBindings":
 
 
 def answer_key_bindings() -> "KeyBindings":
-    """Return the keys of a question: Esc stops the turn as Ctrl-C does."""
+    """Return the key bindings of a question: Esc stops the turn as Ctrl-C does."""
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
@@ -117,7 +116,7 @@ def answer_key_bindings() -> "KeyBindings":
 
 
 def shorten_escape_timeout(app: "Application[Any]") -> None:
-    """Tell a lone Esc from the beginning of a longer key by a short pause."""
+    """Use a short timeout to distinguish a lone Esc from an escape sequence."""
     app.ttimeoutlen, app.timeoutlen = 0.05, 0.2
 
 
@@ -135,15 +134,15 @@ class InterruptPressedError(Exception):
 
 
 class EndPressedError(Exception):
-    """Ctrl-D was pressed at a question: the person leaves, and the question waits."""
+    """Ctrl-D was pressed at a question: the person leaves, and the question stays open."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSettings:
-    """What stands around the line at a terminal that can be redrawn, and what its keys stop."""
+    """What surrounds the prompt on a terminal that can be redrawn, and its stop callback."""
 
     region: PromptRegion
-    # Given the columns there are.
+    # Called with the number of columns.
     meter: Callable[[int], str]
     stop: Callable[[], bool]
     is_colored: bool
@@ -165,7 +164,7 @@ class MessagePrompt:
         self._around = around
         output = get_app_session().output
         if isinstance(output, Vt100_Output):
-            # Where the cursor is need not be asked: the lines stand where the text ends.
+            # No cursor position request is needed: the prompt begins where the text ends.
             output.enable_cpr = False
         self._session: PromptSession[str] = PromptSession(
             completer=completer, history=history, complete_while_typing=False
@@ -186,13 +185,13 @@ class MessagePrompt:
         session.prompt_continuation = "  "
         if not around.is_colored:
             session.color_depth = ColorDepth.DEPTH_1_BIT
-        # What was typed is written by the page, when its turn has come.
+        # The page writes the typed message when its turn starts.
         session.app.erase_when_done = True
         shorten_escape_timeout(session.app)
         around.region.belong_to(session.app)
 
     def _is_naming(self) -> bool:
-        """Tell whether a command or a file is being named, so that names are offered at once."""
+        """Return whether a command or file name is being typed, which opens completion."""
         text = self._session.default_buffer.document.text_before_cursor
         return text.startswith("/") or (text.split() or [""])[-1].startswith("@")
 
@@ -207,10 +206,10 @@ class MessagePrompt:
         return ANSI("\n".join([*around.region.lines, below, MARK]))
 
     async def line(self) -> str | None:
-        """Return the next line; `None` when the person leaves with Ctrl-D.
+        """Return the next line; None when the person leaves with Ctrl-D.
 
-        Ctrl-C raises `PressedError`. When cancelled, what was typed so far is the beginning of the
-        next line.
+        Ctrl-C raises `InterruptPressedError`. When cancelled, the text typed so far becomes the
+        beginning of the next line.
         """
         begun, self._begun = self._begun, ""
         try:
@@ -222,16 +221,16 @@ class MessagePrompt:
             raise
 
     def begin_with(self, text: str) -> None:
-        """Give a line back that could not be taken, so that it can be mended."""
+        """Restore a line that could not be sent, so that it can be corrected."""
         self._begun = text
 
 
 class AnswerPrompt:
-    """The line at which a question is answered; answers are not remembered."""
+    """The prompt at which a question is answered; answers are not added to the history."""
 
     @cached_property
     def _session(self) -> "PromptSession[str]":
-        # When it is first needed: most turns ask nothing, and the library is large.
+        # Imported on first use: most turns ask nothing, and the library is large.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory
 
@@ -243,7 +242,7 @@ class AnswerPrompt:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Put aside what was typed before; it is there for the next prompt afterwards."""
+        """Set earlier typed keys aside, and restore them for the next prompt."""
         from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 
         terminal = self._session.input
@@ -254,7 +253,10 @@ class AnswerPrompt:
             store_typeahead(terminal, [*early, *get_typeahead(terminal)])
 
     async def answer(self, question: str) -> str:
-        """Return what was typed; Esc and Ctrl-C raise `PressedError`, Ctrl-D `LeftError`."""
+        """Return the typed answer.
+
+        Esc and Ctrl-C raise `InterruptPressedError`, Ctrl-D raises `EndPressedError`.
+        """
         try:
             return await _read_line(self._session, question, "")
         except EOFError:
@@ -263,17 +265,17 @@ class AnswerPrompt:
 
 async def _read_line(session: Any, question: "AnyFormattedText", begun: "Document | str") -> str:
     try:
-        # Its own handler would take ours away: Ctrl-C must stop the next answer, too.
+        # Its own SIGINT handler would replace ours: Ctrl-C must stop the next answer, too.
         line = await session.prompt_async(question, default=begun, handle_sigint=False)
-    # Here and not further up: it must not leave a task, because it would end the loop.
+    # Caught here, because a KeyboardInterrupt that leaves a task ends the event loop.
     except KeyboardInterrupt:
         raise InterruptPressedError from None
     return str(line)
 
 
 def _pending_keys(terminal: "Input") -> "Iterator[KeyPress]":
-    """Yield the keys that were pressed and that nobody has read."""
-    # As a prompt would read them: otherwise the terminal keeps a line until its end.
+    """Yield the keys that were pressed and not read yet."""
+    # Raw mode, because otherwise the terminal buffers a line until its end.
     with terminal.raw_mode():
         while keys := terminal.read_keys():
             yield from keys

@@ -1,6 +1,4 @@
-"""The interactive loop at a terminal: greeting, completion, prompt history, `@file` attachments,
-sending, leaving.
-"""
+"""The interactive loop: greeting, completion, history, `@file` attachments, sending, leaving."""
 
 import asyncio
 import os
@@ -50,7 +48,7 @@ _ENTRIES_MOST: Final = 2_000
 
 
 class ChatCompleter(Completer):
-    """Completes the commands of a registry, and the names in a folder."""
+    """Completes slash commands, and file names in a folder."""
 
     def __init__(self, registry: "Sequence[SlashCommand]", folder: str) -> None:
         self._registry = registry
@@ -59,7 +57,7 @@ class ChatCompleter(Completer):
     def get_completions(
         self, document: "Document", complete_event: "CompleteEvent"
     ) -> Iterable[Completion]:
-        """Yield what may stand where the cursor is."""
+        """Yield the completions at the cursor."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             yield from self._commands(text)
@@ -89,7 +87,7 @@ class ChatCompleter(Completer):
                 continue
             whole = f"{shown}{name}{'/' if is_folder else ''}"
             quote = '"' if " " in whole else ""
-            # Closed by the person who types: a folder goes on behind its name.
+            # A folder's quote stays open, because its name continues.
             yield Completion(f"@{quote}{whole}{'' if is_folder else quote}", -len(begun) - 1)
 
 
@@ -97,7 +95,7 @@ def _entries(folder: str) -> Iterator[tuple[str, bool]]:
     try:
         with os.scandir(folder) as found:
             for each, _ in zip(found, range(_ENTRIES_MOST), strict=False):
-                # A name that would steer the terminal cannot be typed either.
+                # A name with control characters cannot be typed either.
                 if each.name == clean(each.name) and "\n" not in each.name:
                     yield each.name, each.is_dir()
     except OSError:
@@ -110,14 +108,14 @@ LONGEST: Final = 10_000
 
 
 class PromptHistory(History):
-    """Lines of this conversation, and behind them what was said in the last sessions."""
+    """Lines of this conversation, then user messages of the last sessions."""
 
     def __init__(self, holdfast: "House") -> None:
         super().__init__()
         self._holdfast = holdfast
 
     async def load(self) -> AsyncGenerator[str, None]:
-        """Yield the lines, the newest first; the store is asked once."""
+        """Yield the lines, the newest first; the store is read once."""
         if not self._loaded:
             self._loaded = True
             self._loaded_strings += await self._past()
@@ -125,17 +123,17 @@ class PromptHistory(History):
             yield line
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return nothing: what there is takes time, and comes with `load`."""
+        """Return nothing: reading takes time and is done by `load`."""
         return ()
 
     def store_string(self, string: str) -> None:
-        """Do nothing: what was sent is in the store."""
+        """Do nothing: sent messages are in the store."""
 
     async def _past(self) -> list[str]:
         try:
             return [line async for line in _past_messages(self._holdfast)]
         except HoldfastError:
-            # The past is a comfort; whoever cannot be reached says so when something is sent.
+            # The history is optional; a connection error is reported when something is sent.
             return []
 
 
@@ -155,18 +153,18 @@ async def _past_messages(holdfast: "House") -> AsyncGenerator[str, None]:
 
 LARGEST: Final = 128 << 10
 _NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
-# What ends a sentence is seldom the end of a name.
+# Punctuation at the end is rarely part of a file name.
 _ENDINGS: Final = ".,;:!?)]}'\""
 _FENCE: Final = re.compile(r"`{3,}")
 
 
 def attachable_folder(session: "Session", *, is_remote: bool) -> str:
-    """Return where names are looked up: the session's folder, or here if that is elsewhere."""
+    """Return the folder for file names: the session's, or the current one if that is remote."""
     return os.getcwd() if is_remote else session.context.working_dir
 
 
 def with_files(text: str, session: "Session", config: "Config", *, is_remote: bool) -> str:
-    """Return a message with the files that it names; a name that there is not is just a word."""
+    """Return a message with the files that it names; a name without a file is plain text."""
     folder = attachable_folder(session, is_remote=is_remote)
     found = list(dict.fromkeys(_names(text, folder)))
     if not found:
@@ -180,7 +178,7 @@ def with_files(text: str, session: "Session", config: "Config", *, is_remote: bo
 def _names(text: str, folder: str) -> Iterator[str]:
     for quoted, word in _NAMED.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(_ENDINGS)):
-            # Only whether it is there: what may be read of it is judged when it is opened.
+            # Only existence is checked here; access is checked when the file is opened.
             if name and "\x00" not in name and Path(folder, name).is_file():
                 yield name
                 break
@@ -241,7 +239,7 @@ def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
         scratch=folder,
         grants=grants,
         tools=frozenset(),
-        # Nothing is changed, so nothing has to be kept.
+        # Nothing is changed, so no output has to be stored.
         shelf=cast(Any, None),
     )
 
@@ -251,10 +249,10 @@ _UNFINISHED_TURN: Final = "A turn was left open; it goes on."
 
 
 async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
-    """Say who answers, and where to begin."""
+    """Print the agent, the model and a first hint."""
     session = await conversation.session()
     model = await _model(conversation)
-    # An agent with a program of its own chooses its own model.
+    # An external agent chooses its own model.
     is_asked = isinstance(session.agent.runtime, LlmRuntime)
     model_text = f", model {model}" if is_asked else ""
     printer.remark(
@@ -262,7 +260,7 @@ async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
         "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
     )
     is_unset = model == OFFLINE == conversation.holdfast.config.default_model
-    # A server's keys are set where it runs, by whoever runs it.
+    # A server's keys are configured where it runs.
     if is_asked and is_unset and printer.settings.server is None:
         printer.remark(_guidance())
 
@@ -270,7 +268,7 @@ async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
 async def print_past(
     printer: "Printer", conversation: "ChatConversation", most: int | None
 ) -> None:
-    """Print the past, and say what becomes of a turn that was left open or waits."""
+    """Print the past, and report what happens to an unfinished or queued turn."""
     session, screen = await conversation.session(), conversation.screen
     page = screen.page if isinstance(screen, TextScreen) else None
     past = await last_turns(conversation.holdfast, session, most)
@@ -280,14 +278,14 @@ async def print_past(
     else:
         for line in lines_of_turns(past):
             printer.line(line)
-    # Before the remark, which goes to stderr and would overtake it.
+    # Flushed before the remark, because stderr would overtake it.
     sys.stdout.flush()
     if session.turn > session.settled:
         printer.remark(_OTHER_PROCESS if conversation.is_theirs else _UNFINISHED_TURN)
 
 
 async def build_status_line(conversation: "ChatConversation") -> StatusLine:
-    """Return what counts along, knowing where the session stands."""
+    """Return the status line, initialized from the session."""
     holdfast = conversation.holdfast
     models = {each.id: each for each in await holdfast.models.list()}
     meter = StatusLine(models, await _model(conversation))
@@ -296,7 +294,7 @@ async def build_status_line(conversation: "ChatConversation") -> StatusLine:
 
 
 def print_farewell(printer: "Printer", conversation: "ChatConversation") -> None:
-    """Say that all is saved, and how to go on."""
+    """Print that the session is saved, and how to resume it."""
     if conversation.is_over:
         printer.remark(f"Session {conversation.session_id} is closed and saved.")
         return
@@ -317,7 +315,7 @@ async def _model(conversation: "ChatConversation") -> str:
 
 
 def _guidance() -> str:
-    """Say how a real model is reached, where nobody has chosen one."""
+    """Return how to configure a model, if none was chosen."""
     usual = next(iter(DEFAULT_MODELS.values()))
     first, *others = [model_of(ref).provider for ref in DEFAULT_MODELS.values()]
     return (
@@ -335,11 +333,11 @@ _LEAVING: Final = "Leaving when the turn has ended; Ctrl-D again leaves now, and
 async def run_repl(
     printer: Printer, conversation: ChatConversation, *, resumed: str | None, whole: bool
 ) -> int:
-    """Converse until the person leaves; a chat that was left ends with 0."""
-    # At the prompt Ctrl-C is a key that is asked about; as a signal it would make us leave.
+    """Run the conversation until the person leaves; leaving a chat exits with 0."""
+    # At the prompt Ctrl-C is a key binding; as a signal it would end the chat.
     conversation.signals.has_prompt = True
     talking = _Repl(printer, conversation)
-    # From the beginning: a turn that is read along can be stopped while its past is printed.
+    # From the beginning: a followed turn can be stopped while its past is printed.
     heeding = asyncio.create_task(talking.heed_signals())
     try:
         await greet(printer, conversation)
@@ -353,7 +351,7 @@ async def run_repl(
 
 
 class _Repl:
-    """A person at a terminal, and a session whose news are shown meanwhile."""
+    """A person at a terminal, and a session whose events are shown meanwhile."""
 
     def __init__(self, printer: Printer, conversation: ChatConversation) -> None:
         self._printer = printer
@@ -366,7 +364,7 @@ class _Repl:
         self._is_leaving = False
 
     async def through(self, meter: StatusLine) -> None:
-        """Take what is typed until the person leaves, or the session is closed."""
+        """Read and handle lines until the person leaves or the session is closed."""
         conversation, self._meter = self._conversation, meter
         self._prompt = await self._new_prompt()
         self._watching = asyncio.create_task(conversation.watch())
@@ -403,7 +401,7 @@ class _Repl:
         return MessagePrompt(completer, history, around)
 
     async def _line(self) -> str | None:
-        """Return what is typed; nothing when the person leaves. A question goes first."""
+        """Return the typed line; None when the person leaves. A question takes precedence."""
         conversation = self._conversation
         while not conversation.has_finished():
             if self._page is None:
@@ -417,7 +415,7 @@ class _Repl:
                     if typing.done():
                         return typing.result()
                 finally:
-                    # Until the prompt has put the terminal back, nothing can be written to it.
+                    # Until the prompt has restored the terminal, nothing can be written to it.
                     await cancel_tasks(typing)
             if self._watching.done():
                 self._watching.result()
@@ -426,7 +424,7 @@ class _Repl:
         return None
 
     async def _is_last(self, line: str | None) -> bool:
-        """Do what a line says, and tell whether the chat is left."""
+        """Handle a line, and return whether to leave the chat."""
         if line is None:
             return self._leaves()
         self._presses, self._is_leaving, self._is_in_vain = 0, False, False
@@ -437,7 +435,7 @@ class _Repl:
                 await self._send(line)
         except HoldfastError as error:
             self._printer.warn(f"holdfast: {error.message}")
-            # Closed from elsewhere: there is nothing more to say here until it is resumed.
+            # Closed by another client: nothing can be sent until the session is resumed.
             self._conversation.is_over = error.code is Code.SESSION_CLOSED
         return False
 
@@ -464,17 +462,17 @@ class _Repl:
                 with_files, text, session, config, is_remote=self._is_remote
             )
             if whole != text and session.title is None:
-                # Made of what was typed: the beginning of a file says little.
+                # From the typed text: the beginning of an attached file makes a poor title.
                 await conversation.set_title(text)
             await conversation.put(whole)
         except HoldfastError:
-            # It is not on the screen any more, and it can be mended.
+            # The line has been erased from the screen; restore it for correction.
             if self._page is not None:
                 self._prompt.begin_with(line)
             raise
 
     def _leaves(self) -> bool:
-        """Tell whether the chat is left now; a turn that runs is waited for once."""
+        """Return whether to leave now; a running turn is waited for once."""
         if self._conversation.is_over or self._conversation.is_calm.is_set() or self._is_leaving:
             return True
         self._is_leaving = True
@@ -489,7 +487,7 @@ class _Repl:
         return False
 
     def _stop(self) -> bool:
-        """Stop the turn that runs; tell whether there is one that this could stop."""
+        """Stop the running turn; return whether there is one that can be stopped."""
         is_under_way = self._stopping is not None and not self._stopping.done()
         if self._conversation.is_calm.is_set() or is_under_way or self._is_in_vain:
             return False
@@ -506,7 +504,7 @@ class _Repl:
             screen.remark(_NOT_STARTED)
 
     async def heed_signals(self) -> None:
-        """Stop the turn when a signal says so; one that wants us to leave has its way then."""
+        """Stop the turn on a signal; a signal to leave takes effect after that."""
         signals = self._conversation.signals
         while True:
             with signals.turn(own=True) as stop:

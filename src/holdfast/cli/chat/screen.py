@@ -1,6 +1,6 @@
-"""What a conversation looks like: text as it arrives for people, JSON lines for programs.
+"""Output of a conversation: text as it arrives for people, JSON lines for programs.
 
-A page that is redrawn in place is `live_page.py`.
+The page that is redrawn in place is `live_page.py`.
 """
 
 import difflib
@@ -57,9 +57,9 @@ SHOWN_MOST: Final = 30
 
 
 def change_lines(name: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a change with a mark before each; nothing for calls that change none.
+    """Return the diff lines of a call, each with a mark; empty for calls that change no file.
 
-    A long one is cut: what was done is in the file, and this only tells of it.
+    A long diff is truncated, because the file itself has the complete change.
     """
     match name, arguments:
         case "edit_file", {"old": str(old), "new": str(new)}:
@@ -74,56 +74,56 @@ def change_lines(name: str, arguments: Mapping[str, Any]) -> list[str]:
 
 def _differences(old: str, new: str) -> list[str]:
     rendered = difflib.ndiff(old.splitlines(), new.splitlines())
-    # The library marks with two characters, and explains itself with question marks.
+    # difflib prefixes lines with two characters, and adds hint lines with question marks.
     return [f"{line[0]}{line[2:]}" for line in rendered if line[0] != "?"]
 
 
-# A line of a change begins so; each is shown in a colour of its own.
+# Diff marks, each with its colour.
 MARKS: Final = {"+": "32", "-": "31", "@": "36"}
 
 
 class ScreenPage(Protocol):
-    """What a screen can do with what it has to say."""
+    """Where a screen writes its output."""
 
-    # Whether it also tells what was said to the agent, and what waits.
+    # Whether it also shows user messages and queued messages.
     hears_users: bool
 
     def text(self, text: str) -> None:
-        """Show a piece of the answer."""
+        """Show a chunk of the answer."""
 
     def thought(self, text: str) -> None:
-        """Show a piece of what the model thinks."""
+        """Show a chunk of the model's reasoning."""
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
-        """Say something that is not part of the answer; a loud thing is said in spite of -q."""
+        """Show a remark that is not part of the answer; a loud one is shown in spite of -q."""
 
     def busy(self, what: str) -> None:
-        """Show what is waited for, until something else is shown."""
+        """Show what is being waited for, until something else is shown."""
 
     def begun(self, call_id: CallId, line: str) -> None:
-        """Show that a call acts."""
+        """Show that a call is running."""
 
     def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
-        """Show what came of a call."""
+        """Show the result of a call."""
 
     def change(self, lines: list[str]) -> None:
-        """Show what a call changes that nobody was asked about."""
+        """Show the change of a call that needed no approval."""
 
     def queued(self, message: Message) -> None:
-        """Show that something was said and waits for its turn."""
+        """Show a message that waits for its turn."""
 
     def said(self, turn: int) -> None:
-        """Show what was said to the agent, now that its turn has come."""
+        """Show the user's message when its turn starts."""
 
     def settle(self) -> None:
-        """Finish what is open: nothing more comes for a while."""
+        """Finish open output, because nothing more comes for a while."""
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else, at the beginning of a line."""
+        """Release the terminal to another writer, at the beginning of a line."""
 
 
 class PlainPage:
-    """Writes each piece once, in its order."""
+    """Writes each chunk once, in order."""
 
     hears_users = False
 
@@ -132,7 +132,7 @@ class PlainPage:
         self._is_open_line = False
 
     def text(self, text: str) -> None:
-        """Write a piece of the answer."""
+        """Write a chunk of the answer."""
         shown = clean(text)
         sys.stdout.write(shown)
         sys.stdout.flush()
@@ -140,7 +140,7 @@ class PlainPage:
             self._is_open_line = not shown.endswith("\n")
 
     def thought(self, text: str) -> None:
-        """Leave thoughts out: nothing would tell them from the answer."""
+        """Omit reasoning, because it could not be distinguished from the answer."""
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
         """Write a line of its own."""
@@ -151,31 +151,31 @@ class PlainPage:
             self._printer.remark(text)
 
     def busy(self, what: str) -> None:
-        """Do nothing: what waits could not be taken away again."""
+        """Do nothing: a spinner could not be removed again."""
 
     def begun(self, call_id: CallId, line: str) -> None:
-        """Write that a call acts."""
+        """Write that a call is running."""
         self.aside(f"{line} …")
 
     def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
-        """Write what came of a call."""
+        """Write the result of a call."""
         self.aside(line)
 
     def change(self, lines: list[str]) -> None:
-        """Leave it out: in a pipe the files themselves tell."""
+        """Omit the change: in a pipe the files themselves show it."""
 
     def queued(self, message: Message) -> None:
-        """Do nothing: who wrote it knows."""
+        """Do nothing: the sender knows the message."""
 
     def said(self, turn: int) -> None:
-        """Do nothing: who wrote it knows."""
+        """Do nothing: the sender knows the message."""
 
     def settle(self) -> None:
         """End the line."""
         self.pause()
 
     def pause(self) -> None:
-        """End a line that is open."""
+        """End an open line."""
         if self._is_open_line:
             sys.stdout.write("\n")
             sys.stdout.flush()
@@ -183,28 +183,28 @@ class PlainPage:
 
 
 ToolEvent = ToolStarted | ToolEnded | ApprovalRequested | ApprovalAnswered
-# A flag does not answer for it, so the flag is not recommended.
+# No flag can approve this tool, so the flag is not recommended for it.
 NEVER_BY_FLAG: Final = "git_commit"
 
 
 class ToolView:
-    """Tells of calls and questions; remembers the line of each call until it has ended."""
+    """Shows calls and approvals; stores the line of each call until it has ended."""
 
     def __init__(self, page: ScreenPage, policy: AttendancePolicy) -> None:
         self._page = page
         self._policy = policy
         self._lines: dict[CallId | None, str] = {}
-        # What was asked about was shown whole already.
+        # Calls that were already shown in full by an approval prompt.
         self._seen: set[CallId | None] = set()
 
     def note(self, message: Message) -> None:
-        """Take note of what a call asks for: the news of a refusal do not repeat it."""
+        """Store the arguments of a call, because the event of a denial does not repeat them."""
         for part in message.parts:
             if isinstance(part, ToolCall):
                 self._lines[part.id] = call_line(part.name, part.arguments)
 
     def show(self, event: ToolEvent) -> None:
-        """Tell a piece of news."""
+        """Show an event."""
         match event:
             case ToolStarted():
                 self._begin(event)
@@ -217,7 +217,7 @@ class ToolView:
                 )
             case ApprovalRequested():
                 self._seen.add(event.call_id)
-                # Where somebody is asked, the question is shown by whoever asks it.
+                # If this process prompts, the prompt itself shows the question.
                 if not self._policy.asks:
                     self._page.aside(f"{event.tool} asks: {escape_hidden(event.question)}")
             case ApprovalAnswered() if not self._policy.asks:
@@ -234,7 +234,7 @@ class ToolView:
         self._page.begun(event.call_id, line)
 
     def _advice(self, ended: ToolEnded) -> str:
-        """Return how a call is allowed where nobody can be asked."""
+        """Return how to allow a call when no person can be asked."""
         failure = ended.failure
         if failure is None or ended.status is not ResultStatus.DENIED:
             return ""
@@ -245,24 +245,24 @@ class ToolView:
 
 
 class ChatScreen(Protocol):
-    """Shows the news of a session."""
+    """Shows the events of a session."""
 
     async def show(self, item: Event | Gap) -> None:
-        """Show a piece of news."""
+        """Show an event."""
 
     def waiting(self) -> None:
-        """Show that a message is on disk and its answer has not begun."""
+        """Show that a message is stored and its answer has not begun."""
 
     def remark(self, text: str) -> None:
-        """Say something that is not part of the conversation."""
+        """Show a remark that is not part of the conversation."""
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else for a while, at the beginning of a line."""
+        """Release the terminal to another writer for a while, at the beginning of a line."""
 
 
-# Notices of which the news of a turn or a session tell already.
+# Notices that repeat the event of a turn or a session.
 _REPORTED_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
-# What a person is told to do when a turn has failed; after a try, it is done without them.
+# Advice to retry after a failed turn; removed where the retry is automatic.
 _ADVICE: Final = re.compile(r" (?:Wait [^.]*, then s|S)end a message to try again\.$")
 
 
@@ -278,17 +278,17 @@ class JsonScreen:
         self._printer.document(await self._lines.line(item))
 
     def waiting(self) -> None:
-        """Say nothing: the message's own event says it."""
+        """Do nothing: the message has an event of its own."""
 
     def remark(self, text: str) -> None:
-        """Say nothing: programs read events."""
+        """Do nothing: programs read events."""
 
     def pause(self) -> None:
-        """Do nothing: what is written is whole lines."""
+        """Do nothing: only complete lines are written."""
 
 
 class TextScreen:
-    """The conversation in words: the answer as it arrives, and what is done for it."""
+    """The conversation as text: the answer as it arrives, and its tool calls."""
 
     def __init__(
         self,
@@ -307,11 +307,11 @@ class TextScreen:
         self._failure: str | None = None
 
     async def show(self, item: Event | Gap) -> None:
-        """Show a piece of news as far as it says something to a person."""
+        """Show an event, if it is relevant to a person."""
         if self.meter is not None:
             self.meter.update(item)
         if isinstance(item, Gap):
-            # From here on offsets do not fit; the message itself brings the rest of its text.
+            # After a gap the offsets do not match; the final message contains the rest of the text.
             self._missed = True
             return
         match item.payload:
@@ -339,19 +339,19 @@ class TextScreen:
                 pass
 
     def waiting(self) -> None:
-        """Show that the message is saved, and the answer on its way."""
+        """Show that the message is stored and the answer is pending."""
         self.page.busy("saved, waiting …")
 
     def remark(self, text: str) -> None:
-        """Say something on the side, on a line of its own."""
+        """Show a remark on a line of its own."""
         self.page.aside(text)
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else for a while."""
+        """Release the terminal to another writer for a while."""
         self.page.pause()
 
     def _begin(self) -> None:
-        """Start with a new step; one that failed before it is told of, because it was in vain."""
+        """Start a new step; report the failure of the step before it."""
         self._shown = 0
         self._missed = False
         if self._failure is not None:
@@ -363,7 +363,7 @@ class TextScreen:
         if delta.channel is Channel.REASONING:
             self.page.thought(delta.text)
             return
-        # Text that is out of place could not be taken back once it is shown.
+        # Text at a wrong offset could not be removed once it is shown.
         if delta.offset != self._shown:
             self._missed = True
         if not self._missed:
@@ -385,27 +385,27 @@ class TextScreen:
         return await self._holdfast.messages.get(owner, event.session_id, row.message_id)
 
     def _notice(self, message: Message) -> None:
-        """Tell what Holdfast itself has to say in a conversation."""
+        """Show a notice of Holdfast in the conversation."""
         for part in message.parts:
             if isinstance(part, Notice) and part.code not in _REPORTED_ELSEWHERE:
                 self.remark(part_text(part))
 
     def _complete(self, message: Message) -> None:
-        """Show what the deltas did not: the message holds all of its text."""
+        """Show the text that the deltas did not contain: the message has all of it."""
         rest = message.text[self._shown :]
         if rest:
             self._shown += len(rest)
             self.page.text(rest)
 
     def _tell_cost(self, ended: TurnEnded) -> None:
-        """Tell a person what a turn has cost; programs read it from the events."""
+        """Show the cost of a turn to a person; programs read it from the events."""
         if self._policy.asks and (ended.usage != Usage() or ended.microcents):
             tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
             self.remark(f"{tokens}, {price(ended.microcents, priced=ended.priced)}")
 
     def _end(self, ended: TurnEnded) -> None:
         self.page.settle()
-        # The turn tells its failure itself; that of a step was only a try.
+        # The turn reports its own failure; that of a step was only one attempt.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:
             self.page.aside("Stopped; what was said so far is kept.", is_loud=True)

@@ -1,4 +1,4 @@
-"""Opening or resuming the session of a conversation, and running one call again in it."""
+"""Opens or resumes the session of a conversation, and reruns one call in it."""
 
 import asyncio
 import dataclasses
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def require_resumable_options(options: ChatOptions) -> None:
-    """Refuse wishes that a session which is picked up cannot fulfil: they were fixed at opening."""
+    """Refuse options that cannot apply to a resumed session: they were fixed when it was opened."""
     fixed = {
         "--agent": options.agent,
         "--model": options.model,
@@ -77,9 +77,9 @@ async def open_conversation(
     signals: SignalHandler,
     policy: AttendancePolicy,
 ) -> ChatConversation:
-    """Return the conversation, with its cursor before the first news to show."""
+    """Return the conversation, with its cursor before the first event to show."""
     if options.resume is not None:
-        # Read before it is woken: what happens from then on is news.
+        # Read before it is resumed, so that events after that are shown.
         session_id = await find_session(holdfast, options.resume)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
         if not policy.is_attended:
@@ -92,7 +92,7 @@ async def open_conversation(
             conversation.screen.remark(limit_text)
         return conversation
     session = await _open_session(holdfast, options, is_remote=policy.is_remote)
-    # Before its own opening, because a stream of JSON begins with that.
+    # The cursor is before the opening event, because a JSON stream begins with it.
     conversation = await _follow_from_now(
         printer, holdfast, replace(session, last_event=0), signals, policy
     )
@@ -102,20 +102,20 @@ async def open_conversation(
 
 
 async def _moved_context(chosen: Path | None, *, is_remote: bool) -> SessionContext | None:
-    """Return where a session that is picked up moves to; nothing when it stays where it was."""
+    """Return the new workspace of a resumed session; None if it is unchanged."""
     if is_remote:
         return None if chosen is None else SessionContext(working_dir=str(absolute_path(chosen)))
     folder = working_dir(chosen) if chosen is not None else None
     if folder is None:
         return None
-    # In a thread, because a signal must be heard while git waits for a slow disk.
+    # In a thread, so that signals are handled while git waits for a slow disk.
     return SessionContext(working_dir=folder, git_ref=await asyncio.to_thread(git_ref, folder))
 
 
 async def _remark_changed_agent(
     holdfast: "House", session: Session, conversation: ChatConversation
 ) -> None:
-    """Say that the session's agent is not the one that a new session would get."""
+    """Print that the session's agent differs from the one a new session would get."""
     agent = await holdfast.agents.get(holdfast.owner, session.agent_id)
     if agent.updated_at > session.created_at:
         conversation.screen.remark(
@@ -124,7 +124,7 @@ async def _remark_changed_agent(
 
 
 def _limits(session: Session) -> Iterator[str]:
-    """Yield which of a session's limits are reached: what is said now ends at once."""
+    """Yield which limits of the session are reached: a new turn would end at once."""
     if session.settled >= session.turn_cap:
         cap = session.turn_cap
         yield f"The session has had its {cap} turns, and none is left; fork it to go on."
@@ -134,9 +134,9 @@ def _limits(session: Session) -> Iterator[str]:
 
 
 async def _require_answered(holdfast: "House", session: Session, policy: AttendancePolicy) -> None:
-    """Refuse to go on, with nobody there, where a question waits: that could take a day.
+    """Refuse to continue unattended while a question is pending: it could wait for a day.
 
-    Also where a server holds the turn, which waits, and knows no flag of ours.
+    Also if a server runs the turn, because it does not know our flags.
     """
     waiting = await holdfast.approvals.list(holdfast.owner, session.id, state=ApprovalState.WAITING)
     for approval in waiting.items:
@@ -158,7 +158,7 @@ async def _follow_from_now(
     signals: SignalHandler,
     policy: AttendancePolicy,
 ) -> ChatConversation:
-    """Return a conversation whose cursor is where the session was when it was read."""
+    """Return a conversation whose cursor is at the session's last event."""
     if not printer.is_json:
         return build_conversation(printer, holdfast, session, signals, policy)
     lines = await EventLines.behind(holdfast, session, session.last_event)
@@ -174,7 +174,7 @@ def build_conversation(
     signals: SignalHandler,
     policy: AttendancePolicy,
 ) -> ChatConversation:
-    """Return a conversation in words for people; remarks are left out where JSON is wanted."""
+    """Return a conversation with text output; remarks are omitted with `--json`."""
     screen = TextScreen(printer, holdfast, policy, choose_page(printer, policy))
     asking: InteractiveApprovals | AutomaticApprovals = AutomaticApprovals(holdfast, screen, policy)
     if policy.asks:
@@ -185,7 +185,7 @@ def build_conversation(
 
 
 async def _open_session(holdfast: "House", options: ChatOptions, *, is_remote: bool) -> Session:
-    """Open the session; whatever can be refused is refused before anything is written."""
+    """Open the session; everything is validated before anything is written."""
     options = await _with_stored_agent(holdfast, options, is_remote=is_remote)
     options = options if is_remote else await _with_repository(holdfast, options)
     context = _remote_context(options) if is_remote else await _context(holdfast, options)
@@ -209,7 +209,7 @@ async def _open_session(holdfast: "House", options: ChatOptions, *, is_remote: b
 async def _with_stored_agent(
     holdfast: "House", options: ChatOptions, *, is_remote: bool
 ) -> ChatOptions:
-    """Name the stored agent that is meant: its reference may be that of a file."""
+    """Resolve the agent reference, which may be a file, to a stored agent."""
     from holdfast.cli.agent_files import resolve_agent
 
     if options.agent is None:
@@ -220,7 +220,7 @@ async def _with_stored_agent(
 
 
 async def _with_repository(holdfast: "House", options: ChatOptions) -> ChatOptions:
-    """Name the repository around the folder, for an agent that works in nothing else."""
+    """Add the repository around the folder, for an agent that requires one."""
     from holdfast.acp.client.agent_command import find_agent_program
 
     if options.agent is None or options.agent == BUILT_IN:
@@ -228,12 +228,12 @@ async def _with_repository(holdfast: "House", options: ChatOptions) -> ChatOptio
     agent = await holdfast.agents.get(holdfast.owner, options.agent)
     if not isinstance(agent.runtime, AcpRuntime):
         return options
-    # Said before a repository is registered for a session that could not be opened.
+    # Checked before a repository is registered for a session that could not be opened.
     find_agent_program(agent.runtime, os.environ)
     if options.repo is not None:
         return options
     folder = working_dir(options.cwd)
-    # In a thread, because a signal must be heard while a slow disk is looked at.
+    # In a thread, so that signals are handled while a slow disk is read.
     around = await asyncio.to_thread(find_repository, folder) if folder else None
     if around is None:
         raise Invalid(
@@ -249,7 +249,7 @@ async def _require_openable(
 ) -> None:
     if request.model is not None:
         await holdfast.models.check(request.model)
-    # The built-in agent is made when it is first needed.
+    # The built-in agent is created on first use.
     if options.agent is None or options.agent == BUILT_IN:
         return
     agent = await holdfast.agents.get(holdfast.owner, options.agent)
@@ -268,7 +268,7 @@ def _tools(names: str | None) -> tuple[str, ...] | None:
 
 
 async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | None:
-    """Return the workspace as it is detected; without a folder the session gets its own."""
+    """Return the detected workspace; without a folder the session gets its own."""
     folder = _folder(options)
     variables = dict(_variable(each) for each in options.var or ())
     if folder is None:
@@ -277,7 +277,7 @@ async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | 
         return None
     return SessionContext(
         working_dir=folder,
-        # In a thread, because a signal must be heard while git waits for a slow disk.
+        # In a thread, so that signals are handled while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
         fs_scope_tier=options.fs_scope or await widest_tier(holdfast, options.agent),
         variables=variables,
@@ -285,7 +285,7 @@ async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | 
 
 
 def _remote_context(options: ChatOptions) -> SessionContext | None:
-    """Return the workspace of a session that a server opens; this machine's folders are not its.
+    """Return the workspace of a session on a server, which does not share our folders.
 
     Without a folder there, the session gets one of its own.
     """
@@ -297,7 +297,7 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
             Code.INVALID_INPUT,
             "--var and --fs-scope belong to a folder; name a repository of the server with --repo.",
         )
-    # A repository alone is enough: the server knows where it is.
+    # A repository alone is enough: the server knows its path.
     if folder is None or (options.repo is not None and not is_special):
         return None
     return SessionContext(
@@ -308,7 +308,7 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
 
 
 async def widest_tier(holdfast: "House", agent: str | None) -> FsTier:
-    """Return the tier of a session that asks for no narrower one: its agent's, as configured."""
+    """Return the default tier of a session: its agent's, as configured."""
     allowed = holdfast.config.chat.fs_scope
     granted = None
     if agent is not None and agent != BUILT_IN:
@@ -321,7 +321,7 @@ def _folder(options: ChatOptions) -> str | None:
 
 
 def _resolve_repo(repo: Path) -> str:
-    """Return where a repository really is; that it is one is judged when it is registered."""
+    """Return the real path of a repository; it is validated when it is registered."""
     path = absolute_path(repo)
     try:
         return str(path.resolve())
@@ -359,11 +359,11 @@ async def retry_call(
             conversation = build_conversation(printer, holdfast, session, signals, policy)
             await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, chosen)
             again = await _find_retry(holdfast, call)
-            # It may have been run again before, and then what came of that is told.
+            # If it was already run again, that result is shown.
             if session.settled < again.turn:
                 await conversation.settle(again.turn, own=True)
     except asyncio.CancelledError:
-        # Cancelled by somebody else than the person: not ours to swallow.
+        # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:
             raise
         return INTERRUPTED
@@ -375,7 +375,7 @@ async def retry_call(
 def _require_permitted(
     holdfast: "House", session: Session, call: Call, policy: AttendancePolicy
 ) -> None:
-    """Refuse before anything is written what could only be denied."""
+    """Refuse, before anything is written, a rerun that could only be denied."""
     mode = stricter_mode(session.approval, holdfast.config.approval)
     if mode is ApprovalMode.DENY:
         raise Denied(
@@ -404,7 +404,7 @@ async def _report_result(printer: Printer, holdfast: "House", call: Call) -> int
 
 
 async def _find_retry(holdfast: "House", call: Call) -> Call:
-    """Return the newest call that is the same one again: it has the same key."""
+    """Return the newest call with the same idempotency key."""
     newest, cursor = call, None
     while True:
         page = await holdfast.calls.list(holdfast.owner, call.session_id, cursor=cursor)

@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SlashContext:
-    """What a slash command works on."""
+    """The state that a slash command works on."""
 
     printer: Printer
     conversation: ChatConversation
 
 
 class WrongArgumentError(Exception):
-    """The argument of a slash command does not fit."""
+    """The argument of a slash command is invalid."""
 
 
-# Returns whether the chat is left.
+# Returns whether to leave the chat.
 SlashHandler = Callable[[SlashContext, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """One command: its name, how it is written, what it does."""
+    """One command: its name, usage and description."""
 
     name: str
     usage: str
     help: str
     run: SlashHandler
-    # What may stand behind it, where that is known beforehand.
+    # Possible arguments, if they are known in advance.
     choices: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ def require_no_argument(argument: str) -> None:
 
 def parse_number(argument: str) -> int:
     """Return an argument as a number of at least 1."""
-    # Bounded, because int() refuses very long numbers with an error of its own.
+    # Bounded, because int() raises its own error for very long numbers.
     if not argument.isascii() or not argument.isdigit() or not 0 < len(argument) <= 9:
         raise WrongArgumentError
     return max(int(argument), 1)
@@ -79,7 +79,7 @@ _FORCE: Final = re.compile(r"(?<!\S)--force(?!\S)")
 
 
 async def cost(context: SlashContext, argument: str) -> bool:
-    """Show what the session has cost, as the store's ledger says."""
+    """Show the cost of the session, from the store's ledger."""
     require_no_argument(argument)
     conversation = context.conversation
     spent = await costs_by_model(conversation.holdfast, conversation.session_id)
@@ -96,7 +96,7 @@ async def cost(context: SlashContext, argument: str) -> bool:
 
 
 async def mode(context: SlashContext, argument: str) -> bool:
-    """Show or change the approval mode; the configuration says how loose it may be."""
+    """Show or change the approval mode; the configuration limits how permissive it may be."""
     conversation = context.conversation
     holdfast, loosest = conversation.holdfast, conversation.holdfast.config.approval
     if argument:
@@ -118,7 +118,7 @@ async def mode(context: SlashContext, argument: str) -> bool:
 
 
 async def approvals(context: SlashContext, argument: str) -> bool:
-    """Show the session's questions: those that wait, and what was answered."""
+    """Show the session's approvals: pending ones and answers."""
     require_no_argument(argument)
     conversation = context.conversation
     page = await conversation.holdfast.approvals.list(
@@ -137,7 +137,7 @@ async def approvals(context: SlashContext, argument: str) -> bool:
 
 
 async def calls(context: SlashContext, argument: str) -> bool:
-    """Show the session's calls and how far each has come."""
+    """Show the session's calls and their states."""
     require_no_argument(argument)
     conversation = context.conversation
     page = await conversation.holdfast.calls.list(
@@ -155,7 +155,7 @@ async def calls(context: SlashContext, argument: str) -> bool:
 
 
 async def compact(context: SlashContext, argument: str) -> bool:
-    """Fold what came before the last answered turn into a summary."""
+    """Replace what came before the last answered turn with a summary."""
     require_no_argument(argument)
     conversation = context.conversation
     holdfast = conversation.holdfast
@@ -167,12 +167,12 @@ async def compact(context: SlashContext, argument: str) -> bool:
 
 
 async def export(context: SlashContext, argument: str) -> bool:
-    """Do what `holdfast sessions export` does."""
+    """Run `holdfast sessions export`."""
     from holdfast.cli.session_export import STDOUT, ExportOptions, export
 
     file, flags = _FORCE.subn("", argument)
     out = file.strip() or None
-    # Another flag is none that is known here, and a file of such a name is nobody's wish.
+    # An unknown flag; a file whose name starts with a dash is unlikely to be intended.
     if out is not None and out.startswith("-") and out != STDOUT:
         raise WrongArgumentError
     wanted = ExportOptions(id=context.conversation.session_id, out=out, force=flags > 0)
@@ -181,7 +181,7 @@ async def export(context: SlashContext, argument: str) -> bool:
 
 
 async def doctor(context: SlashContext, argument: str) -> bool:
-    """Do what `holdfast doctor` does."""
+    """Run `holdfast doctor`."""
     require_no_argument(argument)
     require_local(context.printer.settings, "/doctor")
     await doctors.examine(context.printer, doctors.DoctorOptions())
@@ -205,7 +205,7 @@ def _line(approval: Approval) -> str:
 
 
 async def costs_by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:
-    """Return what a session has cost, model by model."""
+    """Return the cost of a session, by model."""
     query = CostQuery(owner=holdfast.owner, session_id=session_id)
     return (await holdfast.costs.report(query)).groups
 
@@ -214,9 +214,9 @@ SHOWN_TURNS: Final = 20
 
 
 async def run_slash_command(context: SlashContext, line: str) -> bool:
-    """Do what a line with a slash says; tell whether the chat is left.
+    """Run a slash command; return whether to leave the chat.
 
-    What is unknown or wrong is answered here with one line and never sent to the agent.
+    Unknown commands and invalid arguments are reported with one line, and never sent to the agent.
     """
     word, _, argument = line[1:].strip().partition(" ")
     found = BY_NAME.get(word.lower())
@@ -263,7 +263,7 @@ async def _close(context: SlashContext, status: Status) -> bool:
     conversation = context.conversation
     holdfast = conversation.holdfast
     await holdfast.sessions.close(holdfast.owner, conversation.session_id, status=status)
-    # Nobody follows between turns, so the event that says it is not seen here.
+    # Events are not followed between turns, so the closing event is not seen here.
     conversation.is_over = True
     return True
 

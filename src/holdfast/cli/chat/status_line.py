@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import Session
 
 
-# The last answer is among so many events, unless very much has happened since.
+# The last answer is within this many events, except in unusual sessions.
 _EVENTS = 200
 _SPACE = " · "
 
 
 class StatusLine:
-    """Counts along with the news of a session."""
+    """Tracks model, context and cost from the events of a session."""
 
     def __init__(self, models: Mapping[ModelId, Model], first_model: str) -> None:
-        """`first_model` answers until the news name another."""
+        """`first_model` is shown until an event names another."""
         self._models = models
         self._model = first_model
         self._window = next(
@@ -39,7 +39,7 @@ class StatusLine:
         self._is_priced = True
 
     async def recall(self, holdfast: "House", session: "Session") -> None:
-        """Learn where a session stands."""
+        """Initialize from a session's state and last events."""
         self._agent = session.agent.slug
         self._has_model = isinstance(session.agent.runtime, LlmRuntime)
         self._mode = stricter_mode(session.approval, holdfast.config.approval)
@@ -51,7 +51,7 @@ class StatusLine:
         self._spent = session.microcents
 
     def update(self, item: Event | Gap) -> None:
-        """Take note of a piece of news."""
+        """Update from an event."""
         match getattr(item, "payload", None):
             case StepStarted() as begun:
                 known = self._models.get(begun.model_id)
@@ -65,7 +65,7 @@ class StatusLine:
                 pass
 
     def line(self, columns: int) -> str:
-        """Return the line; what matters least is left out where there is no room."""
+        """Return the line; the least important parts are omitted if there is no room."""
         cost = price(self._spent, priced=self._is_priced)
         model = _short_model_name(self._model) if self._has_model else ""
         parts = [self._agent, model, self._mode, self._context()]
@@ -83,14 +83,14 @@ class StatusLine:
 
 
 def _context_tokens(usage: Usage | None) -> int:
-    """Return the tokens that the next request has to carry along."""
+    """Return the tokens that the next request has to include."""
     if usage is None:
         return 0
     return usage.input + usage.cache_read + usage.cache_write + usage.output
 
 
 def _short_model_name(ref: str) -> str:
-    """Return a model as people know it: a script by the name of its file."""
+    """Return the display name of a model; for a script, its file name."""
     provider, _, name = ref.partition(":")
     return f"{provider}:{name.rpartition('/')[2]}"
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 READ_AHEAD: Final = 100
-# One more than a message may have, so that a line which is too long is refused and not cut.
+# One character more than a message may have, so that a longer line is refused and not cut.
 LINE_LARGEST: Final = TEXT_LARGEST + 4
 
 
 def read_all() -> str:
-    """Return all of stdin as one message; an empty one is refused."""
+    """Return all of stdin as one message; refuse an empty one."""
     text = _decode(_stdin().read(LINE_LARGEST))
     if not text.strip():
         raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
@@ -34,10 +34,10 @@ def read_all() -> str:
 
 
 async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIterator[str]:
-    """Return the one thing to say, or the lines of stdin as they come, blank ones left out.
+    """Return the given message, or the lines of stdin as they arrive, without blank lines.
 
-    Nothing at all is refused, and so is a first thing that cannot be said. Whoever is not
-    `patient` does not wait for the first line of a pipe that says nothing yet.
+    Refuses empty input and an invalid first message. If not `patient`, does not wait for the first
+    line of a pipe that has no data yet.
     """
     if first_message is not None:
         return _single_message(first_message)
@@ -62,7 +62,7 @@ async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[st
 
 
 async def read_lines() -> AsyncIterator[str]:
-    """Yield the lines of stdin as they come, blank ones left out."""
+    """Yield the lines of stdin as they arrive, without blank lines."""
     stream = _stdin()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(READ_AHEAD)
@@ -71,7 +71,7 @@ async def read_lines() -> AsyncIterator[str]:
     def put(line: bytes) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, line)
 
-    # A thread of its own that nobody waits for: a blocked read must not keep us from leaving.
+    # A daemon thread that is never joined: a blocked read must not prevent the exit.
     threading.Thread(target=_read_in_thread, args=(stream, put, room), daemon=True).start()
     while line := await queue.get():
         room.release()
@@ -83,8 +83,8 @@ async def read_lines() -> AsyncIterator[str]:
 def _read_in_thread(
     stream: IO[bytes], put: Callable[[bytes], object], room: threading.Semaphore
 ) -> None:
-    """Pass lines on until there are no more, and then nothing; not too many at a time."""
-    # What comes when the conversation has been left finds its loop, or its stream, closed.
+    """Pass lines on until the end of the stream, then an empty one; bounded by `room`."""
+    # After the conversation has ended, the event loop or the stream is closed.
     with suppress(RuntimeError, ValueError), _duplicate(stream) as lines:
         while line := lines.readline(LINE_LARGEST):
             room.acquire()
@@ -93,7 +93,7 @@ def _read_in_thread(
 
 
 def _stdin() -> IO[bytes]:
-    # Python has no stdin where whoever started it closed it.
+    # Python sets sys.stdin to None if it was closed at the start.
     stdin: TextIO | None = sys.stdin
     if stdin is None:
         raise Invalid(Code.MESSAGE_EMPTY, "There is no stdin; say something as an argument.")
@@ -101,16 +101,16 @@ def _stdin() -> IO[bytes]:
 
 
 def _is_silent() -> bool:
-    """Tell whether stdin has neither a byte nor an end yet."""
+    """Return whether stdin has neither data nor an end yet."""
     try:
         return not select.select([sys.stdin], [], [], 0)[0]
     except (OSError, ValueError):
-        # What cannot be asked is no pipe, and does not wait for anybody.
+        # A stream that cannot be polled is not a pipe, and does not block.
         return False
 
 
 def _duplicate(stream: IO[bytes]) -> IO[bytes]:
-    """Return a reader of its own: Python wants the lock of sys.stdin back when it ends."""
+    """Return a separate reader: at exit Python needs the lock of sys.stdin."""
     try:
         return open(os.dup(stream.fileno()), "rb")
     except OSError:
@@ -118,7 +118,7 @@ def _duplicate(stream: IO[bytes]) -> IO[bytes]:
 
 
 def _decode(data: bytes) -> str:
-    # What is too long may have been cut inside a character; the length is the fault to tell.
+    # A line that is too long may be cut inside a character; report the length, not the encoding.
     if len(data) >= LINE_LARGEST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
     try:
@@ -128,7 +128,7 @@ def _decode(data: bytes) -> str:
 
 
 class InputMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said, under which id, and what it does to a turn that runs."""
+    """A message, its id, and what it does to a running turn."""
 
     text: str
     id: str | None = None
@@ -136,7 +136,7 @@ class InputMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def parse_input_message(line: str, number: int) -> InputMessage:
-    """Return what a line says; the number is for whoever has to correct it."""
+    """Return the message of a line; the line number is for error messages."""
     try:
         first_message = msgspec.json.decode(line.encode(), type=InputMessage)
         require_sendable((Text(text=first_message.text),))
@@ -147,13 +147,13 @@ def parse_input_message(line: str, number: int) -> InputMessage:
 
 
 async def send_each(conversation: "ChatConversation", lines: AsyncIterator[str]) -> None:
-    """Say what the lines say as they come, and show the news until every turn has settled."""
+    """Send the lines as they arrive, and show events until every turn has settled."""
     with conversation.signals.turn(own=True) as stop:
         watching = asyncio.create_task(conversation.watch())
         message = asyncio.create_task(_queue_each(conversation, lines))
         stopping = asyncio.create_task(_stop_when(stop, conversation))
         try:
-            # The watch ends by itself where the session is closed: then nothing can be said.
+            # Following ends by itself if the session is closed: then nothing can be sent.
             await wait_for_first(message, watching, stopping)
             await wait_for_first(conversation.is_calm.wait(), watching)
             for task in (watching, message):
@@ -185,6 +185,6 @@ async def _stop_when(stop: asyncio.Event, conversation: "ChatConversation") -> N
 
 
 def report_error(error: HoldfastError) -> None:
-    """Tell a program what was refused, while everything goes on."""
+    """Print an error as a line for programs, without ending the conversation."""
     sys.stderr.write(msgspec.json.encode(error.body()).decode() + "\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Tool calls in one line each, and the result of a call as it is recorded."""
+"""Tool calls in one line each, and the recorded result of a call."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -20,18 +20,18 @@ Values = Mapping[str, Any]
 
 
 def call_line(name: str, arguments: Values) -> str:
-    """Return the tool and what it is asked for: a path, a command, an address."""
+    """Return the tool and its main argument: a path, a command, a URL."""
     tell = _ESSENTIALS.get(name)
     try:
         said = tell(arguments) if tell else _compact(arguments)
-    # A model may leave out what a tool needs; then the call is refused, and told of as it is.
+    # A model may omit required arguments; the call is refused, and shown with what it has.
     except (KeyError, StopIteration, TypeError):
         said = _compact(arguments)
     return f"{name} {one_line(said, longest=ARGUMENT_LONGEST)}".strip()
 
 
 def outcome(name: str, status: ResultStatus, result: Any, error: ToolError | None) -> str:
-    """Return how a call came out; why, if it did not come out well."""
+    """Return the outcome of a call, with the reason if it failed."""
     if error is not None:
         return f"{status} ({error.code}): {one_line(error.message, longest=REASON_LONGEST)}"
     summary = one_line(_summary(name, result), longest=SUMMARY_LONGEST)
@@ -43,7 +43,7 @@ def _summary(name: str, result: Any) -> str:
     try:
         return tell(result) if tell else _compact(result)
     except (KeyError, TypeError):
-        # A result that was too long to be kept whole has another form.
+        # A truncated result has another form.
         return _compact(result)
 
 
@@ -73,13 +73,13 @@ def _path(given: Values) -> str:
 
 
 def _acp_call(given: Values) -> str:
-    """Return what somebody else's agent does, by the first word of it that people know."""
+    """Return what an external agent does, by its first known field."""
     found = next(given[name] for name in _MAIN_ARGUMENTS if isinstance(given.get(name), str))
     return str(found)
 
 
 _MAIN_ARGUMENTS: Final = ("command", "file_path", "filePath", "path", "url", "query", "title")
-# Kinds of calls: most agents name no tool.
+# Kinds of calls: most ACP agents name no tool.
 _KINDS: Final = ("delete", "edit", "execute", "fetch", "move", "other", "read", "search", "think")
 _ESSENTIALS: Final[Mapping[str, Callable[[Values], str]]] = {
     "read_file": _path,
@@ -108,7 +108,7 @@ _SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {
 
 
 async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
-    """Return the one result of a call, if it has it."""
+    """Return the result of a call, if it has one."""
     number = call.result_sequence
     if number is None:
         return None
@@ -118,7 +118,7 @@ async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
 
 
 async def call_status(holdfast: "House", call: Call) -> str:
-    """Return how far a call has come; one that failed, or never ran, says so."""
+    """Return the state of a call, including failed and never run."""
     if call.settlement is not None:
         return call.settlement.value
     if call.state is not CallState.FINISHED:

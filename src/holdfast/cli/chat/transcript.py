@@ -1,4 +1,4 @@
-"""The past of a session as text: one row after the other, or its last turns."""
+"""The past of a session as text: single rows, or its last turns."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ FIRST_PAGE = 100
 
 
 def lines_of(message: Message) -> list[str]:
-    """Return a row for people: what the user said after `>`, remarks of ours in brackets."""
+    """Return a row for people: user text after `>`, system messages in brackets."""
     match message.parts:
         case (ToolCall() as call,):
             return [f"[{call.name} {one_line(_compact(call.arguments), longest=200)}]"]
@@ -29,28 +29,28 @@ def lines_of(message: Message) -> list[str]:
     if not words:
         return []
     if message.role is Role.USER:
-        # Indented, so that a line of a message cannot pass for an answer.
+        # Indented, so that a line of a message cannot be mistaken for an answer.
         return ["> " + words.replace("\n", "\n  ")]
     return [words] if message.role is Role.ASSISTANT else [f"[{words}]"]
 
 
 def lines_of_turns(past: Sequence[Turn]) -> list[str]:
-    """Return turns for people, a blank line behind each."""
+    """Return turns for people, a blank line after each."""
     return [line for turn in past for line in (*_rows(turn), "")]
 
 
 async def last_turns(holdfast: "House", session: "Session", most: int | None) -> list[Turn]:
-    """Return the last turns of a session, or all of them; rows are read backwards, page by page."""
+    """Return the last turns of a session, or all; rows are read backwards, page by page."""
     rows: list[Message] = []
     before = session.message_count + 1
-    # Few turns are mostly few rows, and somebody waits for the first screen.
+    # A few turns are usually a few rows, and the first screen should appear quickly.
     limit = PAGE if most is None else FIRST_PAGE
     while before > 1:
         page = await holdfast.messages.list(holdfast.owner, session.id, before=before, limit=limit)
         limit = PAGE
         rows = [*page.items, *rows]
         before = page.items[0].sequence if page.items else 1
-        # One more than wanted, because the first turn of a page may be cut in two.
+        # One more than needed, because the first turn of a page may be incomplete.
         if most is not None and len(turns(rows)) > most:
             break
     found = turns(rows)

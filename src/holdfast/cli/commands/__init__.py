@@ -1,1 +1,1 @@
-"""One module per command of `holdfast`; `cli/app.py` loads only the one a line names."""
+"""One module per command of `holdfast`; `cli/app.py` loads only the one that is named."""

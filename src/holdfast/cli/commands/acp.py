@@ -1,4 +1,4 @@
-"""`holdfast acp`: Holdfast as an agent of an editor, over standard input and output."""
+"""`holdfast acp`: Holdfast as an ACP agent of an editor, over stdin and stdout."""
 
 import asyncio
 import signal
@@ -48,7 +48,7 @@ async def acp(printer: Printer, options: AcpOptions) -> int:
     from holdfast.acp.server.agent import ClientInput, serve
 
     async with AsyncExitStack() as stack:
-        # Whatever can be refused is refused before the conversation begins.
+        # Everything is validated before the protocol starts.
         house, terms = await _open_local(stack, printer, options)
         reader, writer = await standard_streams()
         said = ClientInput(reader)
@@ -107,11 +107,11 @@ async def _connect(
 
 
 async def _require_agent(house: "CommandHouse", ref: str) -> None:
-    """Refuse an agent that opens no session, before an editor waits for one."""
+    """Refuse an agent that cannot open a session, before an editor waits for one."""
     from holdfast.domain.agents import AgentStatus
     from holdfast.services.agents import BUILT_IN
 
-    # The built-in agent is made when it is first needed.
+    # The built-in agent is created on first use.
     if ref == BUILT_IN:
         return
     agent = await house.agents.get(house.owner, ref)
@@ -131,12 +131,12 @@ def _root(printer: Printer, options: Path | None) -> Path:
 
 
 def _stop_on_signals(said: "ClientInput") -> None:
-    """Take a signal for the end of what the client says: its turns are stopped and recorded."""
+    """Treat a signal as the end of the client's input: turns are stopped and recorded."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, said.ended.set)
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "acp", AcpOptions)(acp)

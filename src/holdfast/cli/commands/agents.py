@@ -37,7 +37,7 @@ async def show_detected(printer: Printer, _: NoOptions) -> None:
     from holdfast.acp.client.presets import detect
 
     found = await detect(os.environ)
-    # Those that are there first: they are what can be used now.
+    # Installed programs first, because they can be used now.
     found.sort(key=lambda each: each.path is None)
     printer.listing(
         found,
@@ -120,7 +120,7 @@ async def show_program_sessions(printer: Printer, options: ProgramSessionsOption
 async def _open_program(
     printer: Printer, ref: str
 ) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
-    """Give what a program is started with; what it complained is told without our secrets."""
+    """Yield what is needed to start an agent's program; secrets are redacted in its errors."""
     from holdfast.wiring import build_process_registry
 
     async with open_local(printer) as holdfast:
@@ -166,7 +166,7 @@ class AgentProgramOptions:
     ] = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields that make it; nothing where no program is meant."""
+        """Return the fields of the runtime; empty if no program is named."""
         if self.preset is not None and self.preset not in PRESETS:
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -183,7 +183,7 @@ class AgentProgramOptions:
         return {**made, "runtime": self._changed(made["runtime"])}
 
     def _changed(self, runtime: AcpRuntime) -> AcpRuntime:
-        """Return the program with what was said; its own name and arguments go together."""
+        """Return the runtime with the given options; a new command also replaces the arguments."""
         options = dict(runtime.options)
         if self.env:
             own = options.get("environment", {})
@@ -221,7 +221,7 @@ def _variable(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise Invalid(Code.INVALID_INPUT, "A variable is written --env NAME=VALUE.")
     if is_credential_variable(name):
-        # Its value would lie in the store as it is.
+        # Its value would be stored in plain text.
         raise Invalid(
             Code.INVALID_INPUT,
             f"{name} looks like a credential; keep it in your environment or the keychain, and "
@@ -320,7 +320,7 @@ class AgentOptions:
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for.")] = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that were named; an empty description takes it away."""
+        """Return the given fields; an empty description removes it."""
         from holdfast.config import absolute_model
 
         models = None if self.model is None else [each for each in self.model if each]
@@ -335,7 +335,7 @@ class AgentOptions:
             "description": self.description,
         }
         found = {name: value for name, value in named.items() if value is not None}
-        # Nullable unlike the others, and a shell has no null but an empty word.
+        # Only the description is nullable, and a shell can express null only as an empty word.
         return found | ({"description": None} if self.description == "" else {})
 
 
@@ -349,9 +349,9 @@ class AgentCreateOptions(AgentProgramOptions, AgentOptions):
     ] = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that make it; what was named goes before what a preset says."""
+        """Return the fields of the new agent; options take precedence over the preset."""
         own = {} if self.name is None else {"name": self.name}
-        # What it may reach is the configuration's to say, as for an agent out of a file.
+        # The grant comes from the configuration, as for an agent from a file.
         found = {"grant": None} | self.fields() | super().changes() | own
         if "name" not in found:
             raise Invalid(Code.INVALID_INPUT, "An agent needs a name: --name NAME.")
@@ -384,7 +384,7 @@ class AgentEditOptions(AgentOptions, AgentRef):
     status: Annotated[AgentStatus | None, typer.Option(help="Archive it, or bring it back.")] = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that were named."""
+        """Return the given fields."""
         own = {"name": self.name, "status": self.status}
         named = {name: value for name, value in own.items() if value is not None}
         return super().changes() | named
@@ -439,7 +439,7 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
     from holdfast.cli.forms import agent_form
 
     runtime = agent.runtime
-    # An agent with a program of its own chooses its own models.
+    # An external agent chooses its own models.
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
     program = (
         None if isinstance(runtime, LlmRuntime) else shlex.join([runtime.command, *runtime.args])
@@ -463,7 +463,7 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
 
 
 def _tools(text: str) -> list[dict[str, Any]]:
-    """Return the tools of a list with commas, each once."""
+    """Return the tools of a comma-separated list, without duplicates."""
     names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     return [{"name": name} for name in names]
 
@@ -473,7 +473,7 @@ def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> 
 
 
 def _grant_text(grant: Grant | None) -> str:
-    """Return what an agent may reach at most, in one line."""
+    """Return the maximum grant of an agent, in one line."""
     if grant is None:
         return "what [chat] of holdfast.toml says"
     commands = [*grant.commands, *grant.command_globs]
@@ -483,7 +483,7 @@ def _grant_text(grant: Grant | None) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(name="agents", help="See and change who answers.", no_args_is_help=True)
     command(group, "list", AgentListOptions)(show_list)
     command(group, "show", AgentRef)(show_one)

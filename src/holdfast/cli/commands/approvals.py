@@ -1,4 +1,4 @@
-"""`holdfast approvals list|show|answer|revoke`: questions, answered from any terminal."""
+"""`holdfast approvals list|show|answer|revoke`: manage approvals from any terminal."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
@@ -155,7 +155,7 @@ async def revoke(printer: Printer, options: OneApproval) -> None:
 
 
 async def _find_approval(holdfast: "House", options: OneApproval) -> Approval:
-    """Return the question that a person means; alone, its id means one that waits."""
+    """Return the approval with an id or prefix; without a session it must be pending."""
     text = options.second if options.second is not None else options.first
     session: SessionId | None = None
     if options.second is not None:
@@ -217,13 +217,13 @@ def _facts(approval: Approval) -> dict[str, object]:
         "asked": local_time(approval.asked_at),
         "expires": local_time(approval.expires_at),
         "digest": question.digest,
-        # Last, because it may have many lines; and whole.
+        # Last, because it may have many lines; never truncated.
         "question": "\n" + escape_hidden(question.question),
     }
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="approvals", help="Answer what agents ask before they act.", no_args_is_help=True
     )

@@ -1,4 +1,4 @@
-"""`holdfast calls list|show|settle`: what agents did, and putting right what nobody knows."""
+"""`holdfast calls list|show|settle`: list tool calls, and settle those with an unknown outcome."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -60,7 +60,7 @@ async def show_list(printer: Printer, options: CallListOptions) -> None:
         page = await holdfast.calls.list(
             holdfast.owner, session, state=state, cursor=options.cursor, limit=limit
         )
-        # Programs read what came of a call from its result.
+        # Programs read the outcome of a call from its result.
         listed = () if printer.is_json else page.items
         words = [await call_status(holdfast, each) for each in listed]
     printer.listing(
@@ -156,7 +156,7 @@ def _settlement(options: SettleOptions) -> "SettlementRequest":
 
 
 def _value(text: str | None) -> Any:
-    """Return a result as it was meant: JSON where it is some, else the text itself."""
+    """Return a result as JSON if it is valid JSON, else as text."""
     import msgspec
 
     if text is None:
@@ -168,7 +168,7 @@ def _value(text: str | None) -> Any:
 
 
 async def _find_call(holdfast: "House", options: OneCall) -> Call:
-    """Return the call that a person means; without a session it must be an unknown one."""
+    """Return the call with an id or prefix; without a session its outcome must be unknown."""
     session: SessionId | None = None
     if options.session is not None:
         session = await find_session(holdfast, options.session)
@@ -232,7 +232,7 @@ def _json(value: object) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="calls", help="Look at tool calls, and settle unknown ones.", no_args_is_help=True
     )

@@ -1,4 +1,4 @@
-"""`holdfast chat`: open a session, or pick one up, and converse in it."""
+"""`holdfast chat`: open or resume a session, and converse in it."""
 
 import asyncio
 import dataclasses
@@ -32,7 +32,7 @@ async def chat(printer: Printer, chat_options: ChatOptions) -> int:
     from holdfast.cli.chat.stdin import read_all
     from holdfast.domain.messages import Text, require_sendable
 
-    # Before anything is opened: what cannot be said must not leave an empty session.
+    # Before anything is opened: an invalid message must not leave an empty session.
     said = read_all() if chat_options.prompt == "-" else chat_options.prompt
     if said is not None:
         require_sendable((Text(text=said),))
@@ -41,7 +41,7 @@ async def chat(printer: Printer, chat_options: ChatOptions) -> int:
         with signals:
             return await _converse(printer, chat_options, said, signals)
     except asyncio.CancelledError:
-        # Cancelled by somebody else than the person: not ours to swallow.
+        # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:
             raise
         return _exit_code_when_left(printer)
@@ -76,12 +76,12 @@ async def _converse(
     incoming = None
     if not policy.converses:
         incoming = await _incoming(printer, chat_options, said)
-    # By the configuration's own rule, which names the key that would have to be edited.
+    # The configuration's own rule is used, because its error names the key to edit.
     flags = {"chat.fs_scope": chat_options.fs_scope}
     async with connect(printer, "own", policy=policy, flags=flags) as holdfast:
         conversation = await open_conversation(printer, holdfast, chat_options, signals, policy)
         if incoming is None:
-            # Here, because only who types needs what reads keys.
+            # Imported here, because only an interactive chat needs prompt_toolkit.
             from holdfast.cli.chat.repl import run_repl
 
             return await run_repl(
@@ -100,7 +100,7 @@ async def _converse(
 
 
 async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> None:
-    """Remove a session that was opened for what could not be said."""
+    """Delete a new session whose first message was refused."""
     session = await conversation.session()
     if is_new and not session.message_count:
         holdfast = conversation.holdfast
@@ -110,25 +110,25 @@ async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> N
 async def _incoming(
     printer: Printer, chat_options: ChatOptions, said: str | None
 ) -> "AsyncIterator[str]":
-    """Return what will be said; a new session without anything to say is refused."""
+    """Return the messages to send; refuse a new session without any."""
     from holdfast.cli.chat.stdin import input_messages, read_lines
 
-    # A turn that was left open is reason enough; and a program may have nothing to say yet.
+    # An unfinished turn needs no message, and a program may send its first one later.
     if chat_options.input is InputForm.NDJSON or (chat_options.resume is not None and said is None):
         return read_lines()
-    # A program may want to see its session opened before it says something.
+    # A program may wait for the opening event before it sends a message.
     return await input_messages(said, patient=not printer.is_json)
 
 
 async def _send_all(conversation: "ChatConversation", incoming: "AsyncIterator[str]") -> int:
-    """Say one thing, or each line of stdin, and end with the code of the last turn."""
-    # That it was opened or resumed is news too, also where nothing is said.
+    """Send one message, or each line of stdin; return the exit code of the last turn."""
+    # The opening or resuming event is shown, even if nothing is sent.
     await conversation.catch_up()
     session = await conversation.session()
     if session.turn > session.settled:
         await _send_during_turn(conversation, session.turn, incoming)
     else:
-        # It may have been ended between the two lines above.
+        # The session may have been closed between the two lines above (race).
         await conversation.catch_up()
     if not conversation.has_finished():
         async for text in incoming:
@@ -146,7 +146,7 @@ def _code(conversation: "ChatConversation") -> int:
         return _exit_code_when_left(conversation.screen)
     if conversation.signals.is_leaving:
         return INTERRUPTED
-    # Closed from elsewhere, so not all of it may have been said or answered.
+    # Closed by another client, so some messages may not have been sent or answered.
     if conversation.is_over:
         return EXIT_CODES[Conflict]
     return turn_code(conversation.last) if conversation.last is not None else 0
@@ -155,9 +155,9 @@ def _code(conversation: "ChatConversation") -> int:
 async def _send_during_turn(
     conversation: "ChatConversation", turn: int, incoming: "AsyncIterator[str]"
 ) -> None:
-    """Show an open turn to its end; what is said meanwhile is on disk before that, and comes next.
+    """Show an open turn to its end; messages sent meanwhile are stored and queued after it.
 
-    The answer to a new message belongs behind what was left open.
+    The answer to a new message must follow the unfinished turn.
     """
     saying = asyncio.create_task(_queue_next(conversation, turn, incoming))
     try:
@@ -193,6 +193,6 @@ def _exit_code_when_left(aside: "Printer | ChatScreen") -> int:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command, and the other name of its --resume, into the command line."""
+    """Add the command and its alias `chat-resume` to the command line."""
     command(app, "chat", ChatOptions)(chat)
     command(app, "chat-resume", ResumeOptions)(chat_resume)

@@ -1,4 +1,4 @@
-"""`holdfast config`: what is set, and where each value came from."""
+"""`holdfast config`: the settings, and the source of each value."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ def show(printer: Printer, _: NoOptions) -> None:
     from holdfast.config import SETTING_KEYS, explain, setting_value
 
     config, origins = explain(file=printer.settings.config)
-    # The home has no key, because the file that could set it lies in it.
+    # The home has no key, because the configuration file is inside it.
     places = {"home": (None, "HOLDFAST_HOME")} | {
         name: (place.path, place.variable) for name, place in SETTING_KEYS.items()
     }
@@ -46,7 +46,7 @@ def show(printer: Printer, _: NoOptions) -> None:
 
 
 def _displayed(name: str, value: Any) -> Any:
-    """Return a value as everybody may see it."""
+    """Return a value without secrets."""
     from holdfast.store.database_url import shown_url
 
     is_address = name == "database_url" and value is not None
@@ -54,7 +54,7 @@ def _displayed(name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; a length of time as it is written in the file."""
+    """Return a value as JSON; a duration in the notation of the file."""
     import msgspec
 
     match value:
@@ -97,5 +97,5 @@ def _text_of(value: Any) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "config", NoOptions, only_here=True)(show)

@@ -1,4 +1,4 @@
-"""What sessions have cost, as the ledger in the store says and never as this process remembers."""
+"""`holdfast costs`: what sessions have cost, read from the store's ledger."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,32 +81,32 @@ async def show_costs(printer: Printer, options: CostsOptions) -> None:
 
 
 async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[SessionId]:
-    """Return the sessions with a request whose price nobody knows."""
+    """Return the sessions that have a request without a known price."""
     spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
     return frozenset(key for key, each in spent.items() if each.unpriced_requests)
 
 
 async def priced_session_form(holdfast: "House", session: Session) -> Form:
-    """Return a session's form, with what the ledger says about its cost."""
+    """Return a session's form, with its cost from the ledger."""
     return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))
 
 
 def _group_label(spent: CostSum, by: CostGroup) -> str:
-    # A title is no name: several sessions may have the same.
+    # Not the title, because several sessions may have the same.
     return spent.key if by is CostGroup.SESSION else spent.name or spent.key
 
 
 def _row(key: str, spent: CostSum) -> tuple[str, ...]:
     usage = spent.usage
     cost = money(spent.microcents, priced=True)
-    # What has no price may have cost more than that.
+    # Unpriced requests make the sum a lower bound.
     shown = f"{cost} + ?" if spent.unpriced_requests else cost
     put_in = usage.input + usage.cache_write + usage.cache_read
     return (key, str(spent.requests), str(put_in), str(usage.output), shown)
 
 
 def parse_time_option(text: str | None, name: str) -> datetime | None:
-    """Return the time that an option names; without an offset it is that of this machine."""
+    """Return the time of an option; without an offset it is local time."""
     if text is None:
         return None
     try:
@@ -117,5 +117,5 @@ def parse_time_option(text: str | None, name: str) -> datetime | None:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "costs", CostsOptions)(show_costs)

@@ -7,5 +7,5 @@ from holdfast.cli.doctor import DoctorOptions, examine
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "doctor", DoctorOptions, only_here=True)(examine)

@@ -65,7 +65,7 @@ class PageOptions:
 
 
 async def read_document(file: Path) -> Any:
-    """Return what a file spells, or stdin; doubled keys are still there to be refused."""
+    """Return the parsed JSON of a file or of stdin; duplicate keys are preserved for validation."""
     from holdfast.observations.validation import decode_payload_strictly
 
     raw = await asyncio.to_thread(_read, file)
@@ -76,7 +76,7 @@ async def read_document(file: Path) -> Any:
 
 def _read(file: Path) -> bytes:
     if file == _STDIN:
-        # Python has no stdin where whoever started it closed it.
+        # Python sets sys.stdin to None if it was closed at the start.
         return sys.stdin.buffer.read(LARGEST + 1) if sys.stdin is not None else b""
     try:
         with absolute_path(file).open("rb") as opened:
@@ -87,14 +87,14 @@ def _read(file: Path) -> bytes:
 
 
 def print_issues(printer: Printer, error: Invalid) -> None:
-    """Tell a person what else is wrong; the first of all is in the error itself."""
+    """Print the further issues of an error for a person; the first is in its message."""
     for issue in error.details.get("issues", ())[1:]:
         if not printer.is_json:
             printer.warn(f"also: {issue['message']}")
 
 
 def parse_choice(value: str, kind: type[Word], name: str) -> Word:
-    """Return one of a few words, or refuse what is none of them."""
+    """Return a member of an enumeration, or refuse an unknown word."""
     try:
         return kind(value)
     except ValueError:
@@ -155,7 +155,7 @@ async def submit_entity(printer: Printer, options: EntityOptions) -> None:
     """Write down what is known of an entity that is no session."""
     from holdfast.observations.claims import require_sibling
 
-    # Before anything is read: a command that cannot be right waits for nobody.
+    # Before stdin is read: an invalid command must not wait for input.
     require_sibling(options.entity_type)
     fields = await read_document(options.file)
     try:
@@ -267,7 +267,7 @@ def _print_result(printer: Printer, done: "SubmitResult") -> None:
 
 
 def _take_key(payload: Any, given: str | None) -> Any:
-    """Take the key out of a document, as every surface does; one on the line wins."""
+    """Remove the key from a document, as every API does; the option takes precedence."""
     found = payload.pop("idempotency_key", None) if isinstance(payload, dict) else None
     return found if given is None else given
 
@@ -278,7 +278,7 @@ def _value(text: str) -> Any:
     try:
         return decode_payload_strictly(text.encode())
     except Invalid:
-        # A date, for example: whoever judges it says whether words may stand there.
+        # For example a date: the validation decides whether text is allowed.
         return text
 
 
@@ -523,7 +523,7 @@ def _title(snapshot: dict[str, Any]) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="history",
         help="Tell and read what agents did, wherever they ran.",

@@ -1,4 +1,4 @@
-"""`holdfast import …`: what other programs have left behind."""
+"""`holdfast import …`: import data of other programs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +123,7 @@ def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="import", help="Bring in what other programs have left.", no_args_is_help=True
     )

@@ -1,7 +1,7 @@
 """`holdfast key set|list|remove`: the secrets in the system's keychain.
 
-A secret is typed without an echo or comes from stdin; it is never an argument, because arguments
-can be read by every program on the machine and stay in the shell's history.
+A secret is typed without an echo or read from stdin. It is never an argument, because other
+processes can read arguments and shells store them in their history.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def set_key(printer: Printer, options: OneKey) -> None:
     from holdfast.services.secrets import whole_account
 
     secrets = secrets_here()
-    # Before anybody types: a wrong name is said at once.
+    # Before the prompt, so that a wrong name is refused at once.
     account = whole_account(options.key)
     secret = Secret(_prompt_key(account) if is_terminal(sys.stdin) else _read_key())
     asyncio.run(secrets.set(account, secret))
@@ -90,7 +90,7 @@ def _place(each: "StoredSecret") -> str:
 def _prompt_key(account: str) -> str:
     from getpass import GetPassWarning, getpass
 
-    # Where the echo cannot be switched off, the library would only warn.
+    # If the echo cannot be disabled, the library would only warn.
     with warnings.catch_warnings():
         warnings.simplefilter("error", GetPassWarning)
         try:
@@ -104,7 +104,7 @@ def _read_key() -> str:
 
     if sys.stdin is None:
         raise _unreadable("There is no input")
-    # One more than may be: what is too long is refused, not cut.
+    # One more than the maximum, so that a longer key is refused and not cut.
     content = sys.stdin.buffer.read(LARGEST + 3)
     try:
         return content.decode().removesuffix("\n").removesuffix("\r")
@@ -121,7 +121,7 @@ def _unreadable(problem: str) -> "Invalid":
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="key", help="Keep keys in the system's keychain.", no_args_is_help=True
     )

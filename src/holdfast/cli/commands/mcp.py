@@ -57,7 +57,7 @@ async def _serve_stdio(printer: Printer) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    # Whatever can be refused is refused before the conversation begins.
+    # Everything is validated before the protocol starts.
     async with open_local(printer, "own") as holdfast:
         reader, writer = await standard_streams()
         try:
@@ -70,7 +70,7 @@ async def _serve_stdio(printer: Printer) -> int:
 
 
 def _caller(holdfast: "Holdfast") -> "Caller":
-    """Return who asks: whoever started this may do what the command line may."""
+    """Return the caller: it has the same rights as the command line."""
     from holdfast.domain.ids import TokenId
     from holdfast.domain.tokens import Caller, Scope
 
@@ -78,5 +78,5 @@ def _caller(holdfast: "Holdfast") -> "Caller":
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "mcp", McpOptions, only_here=True)(mcp)

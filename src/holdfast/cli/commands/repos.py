@@ -58,7 +58,7 @@ async def add(printer: Printer, options: AddOptions) -> None:
 
     path = str(absolute_path(options.path))
     async with connect(printer) as holdfast:
-        # At a terminal no root is needed: whoever types here reaches the folder anyway.
+        # No allowed root is required here, because the local user can read the folder anyway.
         try:
             repo = await holdfast.repos.add(
                 holdfast.owner, path, name=options.name, at_terminal=True
@@ -92,7 +92,7 @@ async def remove(printer: Printer, options: RemoveOptions) -> None:
 
 
 def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
-    """Return the repositories behind the one a cursor names."""
+    """Return the repositories after the cursor."""
     from holdfast.domain.errors import Code, Invalid
 
     if cursor is None:
@@ -104,7 +104,7 @@ def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(name="repos", help="Register where agents may work.", no_args_is_help=True)
     command(group, "list", Paging)(show_list)
     command(group, "add", AddOptions)(add)

@@ -1,4 +1,4 @@
-"""`holdfast search QUERY`: words in everything that was said, done and claimed."""
+"""`holdfast search QUERY`: full-text search over messages, tool calls and observations."""
 
 import os
 import sys
@@ -118,7 +118,7 @@ async def _repo(holdfast: "House", ref: str) -> RepoId:
 
 
 def _resolve_path(ref: str) -> str:
-    # As it is registered; a name that is no path leads to nothing.
+    # As it is registered; a name that is not a path matches nothing.
     return os.path.realpath(absolute_path(Path(ref)))
 
 
@@ -132,11 +132,11 @@ def _row(hit: Hit) -> tuple[str, ...]:
 
 
 def _around_match(snippet: str) -> str:
-    """Return a snippet that begins shortly before what was found: its end may be cut off."""
+    """Return a snippet that begins shortly before the match, because its end may be cut off."""
     at = snippet.find("[")
     return snippet if at <= _BEFORE_MATCH else f"…{snippet[at - _BEFORE_MATCH :]}"
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "search", SearchOptions)(show_hits)

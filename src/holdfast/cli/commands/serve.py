@@ -1,4 +1,4 @@
-"""`holdfast serve`: the server in the foreground, in one process or several that share a socket."""
+"""`holdfast serve`: the server in the foreground, in one process or several sharing a socket."""
 
 import asyncio
 import gc
@@ -34,19 +34,16 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-# A process that dies at once would otherwise be started as fast as the machine can.
+# Restart delay: a worker that dies at once must not be restarted in a tight loop.
 REST_SECONDS: Final = 1.0
-# One that gives up so early would do it again.
+# A worker that fails so early would fail again, so the whole server stops.
 YOUNG_SECONDS: Final = 10.0
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
 class WorkerRole:
-    """What one process is told: whether it speaks for all, and how it learns that it is alone.
-
-    `lifeline` is a pipe that nobody writes to; it ends when the parent does, however that comes.
-    """
+    """Role of a worker: whether it reports for all, and the pipe that shows its parent is alive."""
 
     is_first: bool
     lifeline: int | None = None
@@ -56,14 +53,14 @@ WorkerMain = Callable[[WorkerRole], None]
 
 
 def run_workers(work: WorkerMain, number: int) -> int:
-    """Do the work in so many processes until they are told to stop; one needs no parent.
+    """Run the server in several processes until they are stopped; one runs without a parent.
 
-    Returns an exit code: that of a child which could not even begin, else 0.
+    Returns an exit code: that of a worker that could not start, else 0.
     """
     if number == 1:
         work(WorkerRole(is_first=True))
         return 0
-    # Before any thread or loop exists, because neither survives a fork.
+    # Before any thread or event loop exists, because neither survives a fork.
     pool = _WorkerPool(work)
     for place in range(number):
         pool.add(place, is_first=place == 0)
@@ -72,14 +69,14 @@ def run_workers(work: WorkerMain, number: int) -> int:
 
 @dataclass(frozen=True)
 class _Worker:
-    """Which of the processes it is, and since when."""
+    """Position and start time of a worker process."""
 
     place: int
     since: float
 
 
 class _WorkerPool:
-    """The children by their process number."""
+    """The worker processes by pid."""
 
     def __init__(self, work: WorkerMain) -> None:
         self._work = work
@@ -90,8 +87,9 @@ class _WorkerPool:
             signal.signal(each, self._stop)
 
     def add(self, place: int, *, is_first: bool = False) -> None:
-        """Start a child at a place, unless all are to stop."""
-        # Held back until the child is known: it could not be told to stop before.
+        """Start a worker, unless the pool is stopping."""
+        # Signals are blocked until the pid is recorded: otherwise the worker would miss a stop
+        # (race).
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
         try:
             if self._is_stopping:
@@ -104,7 +102,7 @@ class _WorkerPool:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
     def watch(self) -> int:
-        """Wait for the children; one that dies without being told to is replaced."""
+        """Wait for the workers; restart one that dies unexpectedly."""
         code = 0
         while self._children:
             number, status = os.wait()
@@ -131,7 +129,7 @@ class _WorkerPool:
                 signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
             self._work(role)
-        # Whatever it is: nothing of the parent's may run in here after this.
+        # Any exception: no code of the parent may run in the child after this.
         except BaseException as error:  # noqa: BLE001
             reported = translate_error(error)
             log.error(reported.message)
@@ -139,7 +137,7 @@ class _WorkerPool:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            # Not `sys.exit`: what the parent has opened is the parent's to close.
+            # Not `sys.exit`: the parent's resources must not be closed by the child.
             os._exit(code)
 
     def _stop(self, number: int, _: FrameType | None) -> None:
@@ -194,12 +192,12 @@ def serve(printer: Printer, options: ServeOptions) -> int:
 
 
 def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = False) -> int:
-    """Serve until told to stop; where it is done for MCP, say what its clients need."""
+    """Serve until stopped; for MCP, print what its clients need."""
     from holdfast.cli.commands.store import migrate_forward
     from holdfast.http.security import server_names
     from holdfast.http.server import Exposure, listen, loop_factory
 
-    # A bad file is refused before a port is taken, and the port before any turn is woken.
+    # Files are validated before the port is taken, and the port is taken before any turn runs.
     config = printer.settings.load()
     exposure = Exposure(
         certificate=options.tls_cert,
@@ -210,10 +208,10 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
     server_names(options.port, options.name or ())
 
     with listen(options.host, options.port, exposure) as listener:
-        # Behind the port: a second server that is refused it has changed nothing.
+        # After the port is taken: a second server that fails there must not migrate the store.
         if done := migrate_forward(config):
             printer.remark(f"The store was brought up to this program: {', '.join(done)}.")
-        # The one who can be told to stop, also where others do the work.
+        # The process to signal for a stop, even if workers do the work.
         pid = os.getpid()
 
         def work(role: "WorkerRole") -> None:
@@ -228,7 +226,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """Where one process of the server stands, and what it has to do there."""
+    """One process of the server: its address, role and options."""
 
     listener: "socket.socket"
     exposure: "Exposure"
@@ -238,7 +236,7 @@ class ServerProcess:
     is_for_mcp: bool = False
 
     def app_options(self, mcp_handler: "McpHandler") -> "AppOptions":
-        """Return how the server is reached, and who answers beside it."""
+        """Return how the server is reached, and its MCP handler."""
         from holdfast.http.app import AppOptions
         from holdfast.http.server import address_of
 
@@ -262,7 +260,7 @@ async def _serve(printer: Printer, process: ServerProcess) -> None:
     from holdfast.mcp.http_transport import McpEndpoint
     from holdfast.services.background_tasks import Background
 
-    # Before the house is opened: a signal that comes meanwhile stops it in order.
+    # Before the store is opened, so that a signal during opening causes an orderly stop.
     stop = _stop_event(process.role)
     async with (
         open_local(printer, "all") as holdfast,
@@ -296,15 +294,14 @@ async def _serve(printer: Printer, process: ServerProcess) -> None:
 
 
 def _freeze_garbage_collector() -> None:
-    """Have the collector look only at what is made from now on."""
-    # What stands by now stands until the end; to walk through it again and again takes a tenth of
-    # the time that a turn takes.
+    """Exclude existing objects from garbage collection."""
+    # They live until the end; scanning them again and again takes a tenth of a turn's time.
     gc.collect()
     gc.freeze()
 
 
 def _stop_event(role: "WorkerRole") -> asyncio.Event:
-    """Return what is set when somebody wants the server to stop, or its parent is gone."""
+    """Return an event that is set when the server must stop or its parent has died."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -329,7 +326,7 @@ def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, An
         printer.line(f"Holdfast {__version__} listens on {server_file['url']}")
         printer.line(f"Sign in to the page, once: {server_file['url']}{server_file['sign_in']}")
         home = os.environ.get("HOLDFAST_HOME")
-        # As it can be pasted: the command may not be on the other terminal's path.
+        # Can be pasted: the command may not be on the PATH of the other terminal.
         chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
         if "mcp" in server_file:
             printer.line(
@@ -337,7 +334,7 @@ def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, An
             )
         printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
-    # One of our own may have been faster.
+    # Another worker of this server may have written the file first.
     if other is not None and other.get("pid") != server_file["pid"]:
         printer.remark(
             f"Another server of this home listens on {other.get('url')}; {SERVER_FILE} names that "
@@ -346,5 +343,5 @@ def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, An
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "serve", ServeOptions, only_here=True)(serve)

@@ -61,7 +61,7 @@ async def show_events(printer: Printer, options: EventsOptions) -> None:
         session = await holdfast.sessions.get(owner, await find_session(holdfast, options.id))
         if not options.follow:
             page = await holdfast.events.list(owner, session.id, after=after, limit=options.limit)
-            # What was not asked for is heard all the same: some lines repeat what it said.
+            # Events before the cursor are read too, because some lines repeat their data.
             lines = await EventLines.behind(holdfast, session, after)
             forms = [await lines.line(item) for item in page.items]
             rows = [_event_row(form) for form in forms]
@@ -90,11 +90,11 @@ def _event_row(form: dict[str, object]) -> tuple[str, ...]:
 
 
 def _register_events(group: typer.Typer) -> None:
-    """Put the command into the group."""
+    """Add the command to the group."""
     command(group, "events", EventsOptions)(show_events)
 
 
-# Not `Status` itself: of its values only these two are for a person to choose.
+# Not `Status` itself: a person can choose only two of its values.
 class Ending(StrEnum):
     """How a session ends."""
 
@@ -241,12 +241,12 @@ async def delete(printer: Printer, options: DeleteOptions) -> int | None:
 
 
 def _is_sure(printer: Printer, name: str) -> bool:
-    """Ask a person; where nobody sits, the command itself is the answer."""
+    """Ask for confirmation; without a terminal, the command itself is the confirmation."""
     if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         return True
-    # Asked on stderr, and in spite of -q: an unseen question looks like a hang.
+    # On stderr, and in spite of -q: an unseen question looks like a hang.
     printer.warn(f"Delete “{name}” and all its messages for good? [y/N]")
-    # The loop would only note a Ctrl-C; here it has to end the waiting for a line.
+    # asyncio's handler would only record a Ctrl-C; here it must interrupt the blocking read.
     noted = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -255,7 +255,7 @@ def _is_sure(printer: Printer, name: str) -> bool:
 
 
 def _register_lifecycle(group: typer.Typer) -> None:
-    """Put the commands into the group."""
+    """Add the commands to the group."""
     command(group, "resume", SessionRef)(resume)
     command(group, "interrupt", SessionRef)(interrupt)
     command(group, "compact", SessionRef)(compact)
@@ -264,7 +264,7 @@ def _register_lifecycle(group: typer.Typer) -> None:
     command(group, "delete", DeleteOptions)(delete)
 
 
-# A page may end before the notice which says that its last answer was cut off.
+# A page may end before the notice that its last answer was interrupted.
 READ_AHEAD = 200
 
 
@@ -290,7 +290,7 @@ class SessionListOptions(Paging):
     all: Annotated[bool, typer.Option("--all", help="All of them, whatever the limit.")] = False
 
     def is_narrowed(self) -> bool:
-        """Tell whether something was said about which sessions."""
+        """Return whether any filter is set."""
         return any((self.status, self.agent, self.tag, self.query, self.cursor))
 
 
@@ -425,10 +425,10 @@ def _print_verification(printer: Printer, checked: "list[Verification]") -> None
 
 
 async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Session]":
-    """Return the wanted page, or all pages as one."""
+    """Return the requested page, or all pages as one."""
     from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
 
-    # A slug may have been given, and sessions know their agent by its id.
+    # The option may be a slug, but sessions refer to their agent by id.
     agent = await holdfast.agents.get(holdfast.owner, options.agent) if options.agent else None
     query = SessionQuery(
         owner=holdfast.owner,
@@ -481,7 +481,7 @@ def _facts(session: Session, *, priced: bool) -> dict[str, object]:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group, and its other name, into the command line."""
+    """Add the group, and its alias, to the command line."""
     group = typer.Typer(
         name="sessions", help="Look at sessions and steer them.", no_args_is_help=True
     )

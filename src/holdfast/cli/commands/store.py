@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from holdfast.store.transfer.run import CopiedTable, TransferEnd
 
 
-# Whatever else is named is a folder, because a home is one.
+# Any other name is a folder, because a home is one.
 _FILE: Final = ".db"
 
 
 @asynccontextmanager
 async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
-    """Open the store of a configuration, to be read."""
+    """Open the configured store for reading."""
     if config.database_url is not None:
         _require_driver()
         from holdfast.store.transfer.postgres import from_database
@@ -48,7 +48,7 @@ async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
 async def target_of(
     config: "Config", to: str, *, is_kept: bool
 ) -> "AsyncIterator[TransferEnd | None]":
-    """Open a database to be filled; nothing where it is a file and no copy is to be kept."""
+    """Open a database to be filled; None for a file in a dry run."""
     if is_address(to):
         _require_another(config, to)
         _require_driver()
@@ -69,12 +69,12 @@ async def target_of(
 
 
 def is_address(to: str) -> bool:
-    """Tell whether a database is meant, and no file."""
+    """Return whether a target is a database URL and not a file."""
     return "://" in to
 
 
 def file_of(to: str) -> Path:
-    """Return the file that is meant: itself, or the store of a folder."""
+    """Return the target file: itself, or the store inside a folder."""
     from holdfast.app import STORE_NAME
 
     path = absolute_path(Path(to))
@@ -95,7 +95,7 @@ def _require_another(config: "Config", to: str) -> None:
 
 
 def _require_room(path: Path) -> None:
-    """Refuse a file that is there, or cannot be made; nothing is made yet."""
+    """Refuse a file that exists or cannot be created; creates nothing yet."""
     from holdfast.domain.errors import Code, Denied, Invalid
     from holdfast.store.sqlite.files import unusable_path_error
     from holdfast.store.transfer.files import require_absent
@@ -114,7 +114,7 @@ def _is_home(path: Path) -> bool:
 
 
 def _new_key(config: "Config", path: Path) -> bytes | None:
-    """Return the key of a new store: a home has its own, any other file that of our home."""
+    """Return the key of a new store: a home has its own, any other file uses that of our home."""
     from msgspec.structs import replace
 
     from holdfast.app import store_key
@@ -189,12 +189,12 @@ def _report(
 
 
 def _register_copy(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "copy", CopyOptions, only_here=True)(copy)
 
 
 def schema_of(config: "Config") -> "DatabaseSchema | None":
-    """Return the schema of the database that is configured; nothing where the store is a file."""
+    """Return the schema of the configured database; None if the store is a file."""
     if config.database_url is None:
         return None
     from holdfast.open_store import require_driver
@@ -206,7 +206,7 @@ def schema_of(config: "Config") -> "DatabaseSchema | None":
 
 
 def require_sqlite(config: "Config", *, instead: str) -> None:
-    """Refuse what is done with files where the store is a database."""
+    """Refuse a file operation if the store is a database."""
     from holdfast.domain.errors import Code, Invalid
 
     if config.database_url is not None:
@@ -218,7 +218,7 @@ def require_sqlite(config: "Config", *, instead: str) -> None:
 
 
 def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
-    """Refuse to lose rows of a database without being told to."""
+    """Refuse to downgrade a database that has rows without `force`, because rows may be lost."""
     from holdfast.domain.errors import Code, Conflict
 
     if not force and schema.is_filled():
@@ -263,7 +263,7 @@ def up(printer: Printer, _: NoOptions) -> None:
 
 
 def _version(config: "Config") -> int:
-    """Return the schema of a store; 0 where there is none."""
+    """Return the schema version of a store; 0 if there is none."""
     from holdfast.store.sqlite.migrate import version
 
     if (schema := schema_of(config)) is not None:
@@ -275,7 +275,7 @@ def _version(config: "Config") -> int:
 
 
 def migrate_forward(config: "Config") -> list[str]:
-    """Bring a store that is there up to this program, and return what was done."""
+    """Migrate an existing store to this version, and return the applied migrations."""
     from holdfast.store.sqlite import migrate as sqlite_migrate
 
     if (schema := schema_of(config)) is not None:
@@ -311,7 +311,7 @@ def down(printer: Printer, options: DownOptions) -> None:
     from holdfast.store.sqlite import migrate as sqlite_migrate
     from holdfast.store.sqlite.files import exclusively
 
-    # Before the store is touched: a wrong number must not cost a backup, or a row.
+    # Validated before the store is opened: a wrong number must not cost a backup or a row.
     sqlite_migrate.require_known(options.to)
     config = printer.settings.load()
     if (schema := schema_of(config)) is not None:
@@ -324,7 +324,7 @@ def down(printer: Printer, options: DownOptions) -> None:
     path = _path(config)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
-    # Asked for only: the lock would not outlive our own opening and closing of the file.
+    # Only a check: a lock held here would be released when we open and close the file ourselves.
     with exclusively(path):
         pass
     with _connect(config) as connection:
@@ -340,7 +340,7 @@ def down(printer: Printer, options: DownOptions) -> None:
 
 
 def _backup_before_down(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
-    """Back a store up that has something in it, if its owner is willing to lose that."""
+    """Back up a store that has data, if `force` allows losing the data."""
     from holdfast.app import store_key
     from holdfast.domain.errors import Code, Conflict
     from holdfast.store.sqlite.backup import back_up, free_name
@@ -381,7 +381,7 @@ def backup(printer: Printer, options: BackupOptions) -> None:
     require_sqlite(config, instead="pg_dump, or the backups of your Postgres")
     target = absolute_path(options.file)
     path = _path(config)
-    # Only where there is a store, because for a new one a key would be made.
+    # Only if a store exists, because for a new one a key would be created.
     key = store_key(config, path).value if path.exists() else None
     back_up(path, key, target, force=options.force)
     size = target.stat().st_size
@@ -414,10 +414,10 @@ def restore(printer: Printer, options: RestoreOptions) -> None:
     config = printer.settings.load()
     require_sqlite(config, instead="pg_restore, or the backups of your Postgres")
     source = absolute_path(options.file)
-    # Before the key is looked for: what is not there would pass for a new store.
+    # Before the key is read: a missing file would be treated as a new store.
     backups.require_file(source)
     store = _path(config)
-    # A new store would be encrypted; that a backup takes its place must not change it unsaid.
+    # A new store would be encrypted; restoring a backup must not silently change that.
     if not options.plain and not store.exists() and config.encryption != "off":
         backups.require_sealed(source)
     require_suitable(private_folder(config.home))
@@ -492,7 +492,7 @@ def salvage(printer: Printer, options: SalvageOptions) -> int:
 
 
 def _salvage_report(form: dict[str, Any]) -> str:
-    """Return what was recovered and what was not, for a person."""
+    """Return what was recovered and what was lost, for a person."""
     lines = [f"{form['file']} is written: {form['frames']} frames of the log are in it."]
     if form["lost_frames"]:
         lines.append(f"Damaged or missing frames: {form['lost_frames']}.")
@@ -530,14 +530,14 @@ def _path(config: "Config") -> Path:
 
 @contextmanager
 def _connect(config: "Config") -> Iterator["Connection"]:
-    """Open the store's file whatever its schema is."""
+    """Open the store's file, whatever its schema version is."""
     from holdfast.app import store_key
     from holdfast.store.sqlite.connection import connect
     from holdfast.store.sqlite.files import private_file, private_folder
 
     path = private_folder(config.home) / _path(config).name
     key = store_key(config, path)
-    # Behind the key: where there is none, no empty store is left.
+    # After the key is read, so that a missing key leaves no empty store behind.
     private_file(path)
     connection = connect(path, key.value)
     try:
@@ -558,7 +558,7 @@ def _summary(done: "list[Migration]", now: int) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands into the command line."""
+    """Add the commands to the command line."""
     group = typer.Typer(
         name="migrate", help="See and change the schema of the store.", no_args_is_help=True
     )

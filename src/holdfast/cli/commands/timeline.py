@@ -1,4 +1,4 @@
-"""`holdfast timeline`: what happened and when, as a picture of days and as JSON."""
+"""`holdfast timeline`: events by day, as a drawing or as JSON."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PAGE: Final = 100
 NARROWEST: Final = 20
 _UNTITLED: Final[Mapping[str, str]] = {}
-# For each kind of event: its symbol, one for terminals with few characters, and its colour.
+# For each event type: its symbol, an ASCII symbol, and its colour.
 SYMBOLS: Final = {
     "SessionStarted": ("●", "*", "32"),
     "CheckpointReached": ("◆", "+", "36"),
@@ -106,7 +106,7 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
 
 
 def _require_dates(start: str | None, end: str | None) -> None:
-    """Refuse days or times that are none, by the names that they have on a command line."""
+    """Refuse invalid dates or times, using the names of the options."""
     from holdfast.observations.as_of import parse_window
 
     for name, given, rule in (
@@ -136,7 +136,7 @@ async def _entity_timeline(
 async def _sessions_timeline(
     holdfast: "House", options: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "tuple[TimelinePage, bool]":
-    """Return the events of the newest sessions that have some, and whether there are older ones."""
+    """Return the events of the newest sessions that have any, and whether there are older ones."""
     from holdfast.observations.as_of import parse_window
     from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
     from holdfast.observations.timeline import events_of
@@ -145,7 +145,7 @@ async def _sessions_timeline(
     if options.cursor is not None:
         text = "--cursor goes with an id; for all sessions use --to DAY."
         raise Invalid(Code.INVALID_INPUT, text, {"field": "--cursor"})
-    # Judged as it is where an id is given.
+    # Validated in the same way as with an id.
     most = TimelineQuery(limit=options.limit).limit
     stretch = parse_window(options.start, options.end)
     found: list[TimelineEvent] = []
@@ -173,7 +173,7 @@ def _page(kind: Any, events: "Sequence[TimelineEvent]") -> "TimelinePage":
 def draw(
     printer: Printer, events: "Iterable[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED
 ) -> None:
-    """Print a line for each day and each event, as wide as the terminal is."""
+    """Print a line for each day and each event, cut to the terminal's width."""
     shown = list(events)
     width = max(printer.console(sys.stdout).width, NARROWEST) if is_terminal(sys.stdout) else None
     is_plain = (sys.stdout.encoding or "utf8").lower().replace("-", "") not in {"utf8", "utf16"}
@@ -184,9 +184,9 @@ def draw(
 def lines(
     events: "Sequence[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED, *, is_plain: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield each line with its colour; with several sessions each line says which it is of.
+    """Yield each line with its colour; with several sessions each line names its session.
 
-    A title stands behind the id that it belongs to.
+    A title follows the id that it belongs to.
     """
     many = len({event.session_id for event in events}) > 1
     day = None
@@ -207,7 +207,7 @@ def lines(
 
 def _when(timestamp: str) -> tuple[str, str]:
     at = datetime.fromisoformat(timestamp)
-    # The first and the last day of the calendar are not everywhere in it.
+    # Near the limits of the calendar, the local time cannot be represented.
     with suppress(OverflowError, ValueError):
         at = at.astimezone()
     return at.date().isoformat(), at.time().isoformat("minutes")
@@ -220,5 +220,5 @@ def _fit_width(text: str, width: int) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the command line."""
+    """Add the command to the command line."""
     command(app, "timeline", TimelineOptions)(timeline)

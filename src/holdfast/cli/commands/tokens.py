@@ -1,6 +1,6 @@
-"""`holdfast token list|create|revoke|link`: who may call the server, whoever the owner is.
+"""`holdfast token list|create|revoke|link`: manage who may call the server.
 
-Whoever can open the store at a terminal can do all of this anyway, so nobody is asked for a token.
+No token is required, because a user who can open the store can do all of this anyway.
 """
 
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ async def create(printer: Printer, options: TokenCreateOptions) -> None:
     life = _parse_lifetime(options.expires)
     async with open_local(printer) as holdfast:
         token, secret = await holdfast.tokens.create(owner, options.name, options.scope, life)
-    # Alone on stdout, so that a shell can take it.
+    # Alone on stdout, so that a shell can capture it.
     printer.done({**token_form(token), "secret": secret}, secret)
     printer.remark(f"This is the secret of token {token.id}; it is not shown again.")
 
@@ -130,7 +130,8 @@ async def revoke(printer: Printer, options: RevokeOptions) -> None:
             try:
                 await holdfast.tokens.ensure_local()
             except HoldfastError as error:
-                # It is revoked all the same, and the reason for it may be this very file.
+                # The token is revoked nevertheless, and this file may be the reason for revoking
+                # it.
                 printer.warn(error.message)
     printer.done(token_form(token), f"Token {token.id} ({token.name}) is revoked.")
 
@@ -166,7 +167,7 @@ async def link(printer: Printer, options: LinkOptions) -> None:
 
 
 def token_form(token: Token) -> dict[str, Any]:
-    """Return a token; its secret is no part of it."""
+    """Return a token without its secret."""
     from holdfast.cli.forms import instant
 
     return {
@@ -191,7 +192,7 @@ def _row(token: Token, now: datetime) -> tuple[str, ...]:
 
 
 def _find_token(every: Sequence[Token], text: str) -> Token:
-    """Return the token that a person means by its id, or by the beginning of it."""
+    """Return the token with an id or an id prefix."""
     options = text.strip().lower()
     is_enough = is_uuid(options) or len(options) >= PREFIX_SHORTEST
     found = [each for each in every if is_enough and each.id.startswith(options)]
@@ -221,7 +222,7 @@ def _parse_lifetime(text: str | None) -> "timedelta | None":
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(name="token", help="Say who may call the server.", no_args_is_help=True)
     command(group, "list", TokenListOptions, only_here=True)(show_list)
     command(group, "create", TokenCreateOptions, only_here=True)(create)

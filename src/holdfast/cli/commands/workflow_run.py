@@ -1,4 +1,4 @@
-"""Playing a workflow: each stretch of one agent is a session, each node a turn of it."""
+"""Runs a workflow: consecutive nodes of one agent are a session, each node is a turn of it."""
 
 import asyncio
 from pathlib import Path
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from holdfast.cli.services import House
 
 
-# An answer is followed by few rows, so the end of the record is enough.
+# Few rows follow an answer, so the end of the log is enough.
 READ_BACK: Final = 50
 
 
 async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOptions") -> int:
-    """Play a workflow and return the code of its last turn."""
-    # All that can be refused is refused first: nothing should be half played because of it.
+    """Run a workflow and return the exit code of its last turn."""
+    # Everything is validated first, so that a workflow is not left half run.
     line = agent_runs(workflow)
     brought = referenced_agents(workflow, run_options.file)
     folder = resolve_folder(printer, run_options.cwd)
@@ -47,14 +47,14 @@ async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOp
                 run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
                 return await run.play(list(zip(line, agents, strict=True)))
     except asyncio.CancelledError:
-        # Cancelled by somebody else than the person: not ours to swallow.
+        # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:
             raise
         return INTERRUPTED
 
 
 class _WorkflowRun:
-    """What stays the same from the first node to the last."""
+    """State that is shared by all nodes of a run."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class _WorkflowRun:
         self._run_options = run_options
 
     async def play(self, line: list[tuple[AgentRun, Agent]]) -> int:
-        """Play stretch after stretch; a turn that was not answered ends the run."""
+        """Run the agent runs in order; a turn without an answer ends the workflow."""
         answer = ""
         for stretch, agent in line:
             conversation = await self._opened(stretch, agent)
@@ -107,12 +107,12 @@ class _WorkflowRun:
         )
         if self._signals.is_leaving or conversation.last is None:
             return INTERRUPTED
-        # A turn may end well and say nothing; the next node has nothing to go on with.
+        # A turn may succeed without an answer; then the next node has no input.
         return turn_code(conversation.last) or 1
 
 
 async def _answer(conversation: ChatConversation) -> str | None:
-    """Return the answer of the turn that has just settled; nothing where it has none."""
+    """Return the answer of the turn that has just settled; None if it has none."""
     holdfast = conversation.holdfast
     session = await conversation.session()
     page = await holdfast.messages.list(
@@ -131,7 +131,7 @@ async def _agents(
     brought: dict[str, AgentFile],
     folder: Path | None,
 ) -> list[Agent]:
-    """Return the stored agent of each stretch: the workflow's own, else the one of that name."""
+    """Return the stored agent of each run: the workflow's own, else the one of that name."""
     found = []
     for stretch in line:
         described = brought.get(stretch.agent_ref)
@@ -140,20 +140,20 @@ async def _agents(
         else:
             named = await resolve_agent(holdfast, stretch.agent_ref, folder)
             agent = await holdfast.agents.get(holdfast.owner, named)
-        # Here, and not when its session opens: by then others would have been played.
+        # Here, and not when its session opens, because earlier sessions would have run by then.
         narrow_agent(agent, stretch.tools)
         found.append(agent)
     return found
 
 
 def resolve_folder(printer: Printer, cwd: Path | None = None) -> Path | None:
-    """Return the folder that is worked in; nothing where it is a server's."""
+    """Return the working folder; None if it is on a server."""
     folder = None if printer.settings.server is not None else working_dir(cwd)
     return None if folder is None else Path(folder)
 
 
 def referenced_agents(workflow: Workflow, file: str) -> dict[str, AgentFile]:
-    """Return the agents that a workflow brings along, and those of files that it refers to."""
+    """Return the agents defined in a workflow, and those of the files it refers to."""
     folder = Path(file).absolute().parent
     scrubber = secrets_here().scrubber
     found: dict[str, AgentFile] = {}

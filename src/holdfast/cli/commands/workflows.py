@@ -74,7 +74,7 @@ def format_file(printer: Printer, options: FormatOptions) -> int:
     if options.write and not is_same:
         write_file(Path(options.file), text.encode(), force=True)
     if not (options.check or options.write or printer.is_json):
-        # As it is and in UTF-8, because it is meant for a file and not for a screen.
+        # Raw UTF-8 without terminal cleaning, because the output is meant for a file.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         return 0
@@ -116,7 +116,7 @@ def parse(text: str, where: str) -> "Workflow":
 
 
 def _text(file: str) -> str:
-    """Return the text of a file as it is; what is no workflow is told by the parser."""
+    """Return the text of a file unchanged; the parser reports invalid content."""
     from holdfast.parsing.workflow_files import read_workflow_text
     from holdfast.parsing.yaml import LARGEST
 
@@ -142,14 +142,14 @@ def _why_not_runnable(workflow: "Workflow") -> str | None:
 async def _known_agents(
     printer: Printer, workflow: "Workflow", file: str
 ) -> dict[str, dict[str, Any]]:
-    """Return the agents that a workflow names and does not bring along, by their names."""
+    """Return the agents that a workflow names but does not define, by name."""
     from holdfast.cli.commands.workflow_run import referenced_agents, resolve_folder
     from holdfast.cli.connect import connect
     from holdfast.workflows.checks import unresolved
 
     known = {ref: _reach(each) for ref, each in referenced_agents(workflow, file).items()}
     missing = [ref for ref in unresolved(workflow) if ref not in known]
-    # Without a need nothing is opened: a check of files should leave no trace.
+    # The store is opened only if needed: checking a file should have no side effects.
     if not missing:
         return known
     async with connect(printer) as holdfast:
@@ -169,13 +169,13 @@ async def _find_agent(holdfast: "House", ref: str, folder: Path | None) -> "Agen
 
 
 def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
-    """Return what an agent can do, as a file says it."""
+    """Return the capabilities of an agent in the format of a file."""
     tools = [each if isinstance(each, str) else each.name for each in agent.tools]
     return {"tools": tools, "mcp_servers": list(agent.mcp_servers)}
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="workflow", help="Check, format and play workflows.", no_args_is_help=True
     )

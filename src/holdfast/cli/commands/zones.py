@@ -40,7 +40,7 @@ class ArchiveRef(ZoneRef):
 
 
 def archive_ms(id_: str, text: str) -> int:
-    """Return the time of an archive as a person has written it."""
+    """Return the time of an archive, parsed from an argument."""
     from holdfast.zones.model import (
         archive_not_found,
         parse_archive_time,
@@ -55,11 +55,11 @@ def archive_ms(id_: str, text: str) -> int:
 
 
 def format_archive_time(ms: int) -> str:
-    """Return when it was, as people at this machine read it."""
+    """Return the time of an archive in local time."""
     try:
         return local_time(datetime.fromtimestamp(ms / 1000, UTC))
     except (OverflowError, OSError, ValueError):
-        # An importer may have brought any number.
+        # An imported archive may have any number as its time.
         return "-"
 
 
@@ -164,7 +164,7 @@ async def write(printer: Printer, options: WriteOptions) -> None:
     from holdfast.wire.zones import StateWrittenForm
     from holdfast.zones.model import WRITE_LARGEST, require_definition_id
 
-    # Before anything is read: a command that cannot be right waits for nobody.
+    # Before stdin is read: an invalid command must not wait for input.
     require_definition_id(options.id)
     content = await asyncio.to_thread(_read_stdin, WRITE_LARGEST + 1)
     async with connect(printer) as holdfast:
@@ -192,7 +192,7 @@ async def append(printer: Printer, options: ZoneRef) -> None:
 
 
 async def _append_batches(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
-    """Append what comes, a batch for whatever is there at a time; yield what became of each."""
+    """Append stdin in batches of whatever is available; yield the result of each."""
     from holdfast.zones.model import APPEND_LARGEST, require_size
 
     held = b""
@@ -202,19 +202,19 @@ async def _append_batches(holdfast: "House", id_: str) -> AsyncGenerator["Output
         if end:
             whole, held = held[:end], held[end:]
             yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(whole),))
-        # Refused as soon as no append can take it: what never ends a line never ends.
+        # Refused as soon as it exceeds the limit, because a line may never end.
         require_size(len(held), APPEND_LARGEST, what="A line")
     if held:
         yield await holdfast.zones.append_lines(holdfast.owner, id_, (_text(held),))
 
 
 def _read_stdin(most: int) -> bytes:
-    # Python has no stdin where whoever started it closed it.
+    # Python sets sys.stdin to None if it was closed at the start.
     return sys.stdin.buffer.read(most) if sys.stdin is not None else b""
 
 
 def _read_available() -> bytes:
-    # As much as is there, and no waiting for more: what comes slowly is appended as it comes.
+    # Returns what is available without waiting for more, so that slow input is appended at once.
     return cast(BufferedReader, sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
 
 
@@ -328,7 +328,7 @@ async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> No
 
 
 def _printed_content(content: str | None, nothing: str) -> str:
-    """Return a snapshot as it is printed: with one end of the last line, its own or ours."""
+    """Return a snapshot for printing, with exactly one newline at the end."""
     return nothing if content is None else content.removesuffix("\n")
 
 
@@ -362,7 +362,7 @@ async def replay(printer: Printer, options: ReplayOptions) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the group into the command line."""
+    """Add the group to the command line."""
     group = typer.Typer(
         name="zones", help="Look at agents' desks and their archives.", no_args_is_help=True
     )

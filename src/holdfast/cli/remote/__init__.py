@@ -1,1 +1,1 @@
-"""A house behind a server: the services' verbs over `/v1`, in the domain's own values."""
+"""Remote services: the service methods over `/v1`, with domain values."""

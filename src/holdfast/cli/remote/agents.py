@@ -15,21 +15,21 @@ from holdfast.domain.queries import AgentQuery, Page
 from holdfast.domain.repos import Repo
 from holdfast.wire.agents import AcpRuntimeForm, LlmRuntimeForm
 
-# Under the same name on both sides.
+# Fields with the same name on both sides.
 _PLAIN: Final = ("slug", "name", "description", "system_prompt", "recovery", "tags", "status")
-# What a file may say because whoever has the machine has written it.
+# Only a file on the server's machine may set these, because its author has access there.
 _NOT_FROM_AFAR: Final = ("mcp_servers", "extra")
 _USUAL_ATTEMPTS: Final = (None, 2)
 
 
 class RemoteAgents:
-    """Who answers there."""
+    """Agents of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def create(self, _: Owner, fields: Mapping[str, Any]) -> Agent:
-        """Make an agent."""
+        """Create an agent."""
         wish = AgentPost(**{"system_prompt": "", **wire_fields(fields)})
         return agent_of(await self._client.agents.create(wish))
 
@@ -59,7 +59,7 @@ class RemoteAgents:
 
 
 class RemoteModels:
-    """The models there."""
+    """Models of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -69,15 +69,15 @@ class RemoteModels:
         return [model_value(form) for form in await self._client.models.list()]
 
     async def catalogue(self) -> tuple[Model, ...]:
-        """Return every model that can be named there."""
+        """Return every model that can be used on the server."""
         return tuple(await self.list())
 
     async def check(self, *refs: str) -> None:
-        """Leave it to the server, which judges a model where it is used."""
+        """Do nothing: the server validates a model when it is used."""
 
 
 class RemoteRepos:
-    """The repositories there."""
+    """Repositories of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -85,11 +85,11 @@ class RemoteRepos:
     async def add(
         self, _: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
     ) -> Repo:
-        """Register a folder of the server's machine; nobody is at a terminal of it from here."""
+        """Register a folder of the server's machine; `at_terminal` has no effect."""
         return repo_of(await self._client.repos.add(path, name=name))
 
     async def require_folder(self, _: Owner, path: str) -> str:
-        """Return the folder as it was named: the server judges it when a session opens there."""
+        """Return the folder unchanged: the server validates it when a session is opened."""
         return path
 
     async def list(self, _: Owner) -> list[Repo]:
@@ -97,12 +97,12 @@ class RemoteRepos:
         return [repo_of(form) for form in await self._client.repos.list()]
 
     async def remove(self, _: Owner, repo_id: str) -> None:
-        """Forget a repository."""
+        """Remove a repository."""
         await self._client.repos.remove(repo_id)
 
 
 def wire_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said about an agent in the words of the wire, or refuse what those lack."""
+    """Return an agent's fields as the API takes them; refuse fields that the API lacks."""
     for name in _NOT_FROM_AFAR:
         if fields.get(name):
             _refuse(name)
@@ -112,7 +112,7 @@ def wire_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if "models" in fields:
         first, *others = fields["models"] or (None,)
         told |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
-    # Only that the server's own configuration decides can be said from here.
+    # Only null can be sent: it leaves the grant to the server's configuration.
     if "grant" in fields and fields["grant"] is None:
         told["grant"] = None
     runtime = fields.get("runtime")

@@ -1,4 +1,4 @@
-"""What stands beside the messages of a server: contents can be read from here, not brought."""
+"""Media of a server's messages: they can be read, not uploaded."""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ from holdfast.domain.ids import Owner, SessionId
 
 
 class RemoteMedia:
-    """The contents there."""
+    """Media of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -18,24 +18,24 @@ class RemoteMedia:
     async def keep(
         self, _: Owner, session_id: SessionId, content: bytes, *, mime_type: str
     ) -> NoReturn:
-        """Refuse: the server has no door for contents."""
+        """Refuse: the server has no route for uploads."""
         raise Invalid(
             Code.INVALID_INPUT, "A content cannot be sent to a server; describe it in words."
         )
 
     async def read(self, _: Owner, session_id: SessionId, handle: str) -> bytes:
-        """Return a content."""
+        """Return the content of a media handle."""
         name = handle.removeprefix("media://")
         return await self._client.requests.content(session_path(session_id, "media", name))
 
 
 class RemoteGuests:
-    """MCP servers, which stay at home."""
+    """Client MCP servers, which are not supported remotely."""
 
     async def bring(
         self, _: Owner, session_id: SessionId, servers: tuple[Mapping[str, Any], ...]
     ) -> None:
-        """Refuse servers: what runs where the server is, is configured there."""
+        """Refuse MCP servers: those of a server are configured there."""
         if servers:
             names = ", ".join(str(each["id"]) for each in servers)
             raise Invalid(

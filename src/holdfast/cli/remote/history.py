@@ -1,7 +1,7 @@
 """Observed history of a server.
 
-What is told is judged here before it is sent, by the rules the server has: so a refusal has the
-same words, and what no request could carry as it is never becomes something else on the way.
+Input is validated here with the server's rules before it is sent. So errors have the same text, and
+values that a request cannot represent are refused instead of changed.
 """
 
 from datetime import datetime
@@ -59,7 +59,7 @@ _TypeWord = Literal["feature_unit", "release", "agent_decision", "validation_res
 
 
 class RemoteObservations:
-    """What agents have told a server, and what it comes to."""
+    """Observations on a server, and the history merged from them."""
 
     def __init__(self, client: Client) -> None:
         self._history = client.history
@@ -67,7 +67,7 @@ class RemoteObservations:
     async def submit(
         self, _: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
     ) -> SubmitResult:
-        """Write down what somebody observed of a session; the source is who sends it."""
+        """Submit an observation of a session; the server sets the source."""
         told = accept_payload(EntityType.AGENT_SESSION, payload)
         return await self._history.submit(told.fields, idempotency_key=_key(idempotency_key))
 
@@ -80,7 +80,7 @@ class RemoteObservations:
         idempotency_key: str | None = None,
         source: str = "",
     ) -> SubmitResult:
-        """Write down what somebody observed of what a session works on."""
+        """Submit an observation of an entity other than a session."""
         kind = require_sibling(entity_type)
         told = accept_payload(kind, fields)
         entity = EntityPost(
@@ -98,7 +98,7 @@ class RemoteObservations:
         idempotency_key: str | None = None,
         source: str = "",
     ) -> SubmitResult:
-        """Put one field of a session's history right."""
+        """Correct one field of a session's history."""
         name, field = correction.session_id, correction.field
         accept_correction(name, field, correction.value, reason=correction.reason)
         body = CorrectionPost(
@@ -140,7 +140,7 @@ class RemoteObservations:
     async def show(
         self, _: Owner, session_id: str, *, at: str | None = None, at_ingested: str | None = None
     ) -> History:
-        """Return what is known of a session, or was at a moment."""
+        """Return the history of a session, now or at a past time."""
         parse_as_of(at, at_ingested)
         _require_place(session_id)
         form = await self._history.show(session_id, PastQuery(at=at, at_ingested=at_ingested))
@@ -189,7 +189,7 @@ class RemoteObservations:
     async def list_observations(
         self, _: Owner, session_id: str, *, limit: int = PAGE, cursor: str | None = None
     ) -> ObservationPage:
-        """Return the claims about a session, newest first."""
+        """Return the observations of a session, newest first."""
         require_limit(limit, most=PAGE_MOST)
         _require_place(session_id)
         page = await self._history.observations(session_id, ClaimsQuery(limit=limit, cursor=cursor))
@@ -205,7 +205,7 @@ class RemoteObservations:
         timestamp: str | None = None,
         at: str | None = None,
     ) -> CheckpointState:
-        """Return what was kept at a checkpoint."""
+        """Return the state stored at a checkpoint."""
         parse_as_of(at)
         _require_place(session_id)
         query = CheckpointQuery(timestamp=timestamp, at=at)
@@ -223,7 +223,7 @@ class RemoteObservations:
         wanted = query or TimelineQuery()
         parse_window(wanted.start_date, wanted.end_date)
         if not 0 < len(entity_id) <= STRING_LONGEST:
-            # Nothing is called so, here or there.
+            # An id that is invalid here is unknown to the server, too.
             return TimelinePage(events=(), total=0)
         asked = EntityTimelineQuery(
             entity_id=entity_id,

@@ -1,4 +1,4 @@
-"""Searching a server, in the words of a house."""
+"""Full-text search on a server."""
 
 from datetime import datetime
 
@@ -10,13 +10,13 @@ from holdfast.wire.search import HitForm, form_of
 
 
 class RemoteSearch:
-    """What was said and claimed there."""
+    """Search over messages and observations of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def find(self, _: Owner, query: SearchQuery, *, cursor: str | None = None) -> Page[Hit]:
-        """Return a page of what was found."""
+        """Return a page of hits."""
         page = await self._client.search.find(form_of(require_query(query))).page(cursor)
         return Page(items=tuple(map(_hit, page.data)), next_cursor=page.next_cursor)
 

@@ -1,4 +1,4 @@
-"""The house behind a server, put together: where it is, what opens it, and its verbs."""
+"""The services of a server, combined: its URL, its token and its methods."""
 
 import ipaddress
 import os
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 — its name, not its value
-# A person waits, and knows better than we do whether a server will be there in a minute.
+# Short timeout: a person waits, and can decide whether to try again.
 PATIENCE: Final = Timeouts(request=3.0)
 
 _events = msgspec.json.Decoder(Event)
 
 
 class RemoteHouse:
-    """The verbs of a house, asked for over the network."""
+    """All services, over HTTP."""
 
     def __init__(self, client: Client, config: Config) -> None:
-        """`config` is that of this machine, with what the server says of itself."""
+        """`config` is that of this machine, with the server's defaults."""
         self._client = client
         self.config: Final = config
         self.owner: Final = OWNER
@@ -101,7 +101,7 @@ class RemoteHouse:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
-        """Write a message down; the server plays its turn."""
+        """Store a message; the server runs its turn."""
         said: str | UserPost
         if isinstance(content, str):
             said = content
@@ -113,7 +113,7 @@ class RemoteHouse:
     async def follow(
         self, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[Event | Gap, None]:
-        """Yield the session's news after a number, then what comes."""
+        """Yield the session's events after a number, then new ones."""
         wish = FollowRequest(target=house_events(session_id), after=after, decode=_events.decode)
         async with aclosing(ResumingStream(self._client.requests, wish).items()) as items:
             async for item in items:
@@ -129,7 +129,7 @@ class RemoteHouse:
 
 @asynccontextmanager
 async def remote_house(url: str, config: Config, secrets: "Secrets") -> AsyncIterator[RemoteHouse]:
-    """Reach the house behind a server; its token is one of the secrets from then on."""
+    """Connect to a server; its token is redacted in logs from then on."""
     token = await _token(url, config)
     if token is not None:
         secrets.remember(TOKEN_VARIABLE, Secret(token))
@@ -140,7 +140,7 @@ async def remote_house(url: str, config: Config, secrets: "Secrets") -> AsyncIte
 
 
 async def _token(url: str, config: Config) -> str | None:
-    """Return what opens the server: what was given, else, on this machine, the home's own."""
+    """Return the token for a server: the configured one, else the home's own on this machine."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return given
@@ -152,12 +152,12 @@ async def _token(url: str, config: Config) -> str | None:
         )
     from holdfast.store.sqlite.token_file import SecretFile
 
-    # Nowhere but to this machine: the file opens everything that this home holds.
+    # Only sent to this machine, because the token gives access to everything in this home.
     return await SecretFile(config.home).read()
 
 
 def is_here(url: str) -> bool:
-    """Tell whether an address is one of this machine; no name but `localhost` is believed."""
+    """Return whether a URL is on this machine; of host names only `localhost` is trusted."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

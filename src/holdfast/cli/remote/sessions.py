@@ -1,4 +1,4 @@
-"""Sessions of a server, with their messages, their news and what they cost."""
+"""Sessions of a server, with their messages, events and costs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -40,12 +40,12 @@ from holdfast.wire.sessions import (
 )
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
-# A model is asked for the summary, and may take its time.
+# Long timeout, because a model writes the summary.
 COMPACT_SECONDS: Final = 600.0
 
 
 class RemoteSessions:
-    """Conversations there; what a session cost is known from the last time it was seen."""
+    """Sessions of a server; whether a cost is complete is cached from the last response."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class RemoteSessions:
         return Page(items=tuple(map(self._noted, page.data)), next_cursor=page.next_cursor)
 
     async def find(self, _: Owner, beginning: str, *, limit: int = 5) -> tuple[SessionId, ...]:
-        """Return the ids that begin like this."""
+        """Return the ids that begin with a prefix."""
         wanted = SessionsQuery(begins=beginning, limit=limit)
         page = await self._client.sessions.list(wanted).page()
         return tuple(SessionId(each.id) for each in page.data)
@@ -80,7 +80,7 @@ class RemoteSessions:
     async def interrupt(
         self, _: Owner, session_id: SessionId, *, turn: int | None = None
     ) -> Interruption:
-        """Stop the running turn, or only that one."""
+        """Stop the running turn, or only the given one."""
         done = await self._client.sessions.interrupt(session_id, InterruptPost(turn=turn))
         session = self._noted(done.session)
         is_settled = done.turn is None or done.turn <= session.settled
@@ -89,7 +89,7 @@ class RemoteSessions:
     async def resume(
         self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
     ) -> Resumption:
-        """Open a closed session again."""
+        """Reopen a closed session."""
         wish = ResumePost(context=None if context is None else context_form(context))
         done = await self._client.sessions.resume(session_id, wish)
         return Resumption(session=self._noted(done), turns_left=done.turns_left)
@@ -102,7 +102,7 @@ class RemoteSessions:
         status: Status = Status.COMPLETED,
         reason: str | None = None,
     ) -> Session:
-        """End a session."""
+        """Close a session."""
         is_cancelled = status is Status.CANCELLED
         wish = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
         return self._noted(await self._client.sessions.close(session_id, wish))
@@ -110,7 +110,7 @@ class RemoteSessions:
     async def make_fork(
         self, _: Owner, session_id: SessionId, wish: ForkRequest
     ) -> Created[Session]:
-        """Go on from a message in a new session; every one is new, because it is given an id."""
+        """Fork a session at a message; always new, because it gets a new id."""
         body = ForkPost(
             at=wish.at,
             title=wish.title,
@@ -124,7 +124,7 @@ class RemoteSessions:
     async def delete(
         self, _: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
-        """Remove a session for good, and return what went with it."""
+        """Delete a session permanently, and return the ids of all deleted sessions."""
         gone = [session_id]
         if heirs is DeletePolicy.CASCADE:
             for parent in gone:
@@ -137,12 +137,12 @@ class RemoteSessions:
         return tuple(gone)
 
     async def verify(self, _: Owner, session_id: SessionId) -> Verification:
-        """Have the server check a session's messages."""
+        """Verify a session's messages on the server."""
         found = await self._client.requests.get(session_path(session_id, "verify"), Verified)
         return Verification(**asdict(found) | {"session_id": SessionId(found.session_id)})
 
     async def compact(self, _: Owner, session_id: SessionId) -> bool:
-        """Have the server sum up what came before the last answer."""
+        """Compact a session on the server."""
         path = session_path(session_id, "compact")
         done = await self._client.requests.post(
             path, CompactPost(), Compacted, seconds=COMPACT_SECONDS
@@ -163,7 +163,7 @@ class RemoteSessions:
         return found
 
     async def report(self, query: CostQuery) -> CostReport:
-        """Return what was spent."""
+        """Return the costs."""
         wanted = CostsQuery(
             group_by=query.group_by,
             session_id=query.session_id,
@@ -179,7 +179,7 @@ class RemoteSessions:
 
 
 class RemoteMessages:
-    """What was said there."""
+    """Messages of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -199,11 +199,11 @@ class RemoteMessages:
         before: int | None = None,
         limit: int = MESSAGES_MOST,
     ) -> Page[Message]:
-        """Return a page of messages; its cursor is the number to go on after."""
+        """Return a page of messages; its cursor is the number to continue after."""
         found: list[Message] = []
         cursor: str | None = None
         while True:
-            # More than a page of the wire is several of them.
+            # A large page is read in several requests.
             most = min(limit - len(found), LIMIT_MOST)
             wanted = MessagesQuery(after=after, before=before, limit=most, parts="all")
             page = await self._client.messages.list(session_id, wanted).page(cursor)
@@ -216,7 +216,7 @@ class RemoteMessages:
 
 
 class RemoteEvents:
-    """What happened there, in the house's own words."""
+    """Events of a server, in the internal format."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -224,7 +224,7 @@ class RemoteEvents:
     async def list(
         self, _: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
     ) -> Page[Event | Gap]:
-        """Return a page of events, and of numbers that will not come."""
+        """Return a page of events and gaps."""
         found: list[Event | Gap] = []
         cursor: str | None = None
         while True:
@@ -241,7 +241,7 @@ class RemoteEvents:
 
 
 class RemoteExports:
-    """Sessions of there as files."""
+    """Exports of a server's sessions."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -255,7 +255,7 @@ class RemoteExports:
         through: int | None = None,
         line: Line | None = None,
     ) -> Export:
-        """Return a session written out; what stands on a line are the words of the server."""
+        """Return an exported session; each line has the server's format."""
         wanted = ExportQuery(format=form, through=through)
         content = await self._client.sessions.export(session_id, wanted)
         ending, media_type = FILES[form]
@@ -270,7 +270,7 @@ class RemoteExports:
         through: int | None = None,
         line: Line | None = None,
     ) -> ExportStream:
-        """Return a session written out as it comes from the server."""
+        """Return an exported session as a stream from the server."""
         wanted = ExportQuery(format=form, through=through)
         ending, media_type = FILES[form]
         return ExportStream(
@@ -280,14 +280,14 @@ class RemoteExports:
         )
 
     async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
-        """Have it written down where a workflow was written to."""
+        """Record on the server where a workflow was written to."""
         noted = await self._client.sessions.note_export(session_id, target)
         page = await RemoteEvents(self._client).list(owner, session_id, after=noted.sequence - 1)
         return next(each for each in page.items if isinstance(each, Event))
 
 
 def house_events(session_id: SessionId) -> str:
-    """Return where the stream of a session's news is, in the house's own words."""
+    """Return the path of a session's event stream in the internal format."""
     return session_path(session_id, "events") + build_query(EventsQuery(words=Words.HOUSE))
 
 

@@ -1,4 +1,4 @@
-"""From the words of the wire back to the values of the domain: one function for each noun."""
+"""Converts API forms to domain values: one function per type."""
 
 from datetime import datetime
 
@@ -33,7 +33,7 @@ from holdfast.wire.models import ModelForm
 from holdfast.wire.repo_sessions import RepoForm
 from holdfast.wire.sessions import SessionForm, context_of
 
-# Whoever asks is told of nobody else's things; which owner that is, only the server knows.
+# A server returns only the caller's own objects and does not name their owner.
 OWNER = LOCAL_OWNER
 
 
@@ -80,7 +80,7 @@ def _runtime(form: AgentForm) -> Runtime:
 
 
 def session_of(form: SessionForm) -> Session:
-    """Return a session; of its agent only what a session tells is known."""
+    """Return a session; its agent has only the fields that a session form contains."""
     return Session(
         id=SessionId(form.id),
         owner=OWNER,
@@ -128,7 +128,7 @@ def _snapshot(form: SessionForm) -> Agent:
         slug=told.slug,
         name=told.name,
         system_prompt="",
-        # Which program it is, is the server's business; that it is one is all that is shown.
+        # The command is not in the form; only the kind of runtime is shown.
         runtime=LlmRuntime(models=chain) if told.runtime == "llm" else AcpRuntime(command="-"),
         created_at=_time(form.created_at),
         updated_at=_time(form.created_at),
@@ -136,7 +136,7 @@ def _snapshot(form: SessionForm) -> Agent:
 
 
 def usage_of(form: UsageForm) -> Usage:
-    """Return tokens by class; what went into the cache counts as input here."""
+    """Return tokens by class; cache writes count as input here."""
     return Usage(
         input=form.input_tokens,
         output=form.output_tokens,
@@ -146,7 +146,7 @@ def usage_of(form: UsageForm) -> Usage:
 
 
 def message_of(form: MessageForm) -> Message:
-    """Return a message that was asked for with all its parts, or one of words only."""
+    """Return a message that was requested with all parts, or one with text only."""
     parts = form.parts
     return Message(
         id=MessageId(form.id),
@@ -154,17 +154,17 @@ def message_of(form: MessageForm) -> Message:
         sequence=form.sequence,
         turn=form.turn,
         role=form.role,
-        # Without them the content says all there is: words.
+        # Without parts the content is complete: text only.
         parts=(Text(text=form.content["text"]),) if isinstance(parts, UnsetType) else parts,
         model_id=None if form.model_id is None else ModelId(form.model_id),
         created_at=_time(form.created_at),
-        # Only the server can tell whether the chain holds.
+        # Only the server can verify the hash chain.
         hash="",
     )
 
 
 def parts_form(parts: tuple[Part, ...]) -> tuple[TextPart | MediaPart, ...]:
-    """Return the parts of a user's message as they are sent."""
+    """Return the parts of a user's message in the API format."""
     return tuple(
         MediaPart(**asdict(part)) if isinstance(part, Media) else TextPart(text=part.text)
         for part in parts
@@ -173,7 +173,7 @@ def parts_form(parts: tuple[Part, ...]) -> tuple[TextPart | MediaPart, ...]:
 
 
 def approval_of(form: ApprovalForm) -> Approval:
-    """Return a question, and its answer once there is one."""
+    """Return an approval, with its answer if there is one."""
     return Approval(
         session_id=SessionId(form.session_id),
         question=Question(
@@ -199,7 +199,7 @@ def approval_of(form: ApprovalForm) -> Approval:
 
 
 def call_of(form: CallForm) -> Call:
-    """Return a call; an unknown one that somebody has put right is settled."""
+    """Return a call; an unknown one with a settlement is settled."""
     return Call(
         id=CallId(form.id),
         session_id=SessionId(form.session_id),
@@ -243,7 +243,7 @@ def repo_of(form: RepoForm) -> Repo:
 
 
 def report_of(form: CostList) -> CostReport:
-    """Return what was spent."""
+    """Return a cost report."""
     groups = tuple(replace(_sum(each.key, each), name=each.name) for each in form.data)
     return CostReport(groups=groups, total=_sum("", form.total))
 

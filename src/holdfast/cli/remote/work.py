@@ -1,4 +1,4 @@
-"""Questions and calls of a server."""
+"""Approvals and tool calls of a server."""
 
 from holdfast.cli.remote.values import approval_of, call_of
 from holdfast.client import AnswerPost, ApprovalsQuery, CallsQuery, Client, SettlePost
@@ -10,7 +10,7 @@ from holdfast.services.calls import SettlementRequest
 
 
 class RemoteApprovals:
-    """What is asked there."""
+    """Approvals of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -24,13 +24,13 @@ class RemoteApprovals:
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Approval]:
-        """Return a page of questions, oldest first."""
+        """Return a page of approvals, oldest first."""
         wanted = ApprovalsQuery(state=state, limit=limit)
         page = await self._client.approvals.list(session_id, wanted).page(cursor)
         return Page(items=tuple(map(approval_of, page.data)), next_cursor=page.next_cursor)
 
     async def get(self, _: Owner, session_id: SessionId, approval_id: str) -> Approval:
-        """Return a question."""
+        """Return an approval."""
         return approval_of(await self._client.approvals.get(session_id, approval_id))
 
     async def answer(
@@ -42,7 +42,7 @@ class RemoteApprovals:
         *,
         digest: str | None = None,
     ) -> Approval:
-        """Answer a question; the server says through which door that came."""
+        """Answer an approval; the server records the channel."""
         wish = AnswerPost(
             decision="allow" if answer.state is ApprovalState.ALLOWED else "deny",
             scope=answer.scope,
@@ -52,12 +52,12 @@ class RemoteApprovals:
         return approval_of(await self._client.approvals.answer(session_id, approval_id, wish))
 
     async def revoke(self, _: Owner, session_id: SessionId, approval_id: str) -> Approval:
-        """Take back an answer that holds for the whole session."""
+        """Revoke an answer that covers the whole session."""
         return approval_of(await self._client.approvals.revoke(session_id, approval_id))
 
 
 class RemoteCalls:
-    """What agents did there."""
+    """Tool calls of a server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -83,6 +83,6 @@ class RemoteCalls:
     async def settle(
         self, _: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
     ) -> Call:
-        """Put an unknown outcome right."""
+        """Settle a call with an unknown outcome."""
         body = SettlePost(how=wish.how, result=wish.result, note=wish.note)
         return call_of(await self._client.calls.settle(session_id, call_id, body))

@@ -1,6 +1,6 @@
-"""Desks and archives of a server.
+"""Active zones and archives of a server.
 
-An id is judged here, because not every text can be a segment of a path.
+Ids are validated here, because not every text can be a path segment.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -31,18 +31,18 @@ from holdfast.zones.model import (
 from holdfast.zones.replay import PAGE, WINDOW, Replay
 from holdfast.zones.service import follow_output
 
-# Longer than at home, because every look is a request.
+# Longer than the local interval, because every poll is a request.
 LOOK: Final = 0.5
 
 
 class RemoteZones:
-    """What lies on desks there, and what was cleared from them."""
+    """Active zones of a server, and their archives."""
 
     def __init__(self, client: Client) -> None:
         self._zones = client.zones
 
     async def show(self, _: Owner, definition_id: str) -> ActiveZone:
-        """Return what lies on a desk, and who sits at it."""
+        """Return the active zone of an agent and the session bound to it."""
         form = await self._zones.show(require_definition_id(definition_id))
         session = None if form.session_id is None else SessionId(form.session_id)
         return ActiveZone(zone=form.zone, session_id=session, files=_files(form.zone, form.files))
@@ -55,7 +55,7 @@ class RemoteZones:
         *,
         if_modified_ms: int | None = None,
     ) -> StateWritten:
-        """Replace the snapshot of a desk."""
+        """Replace the snapshot of an active zone."""
         require_definition_id(definition_id)
         form = await self._zones.write_state(
             definition_id, _text(content), if_modified_ms=if_modified_ms
@@ -63,14 +63,14 @@ class RemoteZones:
         return msgspec.convert(form, StateWritten, from_attributes=True)
 
     async def read_state(self, _: Owner, definition_id: str) -> ZoneState:
-        """Return the snapshot of a desk."""
+        """Return the snapshot of an active zone."""
         form = await self._zones.read_state(require_definition_id(definition_id))
         return msgspec.convert(form, ZoneState, from_attributes=True)
 
     async def append_lines(
         self, _: Owner, definition_id: str, lines: Sequence[str]
     ) -> OutputAppended:
-        """Append several lines at once, all of them or none."""
+        """Append several lines atomically."""
         ended = [line if line.endswith("\n") else f"{line}\n" for line in lines]
         form = await self._zones.append(require_definition_id(definition_id), "".join(ended))
         return msgspec.convert(form, OutputAppended, from_attributes=True)
@@ -83,7 +83,7 @@ class RemoteZones:
         *,
         archive: int | None = None,
     ) -> Lines:
-        """Return lines of a desk's output, or of an archive's."""
+        """Return output lines of an active zone or of an archive."""
         wanted = query or LineQuery()
         require_definition_id(definition_id)
         require_limit(wanted.limit, most=LINES_MOST)
@@ -96,7 +96,7 @@ class RemoteZones:
     async def follow(
         self, owner: Owner, definition_id: str, *, start: int | None = None
     ) -> AsyncGenerator[Lines, None]:
-        """Yield lines of a desk's output from a number on, else from its end, and what comes."""
+        """Yield output lines from a number on, else from the end, then new ones."""
 
         async def read(query: LineQuery) -> Lines:
             return await self.read_lines(owner, definition_id, query)
@@ -108,7 +108,7 @@ class RemoteZones:
     async def replay(
         self, _: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
     ) -> Replay:
-        """Return what to show of a desk at once."""
+        """Return the initial view of an active zone."""
         require_definition_id(definition_id)
         require_limit(window, most=LINES_MOST, field="window")
         require_limit(page, most=LINES_MOST, field="page")
@@ -116,7 +116,7 @@ class RemoteZones:
         return msgspec.convert(form, Replay, from_attributes=True)
 
     async def archive(self, _: Owner, definition_id: str) -> ArchiveResult | None:
-        """Clear a desk into a new archive; nothing where nothing lies on it."""
+        """Move an active zone to a new archive; None if it is empty."""
         form = await self._zones.archive(require_definition_id(definition_id))
         if form.archive_zoneid is None:
             return None
@@ -143,7 +143,7 @@ class RemoteZones:
         )
 
     async def restore_archive(self, _: Owner, definition_id: str, ms: int) -> RestoreResult:
-        """Copy an archive to the desk; what lies there is archived first."""
+        """Copy an archive to the active zone, which is archived first."""
         form = await self._zones.restore(require_definition_id(definition_id), ms)
         return msgspec.convert(form, RestoreResult, from_attributes=True)
 
@@ -157,7 +157,7 @@ def _files(zone: str, forms: tuple[ZoneFileForm, ...]) -> tuple[ZoneFile, ...]:
 
 
 def _text(content: str | bytes) -> str:
-    """Return a content as a request carries it."""
+    """Return content as a request sends it."""
     if isinstance(content, str):
         return content
     try:

@@ -1,4 +1,4 @@
-"""Messages of `/api`: an array of rows, by number or by time, and the one that still grows."""
+"""Messages of `/api`: an array of rows, by number or by time, ending with the streaming one."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ from holdfast.wire.errors import invalid_query
 from holdfast.wire.repo_sessions import AgentMessage, AgentMessagesQuery, partial_row, rows_of
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
-# As RFC 3339 writes it: letters in either case, and always an offset.
+# RFC 3339: letters in either case, and always an offset.
 _TIME: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(\.[0-9]+)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -40,7 +40,7 @@ async def list_messages(
         raise invalid_query("since", "since or after, and not both")
     after = 0 if isinstance(query.after, UnsetType) else query.after
     place = after if query.since is None else _instant(query.since)
-    # A row takes two messages at most, but for those that show nothing.
+    # A row takes at most two messages, except for messages that show nothing.
     most = BATCH_ROWS if query.limit is None else 2 * query.limit + 2
     excerpts, unfinished = await request.holdfast.messages.excerpts(
         request.owner, session_id, after=place, limit=most
@@ -59,7 +59,7 @@ async def encoded_rows(request: RouteRequest[Any, Any], rows: Rows) -> AsyncGene
 
 
 async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Response:
-    """Return so many rows, or as many as fit into one answer."""
+    """Return at most `limit` rows, or as many as fit into one response."""
     found: list[AgentMessage] = []
     size = 0
     async with aclosing(rows):
@@ -79,12 +79,12 @@ async def message_rows(
     excerpts: AsyncGenerator[MessageExcerpt, None],
     unfinished: UnfinishedAnswer | None,
 ) -> Rows:
-    """Yield messages as rows, batch by batch, and last the one that still grows."""
+    """Yield messages as rows, batch by batch, and last the one that is still streaming."""
     growing = None if unfinished is None else partial_row(session_id, unfinished)
     async with aclosing(excerpts):
         async for part in excerpts:
             rows = rows_of(session_id, (*part.calls, *part.rows), without=part.answered)
-            # It may have become a message among the rows.
+            # The streaming message may have been stored since, and be among the rows.
             if growing is not None and any(row.id == growing.id for row in rows):
                 growing = None
             yield rows
@@ -113,12 +113,12 @@ def _instant(text: str) -> datetime:
     try:
         if _MILLISECONDS.fullmatch(text):
             return _EPOCH + timedelta(milliseconds=int(text))
-        # A plus sign in a query is a blank unless it was escaped.
+        # An unescaped plus sign in a query is decoded as a space.
         written = _TIME.fullmatch(text.replace(" ", "+"))
         if written is None:
             raise ValueError
         day, minute, second, fraction, offset = written.groups(default="")
-        # A leap second is the end of its minute.
+        # A leap second is treated as the end of its minute.
         leap = timedelta(seconds=1) if second == "60" else timedelta(0)
         shown = f"{day}T{minute}:{'59' if leap else second}{fraction[:7]}{offset.upper()}"
         return (datetime.fromisoformat(shown) + leap).astimezone(UTC)

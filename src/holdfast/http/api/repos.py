@@ -1,4 +1,4 @@
-"""Repositories of `/api`: registered, listed and forgotten."""
+"""Repositories of `/api`: register, list and remove."""
 
 from typing import Final
 
@@ -33,7 +33,7 @@ async def remove_repo(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 def repo_not_found() -> NotFound:
-    """Return the error for a repository that is not there."""
+    """Return the error for a repository that does not exist."""
     return NotFound(Code.REPO_NOT_FOUND, "There is no such repository; GET /api/repos lists yours.")
 
 

@@ -50,7 +50,7 @@ async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Resp
                 request.owner, agent, session_request, id=body.id
             )
     except Conflict as error:
-        # Two may have asked with one id at the same moment, and not in the same words.
+        # Two concurrent requests may have used one id with different bodies (race).
         known = await _find_repeat(request, repo_id) if error.code is Code.ID_REUSED else None
         if known is None:
             raise
@@ -61,7 +61,7 @@ async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Resp
 async def _find_repeat(
     request: RouteRequest[NoQuery, AgentSessionPost], repo_id: RepoId
 ) -> Session | None:
-    """Return the session that has the chosen id, if it is in the same repository."""
+    """Return the session that has the client's id, if it is in the same repository."""
     chosen = (request.body.id or "").lower()
     if not is_uuid(chosen):
         return None
@@ -120,7 +120,7 @@ async def read_session(request: RouteRequest[NoQuery, None]) -> Response | Strea
         raise session_not_found()
     rows = message_rows(whole.session.id, whole.excerpts, whole.unfinished)
     form = encode_json(whole_form(whole.session, whole.repo, ()))
-    # The messages are the last member.
+    # The messages are the last member, so the array can be appended.
     start = form.removesuffix(b"]}")
     pieces = add(encoded_rows(request, rows), start=start, end=lambda: b"]}")
     tag = etag_of([form.decode(), whole.chain, whole.unfinished])
@@ -136,7 +136,7 @@ async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
     except Conflict as error:
         if error.code not in (Code.SESSION_CLOSED, Code.SESSION_FAILED):
             raise
-        # As it is now: it may have ended after it was looked at.
+        # Read again, because it may have ended after the first read (race).
         raise not_active(await request.holdfast.sessions.get(request.owner, session.id)) from None
     message = created.thing
     return Response(
@@ -157,7 +157,7 @@ async def cancel(request: RouteRequest[NoQuery, None]) -> Response:
 
 async def _close(request: RouteRequest[Any, Any], status: Status) -> Response:
     session = await _require_repo_session(request, request.path["id"])
-    # What has ended stays as it ended.
+    # An ended session is not changed.
     if STATUS_WORDS[session.status] == "active":
         session = await request.holdfast.sessions.close(
             request.owner, session.id, status=status, reason=USER_REQUEST
@@ -166,7 +166,7 @@ async def _close(request: RouteRequest[Any, Any], status: Status) -> Response:
 
 
 async def _require_repo_session(request: RouteRequest[Any, Any], session_id: str) -> Session:
-    """Return the session of that id, if it is bound to a repository."""
+    """Return the session with that id, if it is bound to a repository."""
     if not is_uuid(session_id):
         raise session_not_found()
     session = await request.holdfast.sessions.get(request.owner, SessionId(session_id))
@@ -177,7 +177,7 @@ async def _require_repo_session(request: RouteRequest[Any, Any], session_id: str
 
 @contextmanager
 def _explain_session_limit() -> Iterator[None]:
-    """Tell who finds no free slot how to free one from here."""
+    """Add to a session limit error how to free a slot with this API."""
     try:
         yield
     except LimitReached as error:
@@ -198,7 +198,7 @@ def _statuses(words: str | None) -> tuple[Status, ...]:
 
 
 def not_active(session: Session) -> Conflict:
-    """Return the refusal of a prompt to a session that has ended."""
+    """Return the error for a prompt to a session that has ended."""
     word = STATUS_WORDS[session.status]
     remedy = "fork it" if word == "error" else "resume it"
     return Conflict(

@@ -1,1 +1,1 @@
-"""The description of every route, made from the table itself (OpenAPI 3.1)."""
+"""The OpenAPI 3.1 description of every route, generated from the route table."""

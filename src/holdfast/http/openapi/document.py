@@ -1,4 +1,4 @@
-"""The OpenAPI document: every operation with its parameters, and the components they share."""
+"""The OpenAPI document: every operation with its parameters, and the shared components."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _UUID: Final[Document] = {
     "format": "uuid",
     "pattern": "^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$",
 }
-# What can stand in a path; everything else is 404, because nothing is called so.
+# Values that match no pattern are 404, because no resource has such an id.
 PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
     "agent_id": (
         "The agent's id, or its slug.",
@@ -108,7 +108,7 @@ HEADERS: Final[Mapping[str, Document]] = {
         "schema": {"type": "string"},
     },
 }
-# Observations are known by keys of their senders' making, which need not be ids.
+# Idempotency keys of observations are chosen by the client and need not be ids.
 _KEY: Final[Document] = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -124,7 +124,7 @@ def parameters_of(route: Route) -> list[Document]:
 
 
 def header_parameters() -> Document:
-    """Return the components that operations refer to."""
+    """Return the parameter components that operations refer to."""
     return {
         name: {"name": name, "in": "header", "required": False, **schema_description}
         for name, schema_description in HEADERS.items()
@@ -180,7 +180,7 @@ def _header_parameters(route: Route) -> list[Document]:
         names.append("Range")
     if Code.STALE_ETAG in route.error_codes:
         names.append("If-Match")
-    # What takes an id of its sender's choice takes it in the header, too.
+    # A route that takes a client-chosen id also takes it in the header.
     if _takes_an_id(route):
         names.append("Idempotency-Key")
     if route.is_stream:
@@ -242,7 +242,7 @@ _SECURITY: Final[Document] = {
 
 
 def encode_document(routes: Sequence[Route], version: str) -> bytes:
-    """Return the document of a version."""
+    """Return the document of a version as JSON."""
     return encode_json(build_document(routes, version))
 
 
@@ -306,7 +306,7 @@ def _body(route: Route, schemas: Schemas) -> Document:
 
 
 def _tag(route: Route) -> str:
-    # A session's routes stand under both of its paths, and belong together.
+    # A session's routes exist under two paths, and share one tag.
     noun = route.name.removeprefix("agents.") if route.path.count("/") > 4 else route.name
     first = noun.split(".")[0]
     return first if first in _TAGS else "server"

@@ -1,4 +1,4 @@
-"""One example of each type that a response is made of, as it goes over the wire."""
+"""One example of each response type, as it is sent over the wire."""
 
 from collections.abc import Mapping
 from typing import Any, Final

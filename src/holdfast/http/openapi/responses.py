@@ -32,9 +32,9 @@ STATUS_DESCRIPTIONS: Final[Mapping[int, str]] = {
     503: "Something outside failed; try again later.",
     507: "The disk refuses.",
 }
-# What a body names and nobody has is a fault of the body; in a path it is simply not there.
+# An unknown name in a body makes the body invalid (400); in a path it is not found (404).
 NAMED_IN_BODIES: Final = frozenset({Code.MEDIA_NOT_FOUND, Code.MODEL_NOT_FOUND})
-# Which status tells which code; `tests/http` holds it against what is raised.
+# The status of each code; `tests/http` compares it with what is raised.
 STATUS_OF: Final[Mapping[Code, int]] = {
     Code.AGENT_ARCHIVED: 409,
     Code.AGENT_INVALID: 400,
@@ -113,14 +113,14 @@ STATUS_OF: Final[Mapping[Code, int]] = {
 
 
 def status_of_code(route: Route, code: Code) -> int:
-    """Return the status by which a route tells a code."""
+    """Return the status with which a route reports a code."""
     is_named = code in NAMED_IN_BODIES and route.body is not None
     return 400 if is_named else STATUS_OF[code]
 
 
 API_REPOS: Final = "/api/repos"
 API_SESSIONS: Final = "/api/sessions"
-# By type: the placeholders it knows, and where in its body their values stand.
+# By type: the placeholders it provides, and the JSON pointers to their values.
 LINK_SOURCES: Final[Mapping[Any, Mapping[str, str]]] = {
     AgentForm: {"agent_id": "/id"},
     AgentList: {"agent_id": "/data/0/id"},
@@ -132,15 +132,15 @@ LINK_SOURCES: Final[Mapping[Any, Mapping[str, str]]] = {
     SessionList: {"agent_id": "/data/0/agent_id", "session_id": "/data/0/id"},
 }
 _LISTS: Final = frozenset({AgentList, SessionList})
-# Where one word names two things, the path decides which one is meant.
+# Where one placeholder name is used for two types, the path decides which one is meant.
 _PARENT_PATHS: Final[Mapping[Any, str]] = {AgentSession: API_SESSIONS, RepoForm: API_REPOS}
 
 
 def links_of(route: Route, status: int, routes: Sequence[Route]) -> Document:
-    """Return what can be asked next with what an answer says."""
+    """Return the OpenAPI links: requests that are possible with values of a response."""
     kind = route.responses[status]
     places = LINK_SOURCES.get(kind) if isinstance(kind, type) else None
-    # From where something is made or listed; whoever reads one thing has named it already.
+    # Only for responses that create or list: a client that reads one resource has its id already.
     if places is None or not (status == 201 or kind in _LISTS):
         return {}
     found = {
@@ -185,7 +185,7 @@ _FRAME: Final[Document] = {
     },
     "required": ["event", "data"],
 }
-# Every header that an answer may have: what it says, and its form.
+# Every header that a response may have: its description and schema.
 HEADERS: Final[Mapping[str, Document]] = {
     "Allow": {"description": "The methods that the path takes.", "schema": _TEXT},
     "Cache-Control": {
@@ -224,7 +224,7 @@ HEADERS: Final[Mapping[str, Document]] = {
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,80}$"},
     },
 }
-# Those that some answers of a status have and others have not.
+# Headers that only some responses of a status have.
 _SOMETIMES: Final = frozenset({"Retry-After", "X-Next-After"})
 _ALWAYS: Final = ("cache-control", "x-request-id")
 _ERROR_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
@@ -236,7 +236,7 @@ _ERROR_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
 
 
 def header_components() -> Document:
-    """Return the components that answers refer to."""
+    """Return the header components that responses refer to."""
     return {
         name: {**code_list, "required": name not in _SOMETIMES}
         for name, code_list in HEADERS.items()
@@ -244,7 +244,7 @@ def header_components() -> Document:
 
 
 def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Document:
-    """Return every answer that a route can give."""
+    """Return every response that a route can give."""
     answers: dict[int, Document] = {}
     for status, kind in route.responses.items():
         answers[status] = _success_response(route, status, kind, schemas)
@@ -254,10 +254,10 @@ def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Doc
         refused = _error_response(status, codes, schemas)
         other_media_types = alternatives(route.responses.get(status))
         if ErrorForm in other_media_types:
-            # It refuses in its own words, too.
+            # The route has its own error format, too.
             refused["content"]["application/json"]["schema"] = schemas.of(other_media_types)
             answers[status] = refused
-        # Health has a body of its own for being unwell.
+        # The health route has its own body for status 503.
         answers.setdefault(status, refused)
     return {str(status): answers[status] for status in sorted(answers)}
 
@@ -279,7 +279,7 @@ def _success_response(route: Route, status: int, kind: Any, schemas: Schemas) ->
 
 
 def _text_of(kind: Any) -> Document:
-    # Bytes have no JSON, and so in this version no type either.
+    # Bytes are not JSON, so OpenAPI 3.1 has no schema for them.
     return {} if kind is bytes else _TEXT
 
 
@@ -294,7 +294,7 @@ def _error_response(status: int, codes: Sequence[Code], schemas: Schemas) -> Doc
 
 
 def error_examples(routes: Sequence[Route]) -> Document:
-    """Return one example of every error that a table can answer with."""
+    """Return one example of every error that the routes can return."""
     codes = {
         code: status
         for route in routes
@@ -321,7 +321,7 @@ def _references(names: Sequence[str]) -> Document:
 
 
 def errors_of(route: Route) -> dict[int, list[Code]]:
-    """Return every status of failure that the route can answer with, and its codes."""
+    """Return every error status that the route can return, with its codes."""
     codes = {Code.INVALID_HOST, Code.INVALID_QUERY, Code.INTERNAL, Code.METHOD_NOT_ALLOWED}
     codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.error_codes}
     if route.needs is not None:

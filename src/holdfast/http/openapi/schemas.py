@@ -1,6 +1,4 @@
-"""The types of the routes as JSON Schema, with rules and examples that a Python type cannot
-express.
-"""
+"""JSON Schemas of the route types, with rules and examples that Python types cannot express."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -76,7 +74,7 @@ class ErrorForm(Struct, frozen=True):
 
 
 class Schemas:
-    """A schema for each type of a table, and the components they have in common."""
+    """A schema for each type of a table, and the components they share."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         other_media_types: list[Any] = [ErrorForm]
@@ -85,7 +83,7 @@ class Schemas:
             other_media_types += [
                 kind for each in route.responses.values() for kind in alternatives(each)
             ]
-        # Compared by name, because some types cannot be hashed.
+        # Compared by name, because some types are not hashable.
         unique = {repr(kind): kind for kind in other_media_types}
         found, components = msgspec.json.schema_components(unique.values(), ref_template=_REFERENCE)
         self._schemas = dict(zip(unique, found, strict=True))
@@ -94,13 +92,13 @@ class Schemas:
         }
 
     def of(self, kind: Any) -> Document:
-        """Return the schema of a type, or of any of several."""
+        """Return the schema of a type, or of a union of several."""
         found = [self._schemas[repr(each)] for each in alternatives(kind)]
         return found[0] if len(found) == 1 else {"anyOf": found}
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types that a body of success may have."""
+    """Return the types that a success body may have."""
     if kind is None:
         return ()
     return kind if isinstance(kind, tuple) else (kind,)
@@ -112,7 +110,7 @@ def _component(name: str, schema: Document) -> Document:
 
 
 def strip_null(schema: Document) -> Document:
-    """Return the schema of a value that is left out rather than null, as in a query."""
+    """Return the schema of a value that is omitted rather than null, as in a query."""
     rest = {name: each for name, each in schema.items() if (name, each) != ("default", None)}
     other_media_types = [kind for kind in rest.pop("anyOf", ()) if kind != {"type": "null"}]
     if len(other_media_types) == 1:
@@ -121,7 +119,7 @@ def strip_null(schema: Document) -> Document:
 
 
 def inline_references(schema: Any, definitions: Mapping[str, Document]) -> Any:
-    """Return a parameter's schema without references: they are small, and nobody shares them."""
+    """Return a parameter's schema with references inlined, because it is small and unshared."""
     if isinstance(schema, list):
         return [inline_references(each, definitions) for each in schema]
     if not isinstance(schema, dict):

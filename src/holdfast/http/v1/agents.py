@@ -1,4 +1,4 @@
-"""Routes of agents, and of the well-known agent programs on the server's machine."""
+"""Routes of agents, and of well-known agent programs on the server's machine."""
 
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ async def change_agent(request: RouteRequest[NoQuery, AgentPatch]) -> Response:
         try:
             changed = await _apply_changes(request, agent)
         except Conflict as error:
-            # Somebody was faster: what the change adds to is read again, and its tag is judged.
+            # Lost a race with another change: read the agent again and compare its ETag again.
             if error.code is not Code.STALE_ETAG:
                 raise
             continue
@@ -87,14 +87,14 @@ async def _apply_changes(request: RouteRequest[NoQuery, AgentPatch], agent: Agen
 
 
 def _require_tools(body: AgentPost | AgentPatch, agent: Agent | None = None) -> None:
-    """Refuse a bare name that no tool has; a described tool is its author's own."""
+    """Refuse a bare tool name that does not exist; a described tool is defined by its author."""
     given = body.tools if isinstance(body.tools, tuple) else ()
     names = (each for each in given if isinstance(each, str))
     require_tools(names, agent.tools if agent else (), field="tools")
 
 
 def _require_admin(request: RouteRequest[Any, Any]) -> None:
-    """Refuse who may only write: such an agent is a command that runs as the server's user."""
+    """Refuse callers that are not admins: the agent is a command that runs as the server's user."""
     request.required_caller.require(Scope.ADMIN)
 
 
@@ -199,7 +199,7 @@ PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
         name="programs",
         summary="Look for well-known agents on the server's machine.",
         handler=list_programs,
-        # Where programs lie on a machine is for those who look after it.
+        # Paths of programs on the server's machine are visible to admins only.
         needs=Scope.ADMIN,
         responses={200: KnownProgramList},
     ),

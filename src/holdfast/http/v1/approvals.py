@@ -1,4 +1,4 @@
-"""Approvals: questions that wait for somebody, listed and answered."""
+"""Routes of approvals: list pending questions and answer them."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from holdfast.wire.approvals import (
 )
 from holdfast.wire.errors import as_query_errors
 
-# Who has answered, beside the terminal, the command line and the flag.
+# The recorded channel of an answer, besides terminal, command line and flag.
 BY_HTTP: Final = "http"
 
 

@@ -1,4 +1,4 @@
-"""Calls: what an agent has done or tried, and putting right what nobody knows the outcome of."""
+"""Routes of tool calls: list them, and settle those with an unknown outcome."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Costs: what was spent, in whole micro-cents."""
+"""Routes of costs, in whole micro-cents."""
 
 from typing import Final
 

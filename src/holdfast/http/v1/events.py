@@ -1,4 +1,4 @@
-"""`GET …/events`: the event stream, or a page of it as JSON, and where a reader starts."""
+"""`GET …/events`: the event stream, or a page of it as JSON, and the start position of a reader."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -35,7 +35,7 @@ from holdfast.wire.scalars import split_commas
 from holdfast.wire.sessions import status_word
 
 LIMIT: Final = 100
-# Under which of the house's names a word may stand; every other word is the house's own.
+# Internal event names behind an API event type; all other types have the same name in both.
 EVENT_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "message.created": ("message.appended",),
     "message.delta": ("step.delta",),
@@ -60,7 +60,7 @@ async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
         if getattr(query, name) is not None:
             raise invalid_query(name, "it is for the stream; a page begins behind after or cursor")
     session_id = await requested_session(request)
-    # Not where the first page began: a cursor goes on by itself.
+    # The start position is not part of the filters: the cursor contains it.
     filters = ("events", request.owner, session_id, query.types, query.deltas, query.words)
     names = wanted_types(query)
     limit = query.limit or LIMIT
@@ -88,29 +88,29 @@ async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
 
 
 def wanted_types(query: EventsQuery) -> Collection[str] | None:
-    """Return the house's names of what is wanted; nothing if that is everything."""
+    """Return the internal names of the wanted event types; None for all."""
     words = split_commas(query.types)
     return frozenset(name for word in words for name in _types_of(word)) if words else None
 
 
 def form_builder(query: EventsQuery) -> Callable[[Event], tuple[EventForm, ...]]:
-    """Return how an event is told to somebody with this wish: in one word, in two, or in none."""
+    """Return how an event is formatted for this query: as one API event, as two, or as none."""
     words = frozenset(split_commas(query.types))
     if not words:
         return lambda event: event_forms(event, query.deltas)
-    # Whoever names the words has said which of the two for a piece of text are wanted.
+    # An explicit list of types also decides which of the two delta types is sent.
     return lambda event: tuple(
         form for form in event_forms(event, Deltas.BOTH) if form.event_type in words
     )
 
 
 def has_type(event: Event, names: Collection[str] | None) -> bool:
-    """Tell whether an event has one of the house's names that are wanted."""
+    """Return whether an event has one of the wanted internal names."""
     return names is None or name_of(event.payload) in names
 
 
 def _skip_sent(forms_found: list[EventForm], place: Count) -> list[EventForm]:
-    """Return what was not told yet: of an event in two words the first may have been."""
+    """Return the forms not sent yet: the first of two may have been on the page before."""
     number, word = place
     is_cut = bool(word) and bool(forms_found) and forms_found[0].sequence == number + 1
     return forms_found[1:] if is_cut and forms_found[0].event_type == word else forms_found
@@ -119,7 +119,7 @@ def _skip_sent(forms_found: list[EventForm], place: Count) -> list[EventForm]:
 def _limit_page(
     forms_found: list[EventForm], limit: int, behind: Count | None
 ) -> tuple[list[EventForm], Count | None]:
-    """Return no more than the limit, and what to go on behind."""
+    """Return at most `limit` forms, and the position to continue after."""
     if len(forms_found) <= limit:
         return forms_found, behind
     last, after = forms_found[limit - 1], forms_found[limit]
@@ -153,7 +153,7 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
     session_id = await requested_session(request)
     caller = request.required_caller
     after = await _start(request, caller, session_id)
-    # Judged before the stream begins: an error is an answer of its own, never a frame.
+    # Validated before the stream begins: an error is an ordinary response, never a frame.
     head = await request.holdfast.events.require(caller.owner, session_id, after=after)
     stream = request.streams.stream(
         caller,
@@ -179,7 +179,7 @@ def _frame_builder(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
 
 
 def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
-    """Return the frames of events with the wanted words; what others have is told as a gap."""
+    """Return the frames of the wanted event types; filtered ones are sent as a gap."""
     names, forms = wanted_types(query), form_builder(query)
 
     def frame(item: BufferedEvent) -> bytes:
@@ -193,17 +193,17 @@ def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
 
 
 def stored_event_frame(item: BufferedEvent) -> bytes:
-    """Return the frame of an event in the house's own words."""
+    """Return the frame of an event in the internal format."""
     return item.form(Words.HOUSE, _encode_stored_event)
 
 
 def _encode_stored_event(item: BufferedEvent) -> bytes:
-    # Not as it is stored: that leaves out what is nought, and not every reader knows its noughts.
+    # Not the stored encoding: it omits zero values, and not every reader knows the defaults.
     return event_frames(item.sequence, [(name_of(item.event.payload), encode_json(item.event))])
 
 
 def shared_frame(item: BufferedEvent, deltas: Deltas) -> bytes:
-    """Return the frames of an event; made once for all readers that want the same words."""
+    """Return the frames of an event; formatted once for all readers with the same options."""
     return item.form(deltas, _MAKERS[deltas])
 
 
@@ -216,15 +216,15 @@ def _frame_forms(sequence: int, forms: Iterable[EventForm]) -> bytes:
 
 
 _MAKERS: Final = {deltas: partial(_encode_frames, deltas=deltas) for deltas in Deltas}
-# The same function for the same words: by it readers know that they share what they send.
+# One function object per option: readers with the same function share their frames.
 _SHARED_FRAMES: Final = {deltas: partial(shared_frame, deltas=deltas) for deltas in Deltas}
 
 
 async def _start(
     request: RouteRequest[EventsQuery, None], caller: Caller, session_id: SessionId
 ) -> int:
-    """Return the number after which the reader begins."""
-    # The header wins, because a browser repeats the URL when it comes back.
+    """Return the sequence number after which the reader starts."""
+    # The header wins, because a browser reconnects with the original URL.
     given = request.headers.get("last-event-id") or request.query.since or "0"
     if _NUMBER.fullmatch(given):
         return int(given)

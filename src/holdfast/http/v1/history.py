@@ -54,14 +54,14 @@ from holdfast.wire.observations import (
 
 FIELD: Final = "idempotency_key"
 SOURCE_LONGEST: Final = 200
-# What every proxy passes on as it is.
+# Printable ASCII, which every proxy passes on unchanged.
 _HEADER: Final = re.compile(r"[!-~]{1,200}")
 Payload = dict[str, Any]
 
 
 def parse_payload(raw: bytes) -> Any:
-    """Return what a body spells; doubled keys and the like are still there to be refused."""
-    # Whatever is kept of it, it could not be kept in so many bytes; so it is not even read.
+    """Return the parsed body; duplicate keys are preserved, so that validation can refuse them."""
+    # A body with more values than the byte limit cannot fit, so it is refused before parsing.
     if has_more_values(raw, BYTES_MOST):
         message = f"The payload has more than {BYTES_MOST} bytes"
         raise rejection((Issue(path=(), expected=f"max_bytes: {BYTES_MOST}", message=message),))
@@ -69,7 +69,7 @@ def parse_payload(raw: bytes) -> Any:
 
 
 def argument_parser(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
-    """Return what reads a body with these members, all it needs and no others."""
+    """Return a parser for a body with these members: all required ones and no unknown ones."""
     known = (*needs, *takes, FIELD)
     shape = Shape(members=tuple(FieldShape(name, ANYTHING, "") for name in known))
 
@@ -77,7 +77,7 @@ def argument_parser(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[
         found = parse_payload(raw)
         issues = faults(shape, found)
         if not issues:
-            # What is null was sent; whoever takes it says whether it may be.
+            # An explicit null counts as present; the service decides whether it is allowed.
             issues = [
                 Issue(path=(name,), expected="required", message=f"{name} is required")
                 for name in needs
@@ -92,13 +92,13 @@ def argument_parser(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[
 
 
 def take_key(request: RouteRequest[Any, Any]) -> Any:
-    """Take the key of a request out of its body, or from `Idempotency-Key`."""
+    """Remove the idempotency key from the body, or take it from `Idempotency-Key`."""
     body = request.body
     return agreed_key(request, body.pop(FIELD, None) if isinstance(body, dict) else None)
 
 
 def agreed_key(request: RouteRequest[Any, Any], given: Any) -> Any:
-    """Return the key that was given, or that of the header; two must be one."""
+    """Return the key of the body or of the header; if both are present they must be equal."""
     header = request.headers.get(IDEMPOTENCY_KEY)
     if header is not None and _HEADER.fullmatch(header) is None:
         expected, message = f"pattern: {_HEADER.pattern}", "Idempotency-Key must be printable ASCII"
@@ -110,7 +110,7 @@ def agreed_key(request: RouteRequest[Any, Any], given: Any) -> Any:
 
 
 def source_of(request: RouteRequest[Any, Any]) -> str:
-    """Return through whom something is observed: what the client calls itself."""
+    """Return the source of an observation: the client's name for itself."""
     name = request.headers.get("user-agent", "")
     return "".join(filter(str.isprintable, name))[:SOURCE_LONGEST]
 
@@ -212,7 +212,7 @@ async def restore(request: RouteRequest[NoQuery, Payload]) -> Response:
 
 
 def submitted_response(done: SubmitResult, location: str) -> Response:
-    """Return what became of a claim: 201, or 200 for one that was made before."""
+    """Return the response to a submission: 201, or 200 for a repeat."""
     repeated = {"idempotency-replayed": "true"} if done.deduplicated else {}
     status = 200 if done.deduplicated else 201
     return Response(status=status, content=done, headers={"location": location, **repeated})

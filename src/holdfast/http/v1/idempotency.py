@@ -9,7 +9,7 @@ from holdfast.http.routing import RouteRequest
 from holdfast.wire.errors import invalid_body
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
-# What the answers to such a request say beside their bodies.
+# Headers of the responses to such a request.
 CREATED_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     200: ("etag", "idempotency-replayed", "location"),
     201: ("etag", "location"),
@@ -17,7 +17,7 @@ CREATED_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
 
 
 def chosen_id(request: RouteRequest[Any, Any]) -> str | None:
-    """Return the id that the sender chose, in the body or as `Idempotency-Key`."""
+    """Return the id that the client chose, in the body or as `Idempotency-Key`."""
     in_body: str | None = request.body.id
     header = request.headers.get(IDEMPOTENCY_KEY)
     if header is None:
@@ -30,7 +30,7 @@ def chosen_id(request: RouteRequest[Any, Any]) -> str | None:
 
 
 def created_response(form: Any, *, is_new: bool, location: str) -> Response:
-    """Return the answer to a request that makes something: 201, or 200 when it was made before."""
+    """Return the response to a request that creates something: 201, or 200 for a repeat."""
     replayed: Mapping[str, str] = {} if is_new else {"idempotency-replayed": "true"}
     return Response(
         status=201 if is_new else 200,

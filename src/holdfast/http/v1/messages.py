@@ -57,7 +57,7 @@ async def _send(
     body: UserPost,
     id_: str | None,
 ) -> Created[Message]:
-    """Send a user's message; one to a closed session opens it again."""
+    """Send a user's message; a closed session is reopened."""
     send, parts = request.holdfast.messages.make_resuming, parts_of(body)
     return await send(request.owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
@@ -77,7 +77,7 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
             limit=query.limit or MESSAGES_MOST,
         )
         scan = await request.holdfast.messages.scan(owner, session_id, wanted)
-    # Without a limit, and before a number, the answer is complete whatever its size.
+    # Without a limit, or with `before`, the response is complete whatever its size.
     is_bounded = query.limit is not None and query.before is None
     cut: str | None = None
 
@@ -183,7 +183,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
 )
 _HASH: Final = re.compile(r"(?:sha256-)?([0-9a-f]{64})")
-# What a browser can show and never runs, by how it begins; everything else is only ever saved.
+# Types that a browser shows and never executes, by signature; all others are downloads.
 _SAFE: Final = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -197,12 +197,12 @@ async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
     session_id = await requested_session(request)
     found = _HASH.fullmatch(request.path["hash"])
     hash_ = found[1] if found else ""
-    # Checked whole before any of it is sent, so few are read at a time.
+    # The hash of the whole content is verified before any byte is sent, so few are read at a time.
     async with request.room.reading:
         content = await request.holdfast.media.read(
             request.owner, session_id, f"media://sha256-{hash_}"
         )
-    # By its bytes and not by what its sender called it: a name makes nothing harmless.
+    # Sniffed from the bytes: the type declared by the sender is not trusted (stored XSS).
     kind = next((kind for begins, kind in _SAFE if begins.match(content)), None)
     return Response(
         content=content,

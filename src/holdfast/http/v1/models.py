@@ -90,7 +90,7 @@ async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
     """Return what holds by default."""
     config = request.holdfast.config
     model = model_of(config.default_model)
-    # Who may not know the file's name can still tell that it is one.
+    # Callers that may not see the file name only see that it is a file.
     shown = (
         model.ref
         if can_see_model(request.required_caller, model)

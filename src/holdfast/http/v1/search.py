@@ -1,4 +1,4 @@
-"""Searching everything that was said and claimed."""
+"""Full-text search over messages and observations."""
 
 from typing import Final
 

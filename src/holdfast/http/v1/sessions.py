@@ -1,5 +1,4 @@
-"""Routes of sessions: create, list, read, change, delete, interrupt, close, resume, compact,
-verify, fork, export.
+"""Routes of sessions: create, read, change, delete, and the lifecycle verbs.
 
 Messages and events of a session have modules of their own.
 """
@@ -56,7 +55,7 @@ from holdfast.wire.sessions import (
     status_filters,
 )
 
-# What may be wrong with any wish about a session.
+# Errors of every request that sets session options.
 _OPEN_ERRORS: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND)
 
 
@@ -66,7 +65,7 @@ async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
     context = await resolve_context(request, request.body.context)
     session_options = session_request(replace(request.body, context=context))
     agent = request.path["agent_id"]
-    # Made when it is first needed; whoever asks for it by name should not have to make it.
+    # Built-in agents are created on first use, so that clients need not create them.
     await request.holdfast.agents.seed(request.owner, agent)
     new = await request.holdfast.sessions.make(request.owner, agent, session_options, id=id_)
     return await session_created(request, new.thing, is_new=new.is_new)
@@ -75,7 +74,7 @@ async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
 async def session_created(
     request: RouteRequest[Any, Any], session: Session, *, is_new: bool
 ) -> Response:
-    """Return the answer to a request that makes a session."""
+    """Return the response to a request that creates a session."""
     form = session_form(await request.holdfast.session_views.get(request.owner, session.id))
     location = f"/v1/agents/{form.agent_id}/sessions/{form.id}"
     return created_response(form, is_new=is_new, location=location)
@@ -84,7 +83,7 @@ async def session_created(
 async def resolve_context(
     request: RouteRequest[Any, Any], context: ContextForm | None
 ) -> ContextForm | None:
-    """Return a workspace with its real folder, or refuse one that may not be named from outside."""
+    """Return a workspace with its resolved folder; refuse one that a client may not name."""
     if context is None:
         return None
     folder = await request.holdfast.repos.require_folder(request.owner, context.working_dir)
@@ -124,11 +123,11 @@ async def _list(request: RouteRequest[SessionsQuery, None], agent_id: AgentId | 
 
 
 async def _find_by_prefix(request: RouteRequest[SessionsQuery, None], text: str) -> Response:
-    """List the few sessions whose ids begin like this; other filters do not count."""
+    """List the sessions whose ids begin with a prefix; other filters are ignored."""
     ids = await request.holdfast.sessions.find(request.owner, text, limit=request.query.limit)
     found = []
     for each in ids:
-        # One that was deleted since it was found is no longer in the list.
+        # Skip a session that was deleted after it was found (race).
         with suppress(NotFound):
             found.append(await request.holdfast.session_views.get(request.owner, each))
     return Response(content=SessionList(tuple(map(session_form, found)), None))
@@ -140,7 +139,7 @@ async def read_session(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def session_response(request: RouteRequest[Any, Any], session_id: SessionId) -> Response:
-    """Return the answer that shows a session as it is now."""
+    """Return the response that shows a session as it is now."""
     overview = await request.holdfast.session_views.get(request.owner, session_id)
     return Response(content=session_form(overview), has_etag=True)
 
@@ -153,7 +152,7 @@ async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Respon
     if "if-match" in request.headers:
         seen = await request.holdfast.session_views.get(request.owner, session_id)
         require_etag_match(request.headers, session_form(seen))
-        # Judged again with the writer's eyes: between the two lines it may have changed.
+        # Checked again inside the write transaction, because it may have changed since (TOCTOU).
         await update(request.owner, session_id, changes, expected=lambda now: now == seen.session)
     else:
         await update(request.owner, session_id, changes)
@@ -295,7 +294,7 @@ async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response
     done = await request.holdfast.sessions.resume(request.owner, session_id, context=context)
     form = session_form(await request.holdfast.session_views.get(request.owner, session_id))
     result = Resumed(**asdict(form), turns_left=done.turns_left)
-    # The tag of the session itself: that is what `If-Match` will be held against.
+    # The ETag of the session itself, because `If-Match` is compared with that.
     return Response(content=result, headers={"etag": etag_of(form)})
 
 
@@ -327,7 +326,7 @@ async def export_session(request: RouteRequest[ExportQuery, None]) -> Response |
     """Write a session out."""
     session_id = await requested_session(request)
     query = request.query
-    # In the words of this surface, so that a line is what reading the message gives.
+    # Each line has the same JSON as reading the message over this API.
     line = export_line(session_id)
     file = await request.holdfast.exports.stream(
         request.owner, session_id, query.format, through=query.through, line=line
@@ -346,7 +345,7 @@ async def note_export(request: RouteRequest[NoQuery, ExportPost]) -> Response:
 
 
 def _lifecycle_routes(verb: str, summary: str, handler: Any, **rest: Any) -> tuple[Route, Route]:
-    """Return the rows of a verb that takes a small body, or none."""
+    """Return the rows of a verb that takes a small body or none."""
     return session_routes(
         Route(
             method="POST",

@@ -45,7 +45,7 @@ from holdfast.zones.model import (
     require_definition_id,
 )
 
-# What one answer holds at most.
+# Maximum size of one response.
 ANSWER_LARGEST: Final = 64 << 20
 PIECE: Final = 1 << 20
 _RANGE: Final = re.compile(r"bytes=(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))")
@@ -55,9 +55,9 @@ Read = Callable[[int, int], Awaitable[bytes]]
 async def file_response(
     request: RouteRequest[Any, Any], file: ZoneFile, read: Read
 ) -> Response | StreamResponse:
-    """Return a file as its caller wants it."""
+    """Return a file, honouring `Range` and conditional headers."""
     headers = request.headers
-    # Thirty-two digits that change with every byte: what is appended makes the file larger.
+    # 32 hex digits that change with every write: an append changes the size.
     tag = f'"{file.generation}{file.size:016x}"'
     response_headers = {"etag": tag}
     if _names_etag(headers.get("if-none-match", ""), tag):
@@ -94,9 +94,9 @@ def _whole_range(file: ZoneFile) -> tuple[int, int]:
 
 
 def _requested_range(headers: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | None:
-    """Return the range that is asked for, cut to the file; nothing where all of it is."""
+    """Return the requested range, cut to the file; None for the whole file."""
     found = _RANGE.fullmatch(headers.get("range", "").replace(" ", ""))
-    # A range of what the caller had before is of no use with what is there now.
+    # With a stale `If-Range`, the range refers to an older version of the file.
     if found is None or headers.get("if-range", tag) != tag:
         return None
     first, last, suffix = found.groups()
@@ -224,7 +224,7 @@ def _id(request: RouteRequest[Any, Any]) -> str:
 def _ms(request: RouteRequest[Any, Any]) -> int:
     ms = parse_archive_time(request.path["ms"])
     if ms is None:
-        # Judged by the service where both are wrong: the id is told first, as everywhere.
+        # If both ids are invalid, the definition id is reported first, as everywhere.
         require_definition_id(_id(request))
         raise archive_not_found()
     return ms
