@@ -26,7 +26,7 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
 from holdfast.ports import CallOutcome, LlmDelta, RequestedCall, ToolWorkspace
-from holdfast.services.approval_policy import Ruling
+from holdfast.services.approvals import Ruling
 from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user

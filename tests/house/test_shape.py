@@ -28,11 +28,11 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "function, 90th percentile": (30, 30),
     "function, longest": (60, 60),
     "file, longest": (600, 600),
-    "folders with too many modules": (7, 0),
-    "share of modules with one importer": (38, 10),
-    "class names defined twice": (111, 20),
-    "dialect words in the source": (3250, 0),
-    "dialect words in the docs": (290, 0),
+    "folders with too many modules": (0, 0),
+    "share of modules with one importer": (29.3, 10),
+    "class names defined twice": (29, 20),
+    "dialect words in the source": (845, 0),
+    "dialect words in the docs": (280, 0),
 }
 
 # Files that a program writes, by name; nothing else is exempt from anything here.

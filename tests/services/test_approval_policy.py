@@ -8,7 +8,7 @@ from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import ApprovalContext
-from holdfast.services.approval_policy import EARLIER, RULES, ApprovalRule, Ruling, ruling
+from holdfast.services.approvals import EARLIER, RULES, ApprovalRule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
 
 YES, ASK, NO = ApprovalRule.YES, ApprovalRule.ASK, ApprovalRule.NO

@@ -18,7 +18,10 @@ from tests.house.source import ROOT
 
 # What is mutated, and the tests that have to notice.
 TARGETS: Final = {
-    "services/approval_policy.py": ("tests/services/test_approval_policy.py",),
+    "services/approvals.py": (
+        "tests/services/test_approval_policy.py",
+        "tests/services/test_approvals.py",
+    ),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
     "services/leases.py": ("tests/execution", "tests/services/test_recovery.py"),

@@ -31,7 +31,7 @@ def test_most_mutants_are_killed(
     chosen = luck.sample(everyone, count)
     nursery = Nursery(tmp_path)
     # Otherwise nothing would be mutated, or a test that fails by itself would kill every mutant.
-    assert nursery.is_killed(Mutant("services/approval_policy.py", 1, "it cannot be read", "1 / 0"))
+    assert nursery.is_killed(Mutant("services/approvals.py", 1, "it cannot be read", "1 / 0"))
     assert [name for name in {each.module for each in chosen} if not nursery.is_sound(name)] == []
 
     survivors = [str(each) for each in chosen if not nursery.is_killed(each)]

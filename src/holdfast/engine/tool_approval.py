@@ -7,7 +7,7 @@ from msgspec import Struct
 from holdfast.domain.approvals import Approval, ApprovalState, Question
 from holdfast.domain.drafts import Draft
 from holdfast.ports import Approver
-from holdfast.services.approval_policy import EARLIER, Ruling, ruling
+from holdfast.services.approvals import EARLIER, Ruling, ruling
 
 
 class Permission(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from holdfast.ports import (
     Toolbox,
     ToolWorkspace,
 )
-from holdfast.services.approval_policy import Ruling
+from holdfast.services.approvals import Ruling
 
 logger = logging.getLogger("holdfast.engine")
 

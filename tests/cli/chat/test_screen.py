@@ -38,7 +38,7 @@ from holdfast.domain.messages import ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.tool_calls import REFUSALS
-from holdfast.services.approval_policy import Ruling
+from holdfast.services.approvals import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports import PlannedCall
 from holdfast.process.protected_paths import RunLater, fold_path, run_later
-from holdfast.services.approval_policy import RULES, ApprovalRule
+from holdfast.services.approvals import RULES, ApprovalRule
 from tests.tools.file_fixture import Workshop, result
 from tests.tools.files.run_later_paths import ASKING, KINDS, ORDINARY
 

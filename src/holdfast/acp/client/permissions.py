@@ -28,7 +28,7 @@ from holdfast.domain.ids import ApprovalId
 from holdfast.domain.text import visible, visible_json
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import ApprovalContext
-from holdfast.services.approval_policy import ONE_BY_ONE, Ruling
+from holdfast.services.approvals import ONE_BY_ONE, Ruling
 
 REJECT_ONCE: Final = "reject_once"
 REJECT_ALWAYS: Final = "reject_always"

@@ -39,8 +39,7 @@ from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports import ApprovalContext, Approver, PlannedWrite, RepositoryFiles
 from holdfast.process.agent_child import AgentStart
-from holdfast.services.approval_policy import EARLIER, Ruling, ruling
-from holdfast.services.approvals import BY_TIME
+from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 
 Batch = Sequence[Draft]
 

@@ -46,7 +46,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.tool_calls import REFUSALS
-from holdfast.services.approval_policy import Ruling
+from holdfast.services.approvals import Ruling
 
 if TYPE_CHECKING:
     from holdfast.cli.chat.status_line import StatusLine
