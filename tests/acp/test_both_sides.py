@@ -54,6 +54,8 @@ class Pair:
         import json
 
         listed = json.loads(beside(self.inner, "sessions", "list", "--json").stdout)["data"]
+        if not listed:
+            return []
         (only,) = listed
         told = beside(self.inner, "sessions", "messages", only["id"], "--json").stdout
         rows = json.loads(told)["data"]

@@ -64,13 +64,26 @@ def test_a_disk_without_room_beside_the_reserve_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_held: bool, is_full: bool
 ) -> None:
     reserve = DiskReserve(tmp_path / "reserve")
-    reserve.is_held = is_held
+    if is_held:
+        assert reserve.take()
     monkeypatch.setattr(os, "statvfs", lambda _: room(free, available=free))
 
     if is_full:
         with pytest.raises(StorageFull):
             reserve.require_room()
     else:
+        reserve.require_room()
+
+
+def test_a_reserve_that_another_process_has_released_is_not_counted_as_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = DiskReserve(tmp_path / "reserve")
+    assert reserve.take()
+    (tmp_path / "reserve").unlink()
+    monkeypatch.setattr(os, "statvfs", lambda _: room(SIZE // 4096, available=SIZE // 4096))
+
+    with pytest.raises(StorageFull):
         reserve.require_room()
 
 

@@ -22,7 +22,7 @@ class DiskReserve:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_held = path.is_file() and path.stat().st_size == SIZE
+        self.is_held = self._is_there()
         self.has_room = True
 
     def take(self) -> bool:
@@ -43,7 +43,7 @@ class DiskReserve:
         return self.has_room
 
     def require_room(self) -> None:
-        """Raise if the disk has no room beside the reserve; costs one system call."""
+        """Raise if the disk has no room beside the reserve; costs two system calls."""
         try:
             found = os.statvfs(self._path.parent)
         except OSError as error:
@@ -51,9 +51,16 @@ class DiskReserve:
             raise Unavailable(Code.STORE_UNWRITABLE, message) from error
         # Root may use the blocks that the file system reserves.
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
-        wanted = MARGIN if self.is_held else MARGIN + SIZE
+        # Read after the free space: another process may have released the reserve meanwhile.
+        wanted = MARGIN if self._is_there() else MARGIN + SIZE
         if blocks * found.f_frsize < wanted:
             raise disk_full_error()
+
+    def _is_there(self) -> bool:
+        try:
+            return os.stat(self._path).st_size == SIZE
+        except OSError:
+            return False
 
     def give_up(self) -> None:
         """Release the reserve to the full disk."""
