@@ -284,7 +284,7 @@ async def test_many_at_once_are_all_answered(visitor: Visitor) -> None:
 
 async def test_the_protocol_is_loaded_when_it_is_first_spoken(quiet: Holdfast) -> None:
     async with McpEndpoint(quiet, "0") as endpoint:
-        assert endpoint._talks is None
+        assert endpoint._manager is None
     caller = Caller(owner=quiet.owner, scope=Scope.READ, token_id="t")
     async with McpEndpoint(quiet, "0") as endpoint:
         reply = await endpoint(caller, json.dumps(PING).encode(), {})

@@ -257,8 +257,8 @@ async def test_the_tools_of_an_agent_may_be_many_and_large(quiet: Holdfast) -> N
 async def test_a_page_of_large_agents_ends_early_and_its_cursor_leads_on(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.services.page_sizes.LIST_BYTES", 3_000)
-    monkeypatch.setattr("holdfast.services.page_sizes.READ_AT_ONCE", 2)
+    monkeypatch.setattr("holdfast.services.batches.LIST_BYTES", 3_000)
+    monkeypatch.setattr("holdfast.services.batches.READ_AT_ONCE", 2)
     for number in range(7):
         fields = {"name": f"A{number}", "system_prompt": "x" * 1_000, "tags": ("large",)}
         await quiet.agents.create(quiet.owner, fields)

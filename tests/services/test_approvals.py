@@ -197,15 +197,15 @@ async def test_questions_of_all_sessions_are_listed_in_pages_by_their_state(
 
 ANSWERING = """
 import asyncio, json, sys
-from holdfast import Config, Scope, open_holdfast
-from holdfast.domain.approvals import Answer, ApprovalState
+from holdfast import Config, RunScope, open_holdfast
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 
 async def main(home, model, url):
     home = __import__("pathlib").Path(home)
     config = Config(home=home, default_model=model, database_url=url)
     async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         (asked,) = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
-        told = Answer(state=ApprovalState.ALLOWED, by="elsewhere")
+        told = ApprovalAnswer(state=ApprovalState.ALLOWED, by="elsewhere")
         await house.approvals.answer(house.owner, asked.session_id, asked.id, told)
 
 asyncio.run(main(*json.loads(sys.argv[1])))

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 OPENER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast import Scope, open_holdfast
+from holdfast import RunScope, open_holdfast
 
 async def main():
     home, number = Path(sys.argv[1]), sys.argv[2]

@@ -258,6 +258,56 @@ async def test_a_log_that_is_emptied_between_a_commit_and_its_record_raises_no_a
     assert await _names(file) == {"first", "second", "third"}
 
 
+async def test_a_frame_that_another_process_has_not_committed_is_not_recorded(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = connect(file, KEY)
+    advance = sqlite_wal_anchor.Anchor.advance
+
+    def late(anchor: sqlite_wal_anchor.Anchor) -> None:
+        """Empty the log and write uncommitted frames into it before the commit is recorded."""
+        other.empty_log()
+        other.query("PRAGMA cache_size = 1")
+        other.query("BEGIN IMMEDIATE")
+        other.query("CREATE TABLE spilled (content)")
+        for _ in range(40):
+            other.query("INSERT INTO spilled VALUES (zeroblob(20000))")
+        advance(anchor)
+        other.query("ROLLBACK")
+
+    await _add(store, "first")
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_wal_anchor.Anchor, "advance", late)
+        await _add(store, "second")
+    images = [_copied(file, "killed")]
+    other.close()
+    await store.close()
+
+    assert [await _names(each) for each in (*images, file)] == [{"first", "second"}] * 2
+
+
+async def test_opening_beside_a_writer_that_resets_the_log_raises_no_alarm(
+    store: SqliteStore, file: Path
+) -> None:
+    async def write() -> None:
+        for number in range(60):
+            await _add(store, f"n{number}")
+            await store.scrub()
+
+    def open_and_close() -> int:
+        opened = 0
+        while not writing.done():
+            connect(file, KEY).close()
+            opened += 1
+        return opened
+
+    writing = asyncio.ensure_future(write())
+    opened = await asyncio.to_thread(open_and_close)
+    await writing
+
+    assert opened > 0
+
+
 async def test_a_log_that_is_cut_off_between_a_commit_and_its_record_is_named(
     store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,8 @@ class Connection:
         """Commit; returns after the fsync and after the anchor of the log was updated."""
         self.query("COMMIT")
         if self.anchor is not None:
-            self.anchor.advance()
+            with self.at_once():
+                self.anchor.advance()
 
     def empty_log(self) -> None:
         """Checkpoint the write-ahead log into the database file and truncate it."""

@@ -123,14 +123,19 @@ class Anchor:
         self._page = 0
         # The generation of the log that this connection has seen last.
         self._salts: tuple[int, int] | None = None
+        self._raw: apsw.Connection | None = None
         self._log: int | None = None
         self._inodes: tuple[Inode, Inode] | None = None
         # Every connection holds a shared lock, so that the last one can detect that it is alone.
         self._file = _opened(self._path) if os.path.lexists(self._path) else None
+        # Only while no other connection is open does nothing move under the check. A connection
+        # that is open has checked the store, and watches its files.
+        self._is_first = self._file is not None and _is_only(self._file)
         try:
             if self._read() is None and self._file is not None and os.fstat(self._file).st_size:
                 log.warning("%s is damaged; the next commit writes it anew", self._path)
-            self._require_acknowledged()
+            if self._is_first:
+                check(self._read(), self._store)
         except BaseException:
             self.close()
             raise
@@ -138,14 +143,24 @@ class Anchor:
     def compare(self, raw: apsw.Connection) -> None:
         """Raise if SQLite recovered fewer frames than the anchor records."""
         record = self._read()
-        frames = recovered(raw)
-        if record is None or record.state == _EMPTY or frames >= record.frame:
+        if record is None or not record.is_open:
             return
-        self._require_acknowledged()
-        # A frame count of another generation is not comparable.
-        is_same = salts_of(read_headers(self._store, 0)[0]) == record.salts
-        if is_same and self._read() == record and recovered(raw) < record.frame:
-            raise lost_changes(self._store, record.frame, frames)
+        if self._is_first:
+            frames = recovered(raw)
+            # A frame count of another generation is not comparable.
+            is_same = salts_of(read_headers(self._store, 0)[0]) == record.salts
+            if is_same and frames < record.frame:
+                raise lost_changes(self._store, record.frame, frames)
+            return
+        try:
+            check(record, self._store)
+        except HoldfastError:
+            # Another process may just reset the log: under the write lock it cannot.
+            raw.execute("BEGIN IMMEDIATE")
+            try:
+                check(self._read(), self._store)
+            finally:
+                raw.execute("ROLLBACK")
 
     def watch(self, raw: apsw.Connection) -> None:
         """Record every commit of a connection from now on; remembers the inodes of its files."""
@@ -161,6 +176,10 @@ class Anchor:
             self._salts = salts_of(os.pread(self._log, HEADER.size, 0))
         except OSError as error:
             raise _unusable(Path(self._log_path), error) from error
+        if self._is_first:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+            self._is_first = False
+        self._raw = raw
         # Replaces SQLite's own hook, which would run automatic checkpoints.
         raw.set_wal_hook(self._note)
 
@@ -179,10 +198,37 @@ class Anchor:
             if self._is_emptied():
                 return
             raise self._displaced(self._log_path)
-        salts, sums = FRAME.unpack(header)[2:4], FRAME.unpack(header)[4:]
-        self._salts = salts[0], salts[1]
-        record = Record(_OPEN, (salts[0], salts[1]), frame, (sums[0], sums[1]))
+        if FRAME.unpack(header)[2:4] != self._salts:
+            header = self._settled_frame(place)
+        _, pages, first, second, one, two = FRAME.unpack(header)
+        # Only the last frame of a transaction has a number of pages.
+        if not pages:
+            return
+        self._salts = first, second
+        record = Record(_OPEN, self._salts, frame, (one, two))
         self._update(lambda before: self._later(before, record))
+
+    def _settled_frame(self, place: int) -> bytes:
+        """Return a frame of a new generation, or an empty one if it is not of the current one.
+
+        After the commit another process may have reset the log and be writing the same frame.
+        Under the write lock every frame that ends a transaction is committed and synced.
+        """
+        empty = bytes(FRAME.size)
+        if self._raw is None or self._log is None:
+            return empty
+        try:
+            self._raw.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            # The next commit tries again.
+            return empty
+        try:
+            salts = salts_of(os.pread(self._log, HEADER.size, 0))
+            header = os.pread(self._log, FRAME.size, place)
+        finally:
+            self._raw.execute("ROLLBACK")
+        is_current = len(header) == FRAME.size and FRAME.unpack(header)[2:4] == salts
+        return header if is_current else empty
 
     def require_in_place(self) -> None:
         """Raise if the store or its log was removed or replaced."""
@@ -259,18 +305,6 @@ class Anchor:
         header = os.pread(self._log or 0, HEADER.size, 0)
         # If another process has reset the log, it anchors the later commits.
         return record if salts_of(header) == record.salts else None
-
-    def _require_acknowledged(self) -> None:
-        """Raise if the log lost commits; retries while another process changes the anchor."""
-        record = self._read()
-        while True:
-            try:
-                check(record, self._store)
-                return
-            except HoldfastError:
-                before, record = record, self._read()
-                if record == before:
-                    raise
 
     def _read(self) -> Record | None:
         if self._file is None:
@@ -362,6 +396,16 @@ def _opened(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_only(descriptor: int) -> bool:
+    """Return whether no other connection is open; holds the exclusive lock in that case."""
+    if _is_locked(descriptor, fcntl.LOCK_EX, 0):
+        return True
+    # A failed change of a lock may have dropped the shared one.
+    if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_PATIENCE):
+        raise Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
+    return False
 
 
 def _is_locked(descriptor: int, kind: int, patience: float) -> bool:
