@@ -190,6 +190,18 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+async def test_no_name_that_a_command_takes_keeps_a_new_file_in_place(bench: Workbench) -> None:
+    if not is_held(bench):
+        return
+    long = "a" * 246 + ".pth"
+    script = f"mkdir .zed; echo x > .zed/tasks.json; mkdir .zed.moved-aside; echo x > {long}"
+    result = await sh(bench, script)
+
+    assert len(result["notices"]) == 2
+    assert not (bench.work / ".zed").exists()
+    assert not (bench.work / long).exists()
+
+
 async def test_a_folder_above_that_is_replaced_takes_nothing_along(bench: Workbench) -> None:
     if not is_held(bench):
         return

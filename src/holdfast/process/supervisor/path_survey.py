@@ -249,8 +249,9 @@ def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> l
 
 
 def _moved_aside(path: str) -> bool:
-    for number in range(1, 1000):
-        target = f"{path}{ASIDE}" if number == 1 else f"{path}{ASIDE}-{number}"
+    # A command could take the first name, and a long name leaves no room for an ending.
+    other = os.path.join(os.path.dirname(path), f"protected-{os.urandom(8).hex()}{ASIDE}")
+    for target in (f"{path}{ASIDE}", other):
         if os.path.lexists(target):
             continue
         with SuppressErrors(OSError):
@@ -261,7 +262,6 @@ def _moved_aside(path: str) -> bool:
             if stat.S_ISREG(found.st_mode):
                 os.chmod(target, stat.S_IMODE(found.st_mode) & 0o666)
             return True
-        return False
     return False
 
 
