@@ -245,8 +245,8 @@ def _notices(finished: CommandResult, folder: str) -> Iterator[str]:
     for path in finished.moved_aside:
         name = visible(os.path.relpath(path, folder))
         yield (
-            f"{name} is protected from commands: what this one put there was renamed to"
-            f" {name}{ASIDE}."
+            f"{name} is protected from commands: what this one put there was renamed, in the same"
+            f" folder, to a name that ends in {ASIDE}."
         )
     said = finished.stdout[-_LOOKED_AT:] + finished.stderr[-_LOOKED_AT:]
     if finished.exit_code and any(each in said for each in _COVERED):
