@@ -11,10 +11,10 @@ from tests.postgres import Databases
 from tests.torture.audit import audit
 from tests.torture.clients.serve import EFFECTS
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew, wait_until
+from tests.torture.crew import Crew
 from tests.torture.machine import DATABASE
 from tests.torture.notebooks import read_books
-from tests.torture.test_r20_pauses import late_voices, opened, overslept, pausing_spree
+from tests.torture.test_r20_pauses import finds_late_voices, late_voices, pausing_spree
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +49,7 @@ def test_a_holder_paused_on_postgres_neither_writes_nor_acts_after_it_lost_its_l
 def test_the_pause_finds_a_holder_on_postgres_without_a_fence(
     tmp_path: Path, crew: Crew, luck: random.Random
 ) -> None:
-    servers, ask = opened(tmp_path, crew, luck)
-
-    overslept(servers, tmp_path / "home", ask, unfenced=True)
-
-    wait_until(lambda: bool(late_voices(tmp_path / "home")))
+    assert finds_late_voices(tmp_path, crew, luck)
 
 
 def runs_of_tools(home: Path) -> int:
