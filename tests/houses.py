@@ -128,8 +128,8 @@ async def _assembled(
     store, doorbell = outside.wrap(kept.store), kept.doorbell
     id_factory = IdFactory(outside.clock, outside.randomness)
     secrets = Secrets(keychain, {})
-    ink = Stamping(clock=outside.clock, id_factory=id_factory)
-    journal = Journal(store, doorbell, ink)
+    stamping = Stamping(clock=outside.clock, id_factory=id_factory)
+    journal = Journal(store, doorbell, stamping)
     # Where the test has time in its hand it is the time of leases, too, whatever the store.
     clock = outside.clock if isinstance(outside.clock, SettableClock) else kept.clock
     leases = Leases(store, journal, clock, kept.machine)
@@ -173,10 +173,10 @@ async def _assembled(
         costs=Costs(store),
         exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
         maintenance=Maintenance(store, sessions, leases, coordinator, outside.clock),
-        observations=Observations(store, journal, ink, SubmissionRates(outside.clock)),
+        observations=Observations(store, journal, stamping, SubmissionRates(outside.clock)),
         search=Search(store),
         tokens=Tokens(store, outside.clock, id_factory, SecretFile(config.home), secrets.remember),
-        zones=Zones(store, journal, ink),
+        zones=Zones(store, journal, stamping),
         journal=journal,
         leases=leases,
         coordinator=coordinator,

@@ -104,8 +104,8 @@ def require_number(value: Any, *, what: str) -> None:
         raise _refusal(what, f"{what} must be an int", value)
 
 
-def _refusal(field: str, told: str, value: Any) -> Invalid:
-    return Invalid(Code.INVALID_INPUT, f"{told}, not {type(value).__name__}.", {"field": field})
+def _refusal(field: str, problem: str, value: Any) -> Invalid:
+    return Invalid(Code.INVALID_INPUT, f"{problem}, not {type(value).__name__}.", {"field": field})
 
 
 # Re-exported for programs that open a store without a `Holdfast`.
@@ -169,8 +169,8 @@ class Holdfast:
         """Store a message; its turn runs after this returns."""
         try:
             require_name(session_id, what="session_id")
-            said, wish = content_of(content), on_busy_of(on_busy)
-            return await self.messages.send(self.owner, session_id, said, id=id, on_busy=wish)
+            parts, mode = content_of(content), on_busy_of(on_busy)
+            return await self.messages.send(self.owner, session_id, parts, id=id, on_busy=mode)
         except MemoryError as error:
             raise out_of_memory() from error
 
@@ -275,8 +275,10 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
     secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
     if (password := password_of(config.database_url or "")) is not None:
         secrets.remember("store.database_url", Secret(password))
-    ink = Stamping(clock=outside.clock, id_factory=id_factory, scrubber=lambda: secrets.scrubber)
-    journal = Journal(store, doorbell, ink)
+    stamping = Stamping(
+        clock=outside.clock, id_factory=id_factory, scrubber=lambda: secrets.scrubber
+    )
+    journal = Journal(store, doorbell, stamping)
     return _Records(
         key_source=kept.key_source,
         store=store,
@@ -288,9 +290,9 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         leases=Leases(store, journal, kept.clock, kept.machine),
         approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
         events=await stack.enter_async_context(Events(store, doorbell)),
-        observations=Observations(store, journal, ink, _rates(config, outside)),
+        observations=Observations(store, journal, stamping, _rates(config, outside)),
         repos=Repos(store, outside.clock, id_factory, config.workspace_root),
-        zones=Zones(store, journal, ink),
+        zones=Zones(store, journal, stamping),
     )
 
 

@@ -67,31 +67,33 @@ class ImportTarget(Protocol):
     def zones(self) -> Zones: ...
 
 
-async def run_imports(house: ImportTarget) -> None:
+async def run_imports(holdfast: ImportTarget) -> None:
     """Import the configured block zones, and move zones of templates to their own agents."""
-    folder = house.config.block_zones
+    folder = holdfast.config.block_zones
     if folder is not None:
         try:
-            await import_blocks(house, folder)
+            await import_blocks(holdfast, folder)
         except HoldfastError as error:
             # Retried at the next start; a failed import must not block startup.
             log.error("block zones were not imported: %s", error.message)
-    await TemplatePromotion(house.store, house.zones.ink).promote()
+    await TemplatePromotion(holdfast.store, holdfast.zones.stamping).promote()
 
 
-async def import_blocks(house: ImportTarget, folder: Path, *, dry_run: bool = False) -> BlockReport:
+async def import_blocks(
+    holdfast: ImportTarget, folder: Path, *, dry_run: bool = False
+) -> BlockReport:
     """Import the zones of blocks in a folder for the owner's agents."""
     with closing(BlockFolder(folder)) as source:
-        importer = BlockZones(house.store, house.zones.ink, house.owner)
-        return await importer.migrate(source, house.config.home, dry_run=dry_run)
+        importer = BlockZones(holdfast.store, holdfast.zones.stamping, holdfast.owner)
+        return await importer.migrate(source, holdfast.config.home, dry_run=dry_run)
 
 
 async def blocks_left(store: Store, folder: Path) -> int:
     """Return how many blocks of a folder have a snapshot that is in no zone of the local owner."""
     clock = SystemClock()
-    ink = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
+    stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
-        return await BlockZones(store, ink, LOCAL_OWNER).left(source)
+        return await BlockZones(store, stamping, LOCAL_OWNER).left(source)
 
 
 def build_models(secrets: Secrets) -> ModelRouter:

@@ -18,7 +18,7 @@ from holdfast.domain.messages import CLOSING, PARTS_OF, NoticeCode, Part, Role
 from holdfast.domain.queries import SessionOrder
 from holdfast.domain.sessions import TRANSITIONS, Status, StopReason, Verb
 from holdfast.domain.tools import _WIDTH, FsTier
-from holdfast.domain.turns import _TOLD
+from holdfast.domain.turns import _STOP_TEXTS
 from holdfast.engine.model_requests import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
 from holdfast.ports import FailureKind
@@ -90,7 +90,7 @@ def test_a_failed_session_stays_failed() -> None:
 def test_every_ending_that_has_a_notice_has_words_for_it() -> None:
     closing = {StopReason(code.value) for code in CLOSING}
 
-    assert set(_TOLD) == closing
+    assert set(_STOP_TEXTS) == closing
 
 
 def test_what_closes_a_session_is_a_status_that_the_lifecycle_gives() -> None:

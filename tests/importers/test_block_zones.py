@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 async def brought(house: Holdfast, folder: Path, *, dry_run: bool = False) -> BlockReport:
     source = BlockFolder(folder)
     try:
-        importer = BlockZones(house.store, house.zones.ink, house.owner)
+        importer = BlockZones(house.store, house.zones.stamping, house.owner)
         return await importer.migrate(source, house.config.home, dry_run=dry_run)
     finally:
         source.close()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def promoted(house: Holdfast) -> TemplatePromoteStats:
-    return await TemplatePromotion(house.store, house.zones.ink).promote()
+    return await TemplatePromotion(house.store, house.zones.stamping).promote()
 
 
 async def a_template(house: Holdfast, **fields: Any) -> Any:

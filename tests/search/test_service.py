@@ -218,7 +218,7 @@ async def test_what_a_fork_inherits_is_found_once_and_as_its_own_where_it_is_ask
         (fork.id, "own [tide]"),
         (fork.id, "inherited [tide]"),
     ]
-    await house.sessions.delete(house.owner, parent.id, heirs=DeletePolicy.DETACH)
+    await house.sessions.delete(house.owner, parent.id, policy=DeletePolicy.DETACH)
     assert [(hit.session_id, hit.snippet) for hit in await found(house, "tide")] == [
         (fork.id, "own [tide]"),
         (fork.id, "inherited [tide]"),

@@ -49,7 +49,7 @@ async def test_a_detached_fork_keeps_the_contents_it_inherited(home: Path) -> No
         await house.send(root.id, "one")
         fork = await house.sessions.fork(house.owner, root.id)
 
-        await house.sessions.delete(house.owner, root.id, heirs=DeletePolicy.DETACH)
+        await house.sessions.delete(house.owner, root.id, policy=DeletePolicy.DETACH)
 
         assert await read(house, fork, handle) == b"of the root"
 

@@ -198,8 +198,8 @@ async def test_resuming_an_open_session_changes_nothing(quiet: Holdfast) -> None
     assert (await quiet.sessions.resume(quiet.owner, session.id)).session == session
 
 
-async def _lose(pen: SessionWriter) -> None:
-    pen.move(status=transition(pen.head.status, Verb.LOSE))
+async def _lose(writer: SessionWriter) -> None:
+    writer.move(status=transition(writer.head.status, Verb.LOSE))
 
 
 @demands("S1-025")

@@ -120,7 +120,7 @@ async def test_a_cascade_takes_all_descendants_along(quiet: Holdfast) -> None:
     root, child, grandchild = await _family(quiet)
     cousin = await quiet.sessions.fork(quiet.owner, root)
 
-    gone = await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.CASCADE)
+    gone = await quiet.sessions.delete(quiet.owner, root, policy=DeletePolicy.CASCADE)
 
     assert set(gone) == {root, child, grandchild, cousin.id}
     assert [await _gone(quiet, each) for each in gone] == [True] * 4
@@ -131,7 +131,7 @@ async def test_a_detached_fork_stands_alone_with_everything_it_showed(quiet: Hol
     shown = [(await quiet.read(each)) for each in (child, grandchild)]
     words = [[(row.id, row.sequence, row.text, row.hash) for row in rows] for rows in shown]
 
-    assert await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.DETACH) == (root,)
+    assert await quiet.sessions.delete(quiet.owner, root, policy=DeletePolicy.DETACH) == (root,)
 
     after = [await quiet.read(each) for each in (child, grandchild)]
     assert [[(r.id, r.sequence, r.text, r.hash) for r in rows] for rows in after] == words
@@ -149,8 +149,8 @@ async def test_a_fork_of_a_fork_that_shows_nothing_of_its_parent_survives_a_deta
     low = await quiet.sessions.fork(quiet.owner, child, at=1)
     own = await quiet.send(low.id, "low")
 
-    await quiet.sessions.delete(quiet.owner, root, heirs=DeletePolicy.DETACH)
-    await quiet.sessions.delete(quiet.owner, child, heirs=DeletePolicy.DETACH)
+    await quiet.sessions.delete(quiet.owner, root, policy=DeletePolicy.DETACH)
+    await quiet.sessions.delete(quiet.owner, child, policy=DeletePolicy.DETACH)
 
     assert [row.text for row in await quiet.read(low.id)] == ["one", "low"]
     verified = await quiet.sessions.verify(quiet.owner, low.id)
@@ -160,7 +160,7 @@ async def test_a_fork_of_a_fork_that_shows_nothing_of_its_parent_survives_a_deta
 async def test_detaching_where_there_is_no_fork_deletes(quiet: Holdfast) -> None:
     session = await quiet.open()
 
-    assert await quiet.sessions.delete(quiet.owner, session.id, heirs=DeletePolicy.DETACH)
+    assert await quiet.sessions.delete(quiet.owner, session.id, policy=DeletePolicy.DETACH)
     assert await _gone(quiet, session.id)
 
 

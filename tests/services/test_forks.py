@@ -98,7 +98,7 @@ async def test_a_fork_has_files_of_its_own_that_outlive_its_parent(
     (mine / "b.txt").write_text("b")
     again = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
     folders = sorted(folder.name for folder in mine.parent.iterdir())
-    await quiet.sessions.delete(quiet.owner, parent.id, heirs=DeletePolicy.DETACH)
+    await quiet.sessions.delete(quiet.owner, parent.id, policy=DeletePolicy.DETACH)
 
     assert fork.context == replace(parent.context, working_dir=str(theirs.with_name(ID)))
     assert (again.context, folders) == (fork.context, sorted([parent.id, ID]))
@@ -248,7 +248,7 @@ async def test_a_message_id_that_a_fork_inherits_is_taken_in_the_fork_too(
         await quiet.send(fork.id, "other", id=ID)
 
     assert caught.value.code is Code.MESSAGE_ID_REUSED
-    await quiet.sessions.delete(quiet.owner, parent.id, heirs=DeletePolicy.DETACH)
+    await quiet.sessions.delete(quiet.owner, parent.id, policy=DeletePolicy.DETACH)
     assert [row.id for row in await quiet.read(fork.id)] == [ID]
 
 

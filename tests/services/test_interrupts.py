@@ -401,11 +401,11 @@ async def test_an_unknown_outcome_can_be_put_right_by_somebody(
         await house.sessions.interrupt(house.owner, session.id)
         settled = CallSettled(call_id=CallId("call-1"), how=Settlement.MARKED_DONE, by="ada")
 
-        await house.journal.write(house.owner, session.id, lambda pen: pen.tell(settled))
+        await house.journal.write(house.owner, session.id, lambda writer: writer.tell(settled))
 
         assert await calls_of(house, session.id, turn=1) == {"call-1": CallState.SETTLED}
         with pytest.raises(Conflict) as caught:
-            await house.journal.write(house.owner, session.id, lambda pen: pen.tell(settled))
+            await house.journal.write(house.owner, session.id, lambda writer: writer.tell(settled))
         assert caught.value.code is Code.CALL_NOT_OPEN
         news = payloads(await news_until(house, session.id, CallSettled))
         assert news.count(settled) == 1

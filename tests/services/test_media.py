@@ -169,7 +169,7 @@ async def test_a_fork_that_goes_with_its_parent_leaves_no_content(home: Path) ->
         await (await shelf_of(house, root)).keep(b"of the root")
         await house.send(root.id, "one")
         await house.sessions.fork(house.owner, root.id)
-        await house.sessions.delete(house.owner, root.id, heirs=DeletePolicy.CASCADE)
+        await house.sessions.delete(house.owner, root.id, policy=DeletePolicy.CASCADE)
 
     assert count(home, "media") == 0
 

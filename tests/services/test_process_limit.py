@@ -150,7 +150,7 @@ async def test_every_change_of_the_number_is_logged(
         await quiet.sessions.close(quiet.owner, one.id, status=Status.CANCELLED)
         await quiet.sessions.resume(quiet.owner, one.id)
         fork = await quiet.sessions.fork(quiet.owner, two.id)
-        await quiet.sessions.delete(quiet.owner, two.id, heirs=DeletePolicy.CASCADE)
+        await quiet.sessions.delete(quiet.owner, two.id, policy=DeletePolicy.CASCADE)
         model = await quiet.open()
         await quiet.sessions.delete(quiet.owner, model.id)
 

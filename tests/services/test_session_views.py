@@ -100,9 +100,9 @@ async def test_a_status_may_be_wished_for_with_how_the_last_turn_ended(house: Ho
         ((wish(Status.IDLE, False), wish(Status.COMPLETED)), {good.id, closed.id}),
         ((wish(Status.IDLE, True), wish(Status.FAILED)), {bad.id}),
     ]
-    for wishes, wanted in cases:
-        assert await _ids(house, wishes=wishes) == wanted, wishes
-    both = {"wishes": (wish(Status.IDLE, True),), "text": "nothing like it"}
+    for status_filters, wanted in cases:
+        assert await _ids(house, status_filters=status_filters) == wanted, status_filters
+    both = {"status_filters": (wish(Status.IDLE, True),), "text": "nothing like it"}
     assert await _ids(house, **both) == set()
 
 

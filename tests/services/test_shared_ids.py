@@ -213,7 +213,7 @@ async def test_deleting_a_family_leaves_the_other_family_whole(house: House) -> 
         await theirs.sessions.delete(STRANGER, ID)
     assert caught.value.details == {"forks": [fork]}
 
-    gone = await theirs.sessions.delete(STRANGER, ID, heirs="cascade")
+    gone = await theirs.sessions.delete(STRANGER, ID, policy="cascade")
 
     assert gone == (fork, ID)
     assert texts(await house.read(fork)) == [("user", "hello from local")]

@@ -1,4 +1,4 @@
-"""Doubts about a plain store: what contradicts itself is not listed, added to or called missing."""
+"""A plain store with inconsistent rows: they are not listed, added to or called missing."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -14,7 +14,7 @@ from holdfast.domain.sessions import ForkPoint
 from holdfast.ports import Tx
 from holdfast.store.sqlite import integrity
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.integrity import doubts_about
+from holdfast.store.sqlite.integrity import find_faulty_rows
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     SESSION_ID,
@@ -88,7 +88,7 @@ async def test_every_contradiction_is_noticed(plain: Path, what: str) -> None:
 
     connection = connect(plain, None)
     try:
-        assert doubts_about(connection) == expected
+        assert find_faulty_rows(connection) == expected
     finally:
         connection.close()
 
@@ -127,9 +127,9 @@ async def test_a_large_store_is_not_looked_at_where_it_grows(
     thinned(plain, "messages_by_id", sql, "sequence > 1")
     connection = connect(plain, None)
     try:
-        small = doubts_about(connection)
+        small = find_faulty_rows(connection)
         monkeypatch.setattr(integrity, "WHOLE_MOST", 0)
-        large = doubts_about(connection)
+        large = find_faulty_rows(connection)
     finally:
         connection.close()
 
@@ -139,7 +139,7 @@ async def test_a_large_store_is_not_looked_at_where_it_grows(
 
 async def test_an_encrypted_store_proves_itself_page_by_page(store: SqliteStore) -> None:
     assert store.key == KEY
-    assert store._doubts == {}
+    assert store._faulty == {}
 
 
 def changed(file: Path, sql: str) -> None:

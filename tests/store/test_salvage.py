@@ -39,7 +39,7 @@ async def test_an_unreadable_page_costs_the_message_on_it_alone(tmp_path: Path, 
     async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         told = await told_of(house, session, ids, len(truth.events))
         with pytest.raises(NotFound):
-            await house.messages.get(house.owner, session, house.zones.ink.id_factory.new())
+            await house.messages.get(house.owner, session, house.zones.stamping.id_factory.new())
 
     assert faults_of(truth, told, session, 1) == []
     assert told.events == truth.events

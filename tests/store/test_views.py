@@ -245,7 +245,7 @@ async def test_a_fork_shows_what_it_inherits_as_its_own(
         *whole[:3],
         _tool(None, path="a", deep={"x": [1, None, True]}),
     ]
-    await house.sessions.delete(house.owner, session.id, heirs=DeletePolicy.DETACH)
+    await house.sessions.delete(house.owner, session.id, policy=DeletePolicy.DETACH)
     assert _contents(home, child.id)[: len(whole)] == whole
 
 

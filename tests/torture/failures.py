@@ -100,8 +100,8 @@ def _opened(home: Path) -> Any:
 
 async def _written(house: Holdfast, session: SessionId, rows: tuple[FailedRow, ...]) -> None:
     clock = SettableClock()
-    ink = Stamping(clock=clock, id_factory=IdFactory(clock, SeededRandomness(7)))
-    journal = Journal(house.store, Deaf(), ink)  # type: ignore[arg-type]
+    stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SeededRandomness(7)))
+    journal = Journal(house.store, Deaf(), stamping)  # type: ignore[arg-type]
 
     async def write(pen: SessionWriter) -> None:
         for number, row in enumerate(rows, start=1):

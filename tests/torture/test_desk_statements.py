@@ -62,7 +62,7 @@ async def _close(house: Holdfast) -> object:
 async def _move(house: Holdfast) -> object:
     """Move the desk onto another one that is older in one file and newer in the other."""
     old = (await house.zones.show(house.owner, AGENT)).zone
-    stamp = stamp_of(house.zones.ink)
+    stamp = stamp_of(house.zones.stamping)
     return await house.store.write(
         lambda tx: merge_zone(tx, house.owner, old, "agent:other:current", stamp)
     )
@@ -70,7 +70,7 @@ async def _move(house: Holdfast) -> object:
 
 async def _copy(house: Holdfast) -> object:
     old = (await house.zones.show(house.owner, AGENT)).zone
-    stamp = stamp_of(house.zones.ink)
+    stamp = stamp_of(house.zones.stamping)
     return await house.store.write(
         lambda tx: ZoneFiles(tx, house.owner, stamp).copy_zone(old, "agent:copy:current")
     )
@@ -168,7 +168,7 @@ def test_the_comparison_sees_what_was_done_by_halves(start: Path, tmp_path: Path
         """Do in two transactions what is one."""
 
         async def take_away(tx: Tx) -> None:
-            files = ZoneFiles(tx, house.owner, stamp_of(house.zones.ink))
+            files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
             await files.delete_zone("agent:other:current")
 
         await _copy(house)

@@ -104,7 +104,7 @@ async def deleted(home: Path, session: str, canary: str, *, forked: bool) -> tup
         before = count_on_disk(home, canary)
         if forked:
             await house.sessions.fork(house.owner, SessionId(session), title=canary)
-        await house.sessions.delete(house.owner, SessionId(session), heirs=DeletePolicy.CASCADE)
+        await house.sessions.delete(house.owner, SessionId(session), policy=DeletePolicy.CASCADE)
         with pytest.raises(NotFound):
             await house.sessions.get(house.owner, SessionId(session))
         passed = await asyncio.to_thread(wait_until, lambda: count_on_disk(home, canary) == 0)
@@ -142,7 +142,7 @@ async def _refused_for_its_forks(home: Path, luck: random.Random) -> None:
         assert refused.value.details == {"forks": [fork]}
         assert await house.read(parent) == history
 
-        await house.sessions.delete(house.owner, parent, heirs=DeletePolicy.DETACH)
+        await house.sessions.delete(house.owner, parent, policy=DeletePolicy.DETACH)
 
         for heir in (fork, grandchild):
             kept = await house.read(heir)

@@ -26,7 +26,7 @@ async def contents(house: Holdfast, id: str, owner: Owner | None = None) -> dict
     """Return every file of an id by zone and name, with its text."""
 
     async def read(tx: Tx) -> dict[str, str]:
-        files = ZoneFiles(tx, owner or house.owner, stamp_of(house.zones.ink))
+        files = ZoneFiles(tx, owner or house.owner, stamp_of(house.zones.stamping))
         return {
             f"{zone} {file.name}": (await files.read(zone, file.name) or b"").decode()
             for zone in await files.list_zones(f"agent:{id}:")
@@ -77,7 +77,7 @@ async def test_a_desk_with_an_output_alone_is_archived_too(quiet: Holdfast) -> N
 
 async def test_a_desk_that_is_a_copy_of_its_archive_is_archived_again(quiet: Holdfast) -> None:
     async def copy(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
         await files.copy_zone(first.archive_zoneid, "agent:a:current")
 
     await quiet.zones.write_state(quiet.owner, "a", "same")
@@ -121,7 +121,7 @@ async def test_at_the_end_of_time_archives_are_still_apart(quiet: Holdfast) -> N
     last = (1 << 63) - 1
 
     async def fill(tx: Tx) -> list[int]:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
         found = []
         for start in (last - 1, last, last, last - 1):
             zone, ms = await free_archive(tx, quiet.owner, "a", start)
@@ -142,7 +142,7 @@ async def test_archives_are_listed_newest_first(quiet: Holdfast, clock: Settable
         await quiet.zones.archive(quiet.owner, "a")
 
     async def stray(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
         for name in ("01", "x", "-5", "9" * 30):
             await files.write(f"agent:a:archive:{name}", "output", b"x\n")
 
@@ -280,7 +280,7 @@ async def test_whatever_else_lies_on_the_desk_is_kept_when_something_is_brought_
     quiet: Holdfast,
 ) -> None:
     async def leave(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
         await files.write("agent:a:current", "notes", b"mine")
         await files.ensure("agent:a:current", "output")
 
@@ -302,7 +302,7 @@ async def test_whatever_else_lies_on_the_desk_is_kept_when_something_is_brought_
 @pytest.mark.parametrize("ms", [-5, 1 << 63])
 async def test_what_is_no_time_of_an_archive_names_none(quiet: Holdfast, ms: int) -> None:
     async def stray(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.ink))
+        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
         await files.write(f"agent:a:archive:{ms}", "output", b"x\n")
 
     await quiet.store.write(stray)

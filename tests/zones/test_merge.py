@@ -29,7 +29,7 @@ async def laid_out(house: Holdfast, zones: Zones) -> None:
     async def write(tx: Tx) -> None:
         for zone, of_it in zones.items():
             for name, (content, at) in of_it.items():
-                stamp = ZoneStamp(at=at, generation=stamp_of(house.zones.ink).generation)
+                stamp = ZoneStamp(at=at, generation=stamp_of(house.zones.stamping).generation)
                 await ZoneFiles(tx, house.owner, stamp).write(zone, name, content)
 
     await house.store.write(write)
@@ -39,7 +39,7 @@ async def found(house: Holdfast, prefix: str = "agent:") -> Zones:
     """Return all zones in the same form."""
 
     async def read(tx: Tx) -> Zones:
-        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.ink))
+        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
         return {
             zone: {
                 each.name: (await tx.zones.read(each, 0, each.size), each.modified_ms)
@@ -52,7 +52,7 @@ async def found(house: Holdfast, prefix: str = "agent:") -> Zones:
 
 
 async def moved(house: Holdfast, old: str = OLD, new: str = NEW) -> MergeResult:
-    stamp = stamp_of(house.zones.ink)
+    stamp = stamp_of(house.zones.stamping)
     return await house.store.write(lambda tx: merge_zone(tx, house.owner, old, new, stamp))
 
 

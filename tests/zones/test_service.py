@@ -238,7 +238,7 @@ async def torn(house: Holdfast, content: bytes) -> None:
     from holdfast.zones.files import ZoneFiles
 
     async def write(tx: Tx) -> None:
-        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.ink))
+        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
         await files.append(FRESH.zone, OUTPUT_FILE, content)
 
     await house.store.write(write)

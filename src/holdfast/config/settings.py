@@ -188,8 +188,8 @@ def explain(
     values = _convert_layer(in_file, strict=True, folder=source.absolute().parent)
     set_outside = _convert_layer(_in_environment(env), strict=False)
     before = _config(home, usual | values | set_outside)
-    wishes = {name: GivenValue(value, name, {"key": name}) for name, value in given.items()}
-    flagged = _convert_layer(wishes, strict=False)
+    given_values = {name: GivenValue(value, name, {"key": name}) for name, value in given.items()}
+    flagged = _convert_layer(given_values, strict=False)
     _require_narrower(before, flagged, source)
     origins = {"home": origin} | dict.fromkeys(SETTING_KEYS, "default")
     if usual["default_model"] != OFFLINE:
@@ -215,8 +215,8 @@ def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
     try:
         return Path(os.path.expanduser(chosen)).absolute(), origin
     except OSError:
-        told = "HOLDFAST_HOME must be an absolute path, because there is no current folder."
-        raise Invalid(Code.CONFIG_INVALID, told, {"key": "home"}) from None
+        message = "HOLDFAST_HOME must be an absolute path, because there is no current folder."
+        raise Invalid(Code.CONFIG_INVALID, message, {"key": "home"}) from None
 
 
 def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
@@ -225,10 +225,10 @@ def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
     for variable in env:
         # Refused, because a mistyped security setting would silently have no effect.
         if variable.startswith(CHAT_VARIABLES) and variable not in known:
-            told = (
+            message = (
                 f"{variable} is set, which Holdfast does not know{suggest_nearest(variable, known)}"
             )
-            raise Invalid(Code.CONFIG_INVALID, told, {"variable": variable})
+            raise Invalid(Code.CONFIG_INVALID, message, {"variable": variable})
     return {
         name: GivenValue(
             env[variable], variable, {"variable": variable, "key": SETTING_KEYS[name].path}

@@ -87,18 +87,18 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
         _require_number("max_output", self.max_output, least=1)
         if self.prices is not None:
             for each in self.prices.__struct_fields__:
-                told = getattr(self.prices, each)
-                _require_number(f"prices.{each}", told, least=0, most=_PRICE_MOST)
+                price = getattr(self.prices, each)
+                _require_number(f"prices.{each}", price, least=0, most=_PRICE_MOST)
 
 
-def describe_model(wish: ModelRequest) -> Model:
+def describe_model(request: ModelRequest) -> Model:
     """Return the model that a request describes."""
     return replace(
-        model_of(f"{wish.provider}:{wish.name}"),
-        display_name=wish.display_name,
-        context_window=wish.context_window,
-        max_output=wish.max_output,
-        prices=wish.prices,
+        model_of(f"{request.provider}:{request.name}"),
+        display_name=request.display_name,
+        context_window=request.context_window,
+        max_output=request.max_output,
+        prices=request.prices,
         source=ModelSource.MANUAL,
     )
 

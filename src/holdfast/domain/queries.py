@@ -63,7 +63,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     # Only sessions with a repository, because some surfaces do not show others.
     is_bound: bool = False
     statuses: tuple[Status, ...] = ()
-    wishes: tuple[StatusFilter, ...] = ()
+    status_filters: tuple[StatusFilter, ...] = ()
     tags: tuple[str, ...] = ()
     text: str | None = None
     forked_from: SessionId | None = None

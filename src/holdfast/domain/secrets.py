@@ -170,9 +170,9 @@ def is_secret_name(name: str) -> bool:
 
 def is_credential(text: str, name: str = "") -> bool:
     """Return whether a text contains a credential; the name of the value may mark it as one."""
-    told = f"{name}={text}" if is_secret_name(name) else text
+    assignment = f"{name}={text}" if is_secret_name(name) else text
     strict = (shape for shape in SHAPES if not shape.is_loose)
-    return next(iter(_spans(bytewise(told), strict)), None) is not None
+    return next(iter(_spans(bytewise(assignment), strict)), None) is not None
 
 
 def mask_text(text: str) -> str:

@@ -376,14 +376,14 @@ PREPARED: Final = msgspec.json.Decoder(SessionRequest)
 def digest_of(owner: Owner, *asked: object) -> bytes:
     """Return the digest that makes a creation request idempotent."""
     try:
-        told = msgspec.json.encode([owner, *asked], order="sorted")
+        encoded = msgspec.json.encode([owner, *asked], order="sorted")
     except UnicodeEncodeError:
         raise Invalid(
             Code.INVALID_TEXT, "The request contains a lone surrogate; remove it."
         ) from None
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         raise Invalid(Code.INVALID_INPUT, "The request must be plain JSON.") from None
-    return hashlib.sha256(told).digest()
+    return hashlib.sha256(encoded).digest()
 
 
 def _require_storable(metadata: dict[str, Any]) -> None:

@@ -140,15 +140,17 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     @property
     def is_described(self) -> bool:
         """Return whether more than the name was given."""
-        told = (self.description, self.parameters, self.approval, self.extra)
-        return any(each is not None for each in told)
+        fields = (self.description, self.parameters, self.approval, self.extra)
+        return any(each is not None for each in fields)
 
     def as_given(self) -> str | dict[str, Any]:
         """Return the tool as its author wrote it: a bare name, or an object."""
         if not self.is_described:
             return self.name
         own = {name: getattr(self, name) for name in _OWN_KEYS}
-        return {name: told for name, told in own.items() if told is not None} | (self.extra or {})
+        return {name: value for name, value in own.items() if value is not None} | (
+            self.extra or {}
+        )
 
 
 _OWN_KEYS: Final = ("name", "description", "parameters", "approval")
@@ -159,7 +161,7 @@ def tool_fields(given: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, str):
         return {"name": given}
     own = {name: given[name] for name in _OWN_KEYS if name in given}
-    return own | {"extra": {name: told for name, told in given.items() if name not in own}}
+    return own | {"extra": {name: value for name, value in given.items() if name not in own}}
 
 
 class Grant(Struct, frozen=True, kw_only=True):

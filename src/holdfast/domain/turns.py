@@ -175,13 +175,13 @@ def closing_notice(outcome: Outcome) -> MessageDraft | None:
     except ValueError:
         return None
     failure = outcome.failure
-    told = f"{failure.code}: {failure.message}" if failure else _TOLD[outcome.stop_reason]
+    text = f"{failure.code}: {failure.message}" if failure else _STOP_TEXTS[outcome.stop_reason]
     if outcome.reason:
-        told = f"{told.removesuffix('.')}: {outcome.reason}"
-    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=told),))
+        text = f"{text.removesuffix('.')}: {outcome.reason}"
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
 
 
-_TOLD = {
+_STOP_TEXTS = {
     StopReason.ABORTED: "The turn was stopped by its user.",
     StopReason.INTERRUPTED: "The turn was cut off.",
     StopReason.TURN_LIMIT: "The session has reached its limit of turns.",

@@ -221,8 +221,8 @@ async def afford(
 
 def _unpriced(play: TurnState, model: Model) -> list[tuple[Draft, ...]]:
     if not play.turn.limits.allow_unpriced:
-        told = f"{model.ref} has no known price, and the configuration does not allow that."
-        return [(_over(told),)]
+        message = f"{model.ref} has no known price, and the configuration does not allow that."
+        return [(_over(message),)]
     said = f"{model.ref} has no known price: this session's budget cannot count it."
     if _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
         return []

@@ -291,8 +291,8 @@ def _result_text(result: ToolResult | None) -> str:
     if result is None:
         return NO_RESULT
     if result.status is not ResultStatus.OK:
-        told = f" ({result.error.code}): {result.error.message}" if result.error else ""
-        return f"{result.status}{told}"
+        error = f" ({result.error.code}): {result.error.message}" if result.error else ""
+        return f"{result.status}{error}"
     if isinstance(result.result, str):
         return result.result or "(nothing)"
     return msgspec.json.encode(result.result).decode()

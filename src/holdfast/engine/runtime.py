@@ -172,8 +172,8 @@ class EngineRuntime:
         except Exception:  # noqa: BLE001
             yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
             return
-        if news := (*_found(play), *_untold(play, troubles)):
-            yield news
+        if drafts := (*_found(play), *_unreported(play, troubles)):
+            yield drafts
         if self._chain.compactor.is_due(play):
             folded = await self._chain.compactor.fold(play, reason="auto")
             if folded:
@@ -343,17 +343,17 @@ def _found(play: TurnState) -> tuple[Draft, ...]:
     return (ToolsFound(names=fresh),) if fresh else ()
 
 
-def _untold(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
+def _unreported(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
     """Return notices for unavailable tools, except those already in the history."""
     if not troubles:
         return ()
-    told = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
+    reported = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
     return tuple(
         MessageDraft(
             role=Role.SYSTEM, parts=(Notice(code=NoticeCode.MCP_UNAVAILABLE, text=trouble),)
         )
         for trouble in dict.fromkeys(troubles)
-        if trouble not in told
+        if trouble not in reported
     )
 
 

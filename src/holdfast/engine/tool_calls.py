@@ -131,8 +131,8 @@ async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutc
     try:
         result = await limit_result(done.result, place.shelf)
         if error is not None:
-            told = await limit_result(error.message, place.shelf)
-            error = ToolError(code=error.code, message=told)
+            text = await limit_result(error.message, place.shelf)
+            error = ToolError(code=error.code, message=text)
     except UNSHOWABLE:
         logger.exception("What %s returned cannot be written down", name)
         message = f"{name} was run, but what it returned cannot be written down."

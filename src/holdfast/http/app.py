@@ -474,7 +474,7 @@ def build_route_table(
     def description() -> bytes:
         return encode_document(table.routes, version)
 
-    guests = () if mcp_handler is None else (mcp_route(mcp_handler),)
+    mounted = () if mcp_handler is None else (mcp_route(mcp_handler),)
     own = system_routes(probe, metrics, description, names)
-    table = RouteTable((*own, *V1_ROUTES, *API_ROUTES, *guests))
+    table = RouteTable((*own, *V1_ROUTES, *API_ROUTES, *mounted))
     return table

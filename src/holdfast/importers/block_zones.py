@@ -103,9 +103,9 @@ class _SourceBlock(Struct, frozen=True, kw_only=True):
 class BlockZones:
     """Imports the zones of blocks for one owner's agents."""
 
-    def __init__(self, store: Store, ink: Stamping, owner: Owner) -> None:
+    def __init__(self, store: Store, stamping: Stamping, owner: Owner) -> None:
         self._store = store
-        self._ink = ink
+        self._stamping = stamping
         self._owner = owner
 
     async def migrate(
@@ -118,10 +118,10 @@ class BlockZones:
         blocks = await asyncio.to_thread(source.blocks)
         if blocks is None:
             return BlockReport(stats=MigrationStats())
-        run = _Run(self._store, self._ink, self._owner, source, dry_run=dry_run)
+        run = _Run(self._store, self._stamping, self._owner, source, dry_run=dry_run)
         report = await run.all(sorted(blocks, key=lambda block: block.oid))
         if not dry_run and not report.troubles:
-            await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._ink).at))
+            await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
             await asyncio.to_thread(write_flag_file, data_dir)
         log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
@@ -129,7 +129,7 @@ class BlockZones:
     async def left(self, source: BlockSource) -> int:
         """Return how many blocks have a snapshot that is in no archive and no active zone."""
         blocks = await asyncio.to_thread(source.blocks)
-        run = _Run(self._store, self._ink, self._owner, source, dry_run=True)
+        run = _Run(self._store, self._stamping, self._owner, source, dry_run=True)
         run.counts_desks = True
         return (await run.all(blocks or [])).stats.archives_written
 
@@ -138,10 +138,10 @@ class _Run:
     """One run over the blocks of a source."""
 
     def __init__(
-        self, store: Store, ink: Stamping, owner: Owner, source: BlockSource, *, dry_run: bool
+        self, store: Store, stamping: Stamping, owner: Owner, source: BlockSource, *, dry_run: bool
     ) -> None:
         self._store = store
-        self._ink = ink
+        self._stamping = stamping
         self._owner = owner
         self._source = source
         self._is_dry = dry_run
@@ -204,7 +204,7 @@ class _Run:
         async def work(tx: Tx) -> bool:
             if await self._is_held(tx, source_block):
                 return False
-            at = source_block.archived_ms or stamp_of(self._ink).at
+            at = source_block.archived_ms or stamp_of(self._stamping).at
             zone, _ = await free_archive(tx, self._owner, source_block.definition_id, at)
             await self._bring(tx, source_block, zone)
             return True
@@ -267,7 +267,7 @@ class _Run:
         async def work(tx: Tx) -> bool:
             if not await look(tx):
                 return False
-            stamp = stamp_of(self._ink)
+            stamp = stamp_of(self._stamping)
             # A log without a snapshot is archived first, so that two logs are never mixed.
             await make_room(tx, self._owner, zone, lambda: stamp.at)
             await self._bring(tx, source_block, zone)
@@ -278,7 +278,7 @@ class _Run:
             self._count("current_zones_seeded")
 
     async def _bring(self, tx: Tx, source_block: _SourceBlock, zone: str) -> None:
-        files = ZoneFiles(tx, self._owner, stamp_of(self._ink))
+        files = ZoneFiles(tx, self._owner, stamp_of(self._stamping))
         for name, known in source_block.files.items():
             await files.ensure(zone, name)
             for piece in _limit_size(self._source.pieces(source_block.oid, name)):

@@ -95,9 +95,9 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
     @property
     def is_whole(self) -> bool:
         """Return whether every file was imported and verified."""
-        told = self.verified
-        is_found = told.entities_found == told.entities_expected
-        return not self.failed and is_found and not told.timeline_missing
+        verified = self.verified
+        is_found = verified.entities_found == verified.entities_expected
+        return not self.failed and is_found and not verified.timeline_missing
 
 
 log = logging.getLogger(__name__)
@@ -151,8 +151,8 @@ class CursorMemory:
             if progress is not None:
                 progress(number, len(places))
         report = await run.report()
-        told = {name: value for name, value in asdict(report).items() if isinstance(value, int)}
-        log.info("memories were imported", extra={"fields": told})
+        counts = {name: value for name, value in asdict(report).items() if isinstance(value, int)}
+        log.info("memories were imported", extra={"fields": counts})
         return report
 
 
@@ -192,9 +192,11 @@ class _Run:
             return
         key = found.mark.idempotency_key
         known = await self._store.read(lambda tx: tx.observations.keyed(self._owner, key))
-        told = found.accepted
+        payload = found.accepted
         subject = (
-            Subject(self._owner, told.entity_type, told.key) if known is None else known.subject
+            Subject(self._owner, payload.entity_type, payload.key)
+            if known is None
+            else known.subject
         )
         is_new = known is None and await self._write(found)
         self._note(found, subject, is_new=is_new)
@@ -206,16 +208,16 @@ class _Run:
         file = self._folder.read(kind, path)
         data = map_fields(file, decode_payload_strictly(file.content))
         mended = repair_fields(file, data) if self._options.repair else []
-        told = accept_payload(kind, data)
-        return _FileClaim(accepted=told, mark=claim_origin(file, told.fields), repairs=mended)
+        payload = accept_payload(kind, data)
+        return _FileClaim(accepted=payload, mark=claim_origin(file, payload.fields), repairs=mended)
 
     async def _write(self, found: _FileClaim) -> bool:
         """Write a claim, unless this is a dry run; return whether it is new."""
         if self._options.dry_run:
             return True
-        told = found.accepted
+        payload = found.accepted
         done = await self._observations.import_(
-            self._owner, told.entity_type, told.fields, found.mark
+            self._owner, payload.entity_type, payload.fields, found.mark
         )
         # A concurrent run may have imported it already.
         return not done.deduplicated
@@ -264,11 +266,11 @@ class _Run:
     async def _verified(self) -> ImportVerification:
         found, missing = 0, []
         for subject, is_on in self._subjects.items():
-            is_there, is_told = (True, is_on)
+            is_there, is_in_timeline = (True, is_on)
             if not self._options.dry_run:
-                is_there, is_told = await self._stands(subject)
+                is_there, is_in_timeline = await self._stands(subject)
             found += is_there
-            missing += [] if is_told else [subject.entity_id]
+            missing += [] if is_in_timeline else [subject.entity_id]
         return ImportVerification(
             entities_expected=len(self._subjects),
             entities_found=found,

@@ -217,10 +217,10 @@ def repair_fields(file: MemoryFile, data: Any) -> list[FieldRepair]:
             for number, each in enumerate(data["checkpoints"])
             if isinstance(each, dict)
         ]
-    told = _format_time(file.modified_ms)
+    modified_at = _format_time(file.modified_ms)
     for holder, name, field in places:
-        if holder.get(name) is None and told is not None:
-            holder[name] = told
+        if holder.get(name) is None and modified_at is not None:
+            holder[name] = modified_at
             found.append(FieldRepair(file=file.path, field=field, rule="mtime"))
     return found
 
@@ -258,5 +258,5 @@ def _observed_at(entity_type: EntityType, fields: Mapping[str, Any]) -> datetime
 
 
 def _times(items: Sequence[Mapping[str, Any]] | None) -> list[int]:
-    told = (each.get("timestamp") for each in items or ())
-    return [instant_of(each) for each in told if each is not None]
+    timestamps = (each.get("timestamp") for each in items or ())
+    return [instant_of(each) for each in timestamps if each is not None]

@@ -39,9 +39,9 @@ class TemplatePromoteStats(Struct, frozen=True, kw_only=True):
 class TemplatePromotion:
     """Moves the zones of templates to new agents, for all owners."""
 
-    def __init__(self, store: Store, ink: Stamping) -> None:
+    def __init__(self, store: Store, stamping: Stamping) -> None:
         self._store = store
-        self._ink = ink
+        self._stamping = stamping
         self._counts: dict[str, int] = {}
 
     async def promote(self) -> TemplatePromoteStats:
@@ -95,7 +95,7 @@ class TemplatePromotion:
         new = rename_zone(zone, target.id)
 
         async def work(tx: Tx) -> int:
-            done = await merge_zone(tx, template.owner, zone, new, stamp_of(self._ink))
+            done = await merge_zone(tx, template.owner, zone, new, stamp_of(self._stamping))
             seated = await tx.zones.seated(template.owner, zone)
             if seated is not None:
                 await tx.zones.unseat(seated)
@@ -118,10 +118,10 @@ class TemplatePromotion:
         if known is not None:
             return known
         kept = tuple(tag for tag in template.tags if tag not in {TEMPLATE_TAG, PROMOTED_TAG})
-        now = self._ink.clock.now()
+        now = self._stamping.clock.now()
         made = replace(
             template,
-            id=AgentId(self._ink.id_factory.new()),
+            id=AgentId(self._stamping.id_factory.new()),
             slug=slug,
             name=await _title(tx, template) or template.name,
             tags=(*kept, PROMOTED_TAG),

@@ -40,9 +40,9 @@ class IncompleteResponseError(Exception):
 
 def stop_reason(response: "ModelResponse") -> StepStop:
     """Return why the model stopped; raises `IncompleteResponseError` if it did not."""
-    told = (response.provider_details or {}).get("finish_reason")
+    reason = (response.provider_details or {}).get("finish_reason")
     # A refusal ends a response without the provider's usual finish reason.
-    if told is None and response.finish_reason != "content_filter":
+    if reason is None and response.finish_reason != "content_filter":
         raise IncompleteResponseError
     if response.finish_reason == "error":
         raise IncompleteResponseError
@@ -58,20 +58,20 @@ def is_complete_json(arguments: str) -> bool:
     return True
 
 
-def token_usage(told: "RequestUsage") -> Usage | None:
+def token_usage(reported: "RequestUsage") -> Usage | None:
     """Return the token usage, or None if the provider did not report it."""
-    if told.unmeasured_requests or not (told.input_tokens or told.output_tokens):
+    if reported.unmeasured_requests or not (reported.input_tokens or reported.output_tokens):
         return None
-    cached = told.cache_read_tokens + told.cache_write_tokens
-    thought = told.output_reasoning_tokens or max(
-        told.details.get(name, 0) for name in ("reasoning_tokens", "thoughts_tokens")
+    cached = reported.cache_read_tokens + reported.cache_write_tokens
+    thought = reported.output_reasoning_tokens or max(
+        reported.details.get(name, 0) for name in ("reasoning_tokens", "thoughts_tokens")
     )
     return Usage(
-        input=max(told.input_tokens - cached, 0),
-        output=told.output_tokens,
-        cache_read=told.cache_read_tokens,
-        cache_write=told.cache_write_tokens,
-        reasoning=min(thought, told.output_tokens),
+        input=max(reported.input_tokens - cached, 0),
+        output=reported.output_tokens,
+        cache_read=reported.cache_read_tokens,
+        cache_write=reported.cache_write_tokens,
+        reasoning=min(thought, reported.output_tokens),
     )
 
 

@@ -123,8 +123,8 @@ def read_script(name: str) -> Script:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at ")
         # msgspec's message would repeat the value instead of listing the choices.
-        told = _KINDS if problem.startswith("Invalid enum value") else problem
-        raise script_error(name, _place(path.strip("`")), told) from None
+        message = _KINDS if problem.startswith("Invalid enum value") else problem
+        raise script_error(name, _place(path.strip("`")), message) from None
     except _RuleError as error:
         raise script_error(name, _place(error.path), error.problem) from None
     return script

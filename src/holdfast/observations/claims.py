@@ -73,17 +73,17 @@ def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarnin
     return tuple(warning for _, warning in sorted(found, key=place))
 
 
-def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
+def consistency(fields: Mapping[str, Any]) -> Iterator[Placed]:
     """Yield contradictions between the times of a session payload or snapshot."""
-    start, end = _ms(told.get("started_at")), _ms(told.get("ended_at"))
-    duration = told.get("duration")
+    start, end = _ms(fields.get("started_at")), _ms(fields.get("ended_at"))
+    duration = fields.get("duration")
     if start is not None and end is not None:
         if end < start:
             yield _warning(
                 ("ended_at",),
                 WarningCode.ENDED_BEFORE_STARTED,
                 "The session ends before it starts",
-                {"started_at": told["started_at"], "ended_at": told["ended_at"]},
+                {"started_at": fields["started_at"], "ended_at": fields["ended_at"]},
             )
         # Integer milliseconds, because a duration may be an integer too large for a float.
         if duration is not None and abs(duration * 1000 - (end - start)) > DURATION_TOLERANCE:
@@ -93,7 +93,7 @@ def consistency(told: Mapping[str, Any]) -> Iterator[Placed]:
                 "duration is not the time between started_at and ended_at",
                 {"duration": duration, "expected": (end - start) / 1000},
             )
-    for number, checkpoint in enumerate(told.get("checkpoints") or ()):
+    for number, checkpoint in enumerate(fields.get("checkpoints") or ()):
         at = instant_of(checkpoint["timestamp"])
         if (start is not None and at < start) or (end is not None and at > end):
             yield _warning(
@@ -110,22 +110,22 @@ def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
 
 
 def change_warnings(
-    entity_type: EntityType, before: Mapping[str, Any], told: Mapping[str, Any], *, now: datetime
+    entity_type: EntityType, before: Mapping[str, Any], fields: Mapping[str, Any], *, now: datetime
 ) -> tuple[SchemaWarning, ...]:
     """Return warnings from comparing a payload with the previous snapshot and the current time."""
     found: list[Placed] = []
     if entity_type is EntityType.FEATURE_UNIT:
-        steps = before.get("status"), told.get("status")
+        steps = before.get("status"), fields.get("status")
         if steps == ("deployed", "planning"):
             message = "The feature unit was deployed already"
             details = {"from": steps[0], "to": steps[1]}
             found.append(_warning(("status",), WarningCode.STATUS_REGRESSION, message, details))
-    ship = told.get("target_ship_date") if entity_type is EntityType.RELEASE else None
+    ship = fields.get("target_ship_date") if entity_type is EntityType.RELEASE else None
     if ship is not None and _last_ms(ship) < milliseconds(now):
         details = {"target_ship_date": ship}
         message = "The date to ship is in the past"
         found.append(_warning(("target_ship_date",), WarningCode.DATE_IN_PAST, message, details))
-    made = told.get("timestamp") if entity_type is EntityType.AGENT_DECISION else None
+    made = fields.get("timestamp") if entity_type is EntityType.AGENT_DECISION else None
     if made is not None and instant_of(made) > milliseconds(now):
         message = "The decision is in the future"
         details = {"timestamp": made}
@@ -412,10 +412,10 @@ def accept_correction(
     found = _key_faults(session_id)
     member = _SESSION.member(field) if isinstance(field, str) else None
     if member is None or member.name not in CORRECTABLE:
-        told = ", ".join(CORRECTABLE)
-        message = f"field must be one of {told}"
+        choices = ", ".join(CORRECTABLE)
+        message = f"field must be one of {choices}"
         found.append(
-            Issue(path=("field",), value=field, expected=f"one of: {told}", message=message)
+            Issue(path=("field",), value=field, expected=f"one of: {choices}", message=message)
         )
     elif value is None and member.is_ignored_as_null:
         # Null cannot mean "not sent" here, because a correction has only this one field.
@@ -445,10 +445,10 @@ def require_session_key(session_id: Any) -> str:
 def require_sibling(entity_type: Any) -> EntityType:
     """Return an entity type other than session, or raise `Invalid`."""
     if entity_type not in SIBLINGS:
-        told = ", ".join(SIBLINGS)
-        message = f"entity_type must be one of {told}"
+        choices = ", ".join(SIBLINGS)
+        message = f"entity_type must be one of {choices}"
         issue = Issue(
-            path=("entity_type",), value=entity_type, expected=f"one of: {told}", message=message
+            path=("entity_type",), value=entity_type, expected=f"one of: {choices}", message=message
         )
         raise rejection((issue,))
     return EntityType(entity_type)

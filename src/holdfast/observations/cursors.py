@@ -27,8 +27,8 @@ _EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
 def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
     """Return the cursor after a listing row."""
     value = listed.value
-    told = "n" if value is None else f"{type(value).__name__[0]}{value}"
-    return encode_count((len(told), f"{told}{listed.entity_id}"), marks)
+    encoded = "n" if value is None else f"{type(value).__name__[0]}{value}"
+    return encode_count((len(encoded), f"{encoded}{listed.entity_id}"), marks)
 
 
 def decode_place(
@@ -39,17 +39,17 @@ def decode_place(
     if found is None:
         return None
     length, text = found
-    told, entity_id = text[:length], text[length:]
+    encoded, entity_id = text[:length], text[length:]
     if not is_entity_id(entity_id):
         raise _damaged()
-    return (None if told == "n" else _value(told, order)), entity_id
+    return (None if encoded == "n" else _value(encoded, order)), entity_id
 
 
-def _value(told: str, order: EntityOrder) -> Value:
-    if told[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
+def _value(encoded: str, order: EntityOrder) -> Value:
+    if encoded[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
         raise _damaged()
     try:
-        value = _KINDS[told[0]](told[1:])
+        value = _KINDS[encoded[0]](encoded[1:])
     except ValueError:
         raise _damaged() from None
     # NaN has no order.

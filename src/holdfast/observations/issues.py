@@ -32,7 +32,7 @@ class Issue(Struct, frozen=True, kw_only=True):
         """Return the formatted path, for example `actions[2].result`."""
         return format_path(self.path)
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the issue in its wire format."""
         return {
             "field": self.field,
@@ -74,11 +74,11 @@ def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:
     The message contains paths and rules but no values, because it may be logged.
     """
     first = issues[0]
-    told = [each.told() for each in issues[:ISSUES_MOST]]
+    described = [each.describe() for each in issues[:ISSUES_MOST]]
     return Invalid(
         Code.SCHEMA_VALIDATION_FAILED,
         f"{first.message}.{f' {hint}' if hint else ''}",
-        {**told[0], "issues": told},
+        {**described[0], "issues": described},
     )
 
 

@@ -328,25 +328,27 @@ class Timelines:
         asked = {"key": key, "name_keys": _json_list(name_keys)}
         return [row[0] for row in await self._db.fetch(MENTIONED_BY, asked)]
 
-    async def events(self, key: int, wish: EventFilter) -> list[TimelineEvent]:
-        return await self._sound(EVENTS, {"key": key}, wish)
+    async def events(self, key: int, event_filter: EventFilter) -> list[TimelineEvent]:
+        return await self._sound(EVENTS, {"key": key}, event_filter)
 
-    async def count_events(self, key: int, wish: EventFilter) -> int:
-        conditions, asked = _conditions(wish)
+    async def count_events(self, key: int, event_filter: EventFilter) -> int:
+        conditions, asked = _conditions(event_filter)
         rows = await self._db.fetch(
             COUNT_EVENTS.format(conditions=conditions), {**asked, "key": key}
         )
         return int(rows[0][0])
 
-    async def mentioned(self, name_key: int, wish: EventFilter) -> list[TimelineEvent]:
-        return await self._sound(MENTIONED, {"name_key": name_key}, wish)
+    async def mentioned(self, name_key: int, event_filter: EventFilter) -> list[TimelineEvent]:
+        return await self._sound(MENTIONED, {"name_key": name_key}, event_filter)
 
-    async def _sound(self, sql: str, whose: Parameters, wish: EventFilter) -> list[TimelineEvent]:
+    async def _sound(
+        self, sql: str, whose: Parameters, event_filter: EventFilter
+    ) -> list[TimelineEvent]:
         """Return undamaged events; reads further rows to replace damaged ones."""
         found: list[TimelineEvent] = []
-        after = None if wish.after is None else kept_place(wish.after)
-        while left := wish.limit - len(found):
-            conditions, asked = _conditions(wish, after)
+        after = None if event_filter.after is None else kept_place(event_filter.after)
+        while left := event_filter.limit - len(found):
+            conditions, asked = _conditions(event_filter, after)
             parameters = {**asked, **whose, "limit": left}
             rows = await self._db.fetch(sql.format(conditions=conditions), parameters)
             found += sound(rows, lambda row: event_of(row[:-1], f"an event of entity {row[-1]}"))
@@ -355,31 +357,33 @@ class Timelines:
             after = rows[-1][:3]
         return found
 
-    async def count_mentioned(self, name_key: int, wish: EventFilter) -> int:
-        conditions, asked = _conditions(wish)
+    async def count_mentioned(self, name_key: int, event_filter: EventFilter) -> int:
+        conditions, asked = _conditions(event_filter)
         sql = COUNT_MENTIONED.format(conditions=conditions)
         rows = await self._db.fetch(sql, {**asked, "name_key": name_key})
         return int(rows[0][0])
 
 
-def _conditions(wish: EventFilter, after: Place | None = None) -> tuple[str, dict[str, Any]]:
+def _conditions(
+    event_filter: EventFilter, after: Place | None = None
+) -> tuple[str, dict[str, Any]]:
     """Return the SQL conditions of a filter; names are constants and values are bound."""
     conditions, asked = ["TRUE"], dict[str, Any]()
-    if wish.window.start is not None:
+    if event_filter.window.start is not None:
         conditions.append("t.ms >= :start")
-        asked["start"] = wish.window.start
-    if wish.window.end is not None:
+        asked["start"] = event_filter.window.start
+    if event_filter.window.end is not None:
         conditions.append("t.ms <= :end")
-        asked["end"] = wish.window.end
+        asked["end"] = event_filter.window.end
     if after is not None:
         conditions.append("(t.ms, t.rank, t.id) > (:ms, :rank, :id)")
         asked |= dict(zip(("ms", "rank", "id"), after, strict=True))
-    if wish.types:
+    if event_filter.types:
         conditions.append("t.type IN (SELECT value FROM json_each(:types))")
-        asked["types"] = _json_list([TYPES[each] for each in wish.types])
-    if wish.apart:
+        asked["types"] = _json_list([TYPES[each] for each in event_filter.types])
+    if event_filter.apart:
         conditions.append("t.entity_key NOT IN (SELECT value FROM json_each(:apart))")
-        asked["apart"] = _json_list(wish.apart)
+        asked["apart"] = _json_list(event_filter.apart)
     return " AND ".join(conditions), asked
 
 

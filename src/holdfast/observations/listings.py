@@ -102,8 +102,8 @@ class ObservationListings:
         wanted = query or HistoryQuery()
         seen = parse_as_of(wanted.at, wanted.at_ingested)
         if cursor is not None and wanted.offset:
-            told = "offset and cursor exclude each other; a cursor alone leads on."
-            raise Invalid(Code.INVALID_INPUT, told, {"field": "offset"})
+            message = "offset and cursor exclude each other; a cursor alone leads on."
+            raise Invalid(Code.INVALID_INPUT, message, {"field": "offset"})
         marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
         listing = EntityListing(
             owner=owner,
@@ -128,8 +128,8 @@ class ObservationListings:
     ) -> EntityPage:
         """Return one page of the owner's entities of a type that match the filters."""
         filters = require_filters(query.filters)
-        told = canonical_text(dict(filters))
-        marks = ("entities", owner, query.entity_type, query.order_by, query.order, told)
+        filter_text = canonical_text(dict(filters))
+        marks = ("entities", owner, query.entity_type, query.order_by, query.order, filter_text)
         listing = EntityListing(
             owner=owner,
             entity_type=query.entity_type,

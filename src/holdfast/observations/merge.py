@@ -127,12 +127,10 @@ class KeyedList:
         """Return the element keys in order."""
         return self._places
 
-    def take(
-        self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
-    ) -> None:
+    def take(self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_new: bool = False) -> None:
         """Merge a claim into the list; a correction replaces the whole list.
 
-        With `is_news`, elements that a correction removed are accepted again, because they are
+        With `is_new`, elements that a correction removed are accepted again, because they are
         newer than the correction.
         """
         # A claim may contain a key twice; its items are merged first.
@@ -151,7 +149,7 @@ class KeyedList:
                 after = overlay_element(before, item, stamp)
                 if after is not before:
                     self.elements.replace(place, after)
-            elif is_news or key not in self._removed:
+            elif is_new or key not in self._removed:
                 self._removed.discard(key)
                 self._places[key] = len(self._places)
                 self.elements.append(start_element(item, stamp))
@@ -359,18 +357,16 @@ class ActionList:
         self._places: ActionPlaces | None = None
         self._removed = ActionPlaces([])
 
-    def take(
-        self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_news: bool = False
-    ) -> None:
+    def take(self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_new: bool = False) -> None:
         """Merge a claim into the list; a correction replaces the whole list.
 
-        With `is_news`, actions that a correction removed are accepted again, because they are newer
+        With `is_new`, actions that a correction removed are accepted again, because they are newer
         than the correction.
         """
         claimed: Claimed = [(item, action_text(item)) for item in items]
         if stamp.priority == CORRECTED:
             self._replace([saying for _, saying in claimed])
-        elif self._removed.sayings and not is_news:
+        elif self._removed.sayings and not is_new:
             claimed = [
                 each for each in claimed if self._removed.first(each[1], ActionSearch()) is None
             ]

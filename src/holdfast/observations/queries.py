@@ -204,12 +204,12 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
     issues = [
         Issue(
             path=("filters", path),
-            value=wish,
+            value=condition,
             expected="one of: a value, contains, gte, lte",
             message=f"filters.{path} must be a value, contains, or gte and lte",
         )
-        for path, wish in filters.items()
-        if isinstance(wish, dict) and not _is_wish(wish)
+        for path, condition in filters.items()
+        if isinstance(condition, dict) and not _is_condition(condition)
     ]
     if issues:
         raise rejection(issues)
@@ -218,11 +218,11 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
 
 def matches(snapshot: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
     """Return whether a snapshot satisfies all filters; paths are dot-separated."""
-    return all(_matches(_at(snapshot, path), wish) for path, wish in filters.items())
+    return all(_matches(_at(snapshot, path), condition) for path, condition in filters.items())
 
 
-def _is_wish(wish: dict[str, Any]) -> bool:
-    return set(wish) == {"contains"} or bool(wish and set(wish) <= _RANGE)
+def _is_condition(condition: dict[str, Any]) -> bool:
+    return set(condition) == {"contains"} or bool(condition and set(condition) <= _RANGE)
 
 
 def _at(snapshot: Any, path: str) -> Any:
@@ -233,14 +233,14 @@ def _at(snapshot: Any, path: str) -> Any:
     return snapshot
 
 
-def _matches(value: Any, wish: Any) -> bool:
+def _matches(value: Any, condition: Any) -> bool:
     if value is _MISSING:
         return False
-    if not isinstance(wish, dict):
-        return equality_key(value) == equality_key(wish)
-    if "contains" in wish:
-        return _contains(value, wish["contains"])
-    return all(_compares(value, bound, limit) for bound, limit in wish.items())
+    if not isinstance(condition, dict):
+        return equality_key(value) == equality_key(condition)
+    if "contains" in condition:
+        return _contains(value, condition["contains"])
+    return all(_compares(value, bound, limit) for bound, limit in condition.items())
 
 
 def _contains(value: Any, part: Any) -> bool:

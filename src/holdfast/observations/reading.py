@@ -64,7 +64,7 @@ class ObservationTimelines:
         stretch = parse_window(wanted.start_date, wanted.end_date)
         types = tuple(sorted(set(wanted.event_types)))
         marks = ("timeline", owner, entity_id, stretch.start, stretch.end, types)
-        wish = EventFilter(
+        event_filter = EventFilter(
             window=stretch,
             types=types,
             after=decode_event(cursor, marks),
@@ -73,38 +73,42 @@ class ObservationTimelines:
 
         async def look(tx: Tx) -> TimelinePage:
             sources = await _sources(tx, owner, entity_id)
-            events, total = await self._told(tx, sources, wish)
+            events, total = await self._read_events(tx, sources, event_filter)
             part = take_page(events[: wanted.limit], _size)
             last = part[-1] if len(part) < len(events) else None
             return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
 
         return await self._store.read(look)
 
-    async def _told(
-        self, tx: Tx, sources: _Sources, wish: EventFilter
+    async def _read_events(
+        self, tx: Tx, sources: _Sources, event_filter: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
         """Return one page of events after the cursor, and the total count."""
         found: list[TimelineEvent] = []
         total = 0
-        whole = replace(wish, after=None)
+        whole = replace(event_filter, after=None)
         for asked, names in sources.apart:
             if asked.known is not None and asked.session_key is None:
-                events = await tx.projections.events(asked.known.key, wish)
+                events = await tx.projections.events(asked.known.key, event_filter)
                 total += await tx.projections.count_events(asked.known.key, whole)
             else:
-                every = await self._computed(tx, asked, wish)
-                events = [each for each in every if not wish.after or each.place > wish.after]
+                every = await self._computed(tx, asked, event_filter)
+                events = [
+                    each
+                    for each in every
+                    if not event_filter.after or each.place > event_filter.after
+                ]
                 total += len(every)
             found += _named(events, names)
         keys = [asked.known.key for asked, _ in sources.apart if asked.known is not None]
         for name_key, name in sources.names.items():
-            others = replace(wish, apart=tuple(keys))
+            others = replace(event_filter, apart=tuple(keys))
             found += _named(await tx.projections.mentioned(name_key, others), (name,))
             total += await tx.projections.count_mentioned(name_key, replace(others, after=None))
-        return timeline(found)[: wish.limit], total
+        return timeline(found)[: event_filter.limit], total
 
     async def _computed(
-        self, tx: Tx, asked: FoundEntity, wish: EventFilter
+        self, tx: Tx, asked: FoundEntity, event_filter: EventFilter
     ) -> tuple[TimelineEvent, ...]:
         """Return computed events of an entity; none if it is damaged."""
         try:
@@ -112,7 +116,9 @@ class ObservationTimelines:
         except Internal as error:
             log.error("%s", error.message)
             return ()
-        return timeline(events_of(entity), window=wish.window, event_types=wish.types)
+        return timeline(
+            events_of(entity), window=event_filter.window, event_types=event_filter.types
+        )
 
 
 async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
@@ -129,12 +135,12 @@ async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
     apart = {found.subject.entity_id: found for found in own}
     for known in await tx.projections.apart(owner, list(names)) if names else ():
         apart.setdefault(known.entity_id, FoundEntity(known.subject, known, known.session_key))
-    told = []
+    named_entities = []
     for found in apart.values():
         key = None if found.known is None else found.known.key
         named = await tx.projections.mentioned_by(key, list(names)) if key is not None else ()
-        told.append((found, tuple(names[each] for each in named)))
-    return _Sources(names, told)
+        named_entities.append((found, tuple(names[each] for each in named)))
+    return _Sources(names, named_entities)
 
 
 async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[FoundEntity]:

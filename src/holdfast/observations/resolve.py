@@ -143,8 +143,8 @@ def _outcome(part: ToolResult, settled: Mapping[CallId, Call], notices: Sequence
     if call is None or call.settlement is None or part.status is not ResultStatus.UNKNOWN:
         return RESULTS[part.status]
     # The notice is the row of the settlement; without it, the settlement is beyond the horizon.
-    is_told = any(f"({call.id})" in text for text in notices)
-    return SETTLED[call.settlement] if is_told else RESULTS[part.status]
+    is_in_notice = any(f"({call.id})" in text for text in notices)
+    return SETTLED[call.settlement] if is_in_notice else RESULTS[part.status]
 
 
 def _action(row: Message, part: ToolResult, result: str) -> dict[str, Any]:
@@ -226,12 +226,12 @@ class JournalRanges:
     def _take(self) -> Items:
         cut = self._cuts[0] if self._cuts else None
         times = [instant_of(each["timestamp"]) for each in self._items]
-        told = [cut is None or ms <= cut for ms in times]
+        included = [cut is None or ms <= cut for ms in times]
         self.last_ms = max(
-            [self.last_ms, *(ms for ms, now in zip(times, told, strict=True) if now)]
+            [self.last_ms, *(ms for ms, now in zip(times, included, strict=True) if now)]
         )
-        taken = [each for each, now in zip(self._items, told, strict=True) if now]
-        self._items = [each for each, now in zip(self._items, told, strict=True) if not now]
+        taken = [each for each, now in zip(self._items, included, strict=True) if now]
+        self._items = [each for each, now in zip(self._items, included, strict=True) if not now]
         return taken
 
 
@@ -301,8 +301,8 @@ class Fold:
         # Per list, the number of the first claim and of the last correction.
         self._first: dict[str, int] = {}
         self._corrected: dict[str, int] = {}
-        told = claim.fields if claim is not None else {}
-        lists = {name: told[name] for name in self._lists if name in told}
+        fields = claim.fields if claim is not None else {}
+        lists = {name: fields[name] for name in self._lists if name in fields}
         self._journal = journal_ranges(lists, coming)
         for name, stretches in self._journal.items():
             self._merge(name, stretches.first(), self._journal_stamp)
@@ -344,8 +344,8 @@ class Fold:
             elif fields[name] is not None:
                 self._merge(name, fields[name], stamp)
                 if stamp.priority == CORRECTED and name in self._journal:
-                    news = self._journal[name].following()
-                    self._lists[name].take(news, self._journal_stamp, is_news=True)
+                    items = self._journal[name].following()
+                    self._lists[name].take(items, self._journal_stamp, is_new=True)
 
     def entity(self) -> Entity:
         """Return the entity merged from the claims added so far."""
@@ -405,10 +405,10 @@ class Fold:
         """Return the scalars merged with the journal's, each at the time of its row."""
         found = dict(self._scalars)
         for name, at in claim.times.items():
-            told = [Scalar(claim.fields[name], (at, 0), self._journal_stamp)]
-            told += [found[name]] if name in found else []
+            scalars = [Scalar(claim.fields[name], (at, 0), self._journal_stamp)]
+            scalars += [found[name]] if name in found else []
             shown = None
-            for each in sorted(told, key=lambda one: one.place):
+            for each in sorted(scalars, key=lambda one: one.place):
                 found[name] = shown = _rule(name)(shown, each)
         return found
 
@@ -440,7 +440,7 @@ class Fold:
     ) -> Entity:
         times = [self._last[0]] if self._last else []
         times += [self.claim.last_at] if self.claim else []
-        told = {name: snapshot[name] for name in _TIMES if name in snapshot}
+        time_fields = {name: snapshot[name] for name in _TIMES if name in snapshot}
         return Entity(
             entity_id=self.subject.entity_id,
             entity_type=self.subject.entity_type,
@@ -452,7 +452,7 @@ class Fold:
             last_observation_at=max(times) if snapshot else None,
             hosted=self.claim is not None,
             deleted=self.is_deleted,
-            warnings=tuple([warning for _, warning in consistency(told)]),
+            warnings=tuple([warning for _, warning in consistency(time_fields)]),
             status_changes=tuple(self._changes) if snapshot else (),
         )
 

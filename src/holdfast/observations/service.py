@@ -156,14 +156,14 @@ class WriteResult(Struct, frozen=True):
 class ObservationWriter:
     """Writes each claim, its snapshot and its event in one transaction."""
 
-    def __init__(self, journal: Journal, resolver: Resolver, ink: Stamping) -> None:
+    def __init__(self, journal: Journal, resolver: Resolver, stamping: Stamping) -> None:
         self._journal = journal
         self._resolver = resolver
-        self._ink = ink
+        self._stamping = stamping
 
     async def write(self, owner: Owner, claim: Claim) -> WriteResult:
         """Write a claim unless it is a repeat; it is durable on disk when this returns."""
-        claim = _cleaned(claim, self._ink.scrubber())
+        claim = _cleaned(claim, self._stamping.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
         try:
@@ -224,10 +224,10 @@ class ObservationWriter:
         return await self._append(entry, known, claim, (now_ms, action))
 
     async def _append(
-        self, entry: JournalTransaction, known: KnownEntity, claim: Claim, told: tuple[int, Action]
+        self, entry: JournalTransaction, known: KnownEntity, claim: Claim, step: tuple[int, Action]
     ) -> WriteResult:
         """Append a claim to an entity and save the snapshot computed from all its claims."""
-        tx, subject, (now_ms, action) = entry.tx, known.subject, told
+        tx, subject, (now_ms, action) = entry.tx, known.subject, step
         merged = before = await self._resolver.merged(tx, known)
         odd = _beside(merged, claim, now_ms)
         place = Entered(
@@ -254,8 +254,8 @@ class ObservationWriter:
             entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
             odd += session_warnings(entity.snapshot)
         if known.session_key is not None:
-            pen = await entry.open(subject.owner, SessionId(subject.key))
-            await pen.tell(SessionObserved(target=observation.id))
+            writer = await entry.open(subject.owner, SessionId(subject.key))
+            await writer.tell(SessionObserved(target=observation.id))
         return _answered(known, claim, observation.id, action, odd)
 
 
@@ -266,13 +266,15 @@ async def _earlier(
 
     Raises `Conflict` if the idempotency key was used for a different claim.
     """
-    told, origin = claim.accepted, claim.origin
+    payload, origin = claim.accepted, claim.origin
     if origin.idempotency_key is None:
-        if known is None or not is_repeat(told, origin.kind, known.newest):
+        if known is None or not is_repeat(payload, origin.kind, known.newest):
             return None
-        return observation_id(subject, known.count, told.content_hash)
+        return observation_id(subject, known.count, payload.content_hash)
     found = await tx.observations.keyed(subject.owner, origin.idempotency_key)
-    if found is not None and (found.subject != subject or not is_repeat(told, origin.kind, found)):
+    if found is not None and (
+        found.subject != subject or not is_repeat(payload, origin.kind, found)
+    ):
         raise Conflict(
             Code.IDEMPOTENCY_MISMATCH,
             "Something else was submitted under this idempotency key; use another one.",
@@ -288,11 +290,11 @@ async def _is_hosted(tx: Tx, subject: Subject) -> bool:
 
 def _beside(merged: CachedFold, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
     """Return warnings from comparing a claim with the previous snapshot and the current time."""
-    told = claim.accepted
-    if told.entity_type is EntityType.AGENT_SESSION:
+    payload = claim.accepted
+    if payload.entity_type is EntityType.AGENT_SESSION:
         return ()
     before = merged.fold.entity().snapshot
-    return change_warnings(told.entity_type, before, told.fields, now=moment(now_ms))
+    return change_warnings(payload.entity_type, before, payload.fields, now=moment(now_ms))
 
 
 def _answered(
@@ -333,30 +335,32 @@ def _in_order(
 
 def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
     """Return the claim with known secrets redacted, also in its key and origin."""
-    told, origin = claim.accepted, claim.origin
-    told = replace(told, key=scrubber.clean(told.key))
-    content = scrubber.clean_json(told.content)
+    payload, origin = claim.accepted, claim.origin
+    payload = replace(payload, key=scrubber.clean(payload.key))
+    content = scrubber.clean_json(payload.content)
     # The scrubber returns the same object if it found no secret, which is the usual case.
-    if content is not told.content:
+    if content is not payload.content:
         digest = hashlib.sha256(content).hexdigest()
-        told = replace(told, fields=decode_exact(content), content=content, content_hash=digest)
+        payload = replace(
+            payload, fields=decode_exact(content), content=content, content_hash=digest
+        )
     mark = origin.idempotency_key
     origin = replace(
         origin,
         source=scrubber.clean(origin.source),
         idempotency_key=None if mark is None else scrubber.clean(mark),
     )
-    return replace(claim, accepted=told, origin=origin)
+    return replace(claim, accepted=payload, origin=origin)
 
 
 class Observations(ObservationReader):
     """Write and read observed history; every call is scoped to its owner."""
 
     def __init__(
-        self, store: Store, journal: Journal, ink: Stamping, rates: SubmissionRates
+        self, store: Store, journal: Journal, stamping: Stamping, rates: SubmissionRates
     ) -> None:
         super().__init__(store, Resolver())
-        self._writer = ObservationWriter(journal, self._resolver, ink)
+        self._writer = ObservationWriter(journal, self._resolver, stamping)
         self._rates = rates
 
     async def submit(
@@ -364,11 +368,11 @@ class Observations(ObservationReader):
     ) -> SubmitResult:
         """Record an observation of a session."""
         self._rates.count(owner)
-        told = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
+        accepted = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
         origin = ClaimOrigin(
             kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, told, origin)).submitted
+        return (await self._write(owner, accepted, origin)).submitted
 
     async def submit_entity(
         self,
@@ -381,11 +385,11 @@ class Observations(ObservationReader):
     ) -> SubmitResult:
         """Record an observation of an entity that is not a session."""
         self._rates.count(owner)
-        told = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
+        accepted = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
         origin = ClaimOrigin(
             kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, told, origin)).submitted
+        return (await self._write(owner, accepted, origin)).submitted
 
     async def correct(
         self,
@@ -397,7 +401,7 @@ class Observations(ObservationReader):
     ) -> SubmitResult:
         """Correct one field of a session's history; later submissions do not override it."""
         self._rates.count(owner)
-        told = await validate_off_loop(
+        accepted = await validate_off_loop(
             accept_correction,
             correction.session_id,
             correction.field,
@@ -407,7 +411,7 @@ class Observations(ObservationReader):
         origin = ClaimOrigin(
             kind=ObservationKind.CORRECTION, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, told, origin, needs_known=True)).submitted
+        return (await self._write(owner, accepted, origin, needs_known=True)).submitted
 
     async def delete(
         self,
@@ -420,11 +424,11 @@ class Observations(ObservationReader):
     ) -> Removal:
         """Hide the history of a session; a hosted session and all claims are retained."""
         self._rates.count(owner)
-        told = accept_deletion(session_id, is_deleted=True, reason=reason)
+        accepted = accept_deletion(session_id, is_deleted=True, reason=reason)
         origin = ClaimOrigin(
             kind=ObservationKind.DELETION, source=source, idempotency_key=idempotency_key
         )
-        return _removal(await self._write(owner, told, origin, needs_known=True))
+        return _removal(await self._write(owner, accepted, origin, needs_known=True))
 
     async def restore(
         self,
@@ -437,21 +441,21 @@ class Observations(ObservationReader):
     ) -> Removal:
         """Restore the deleted history of a session."""
         self._rates.count(owner)
-        told = accept_deletion(session_id, is_deleted=False, reason=reason)
+        accepted = accept_deletion(session_id, is_deleted=False, reason=reason)
         origin = ClaimOrigin(
             kind=ObservationKind.RESTORATION, source=source, idempotency_key=idempotency_key
         )
-        return _removal(await self._write(owner, told, origin, needs_known=True))
+        return _removal(await self._write(owner, accepted, origin, needs_known=True))
 
     async def import_(
         self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
     ) -> SubmitResult:
         """Record an imported claim at the time it was observed; it never overrides a submission."""
-        told = await validate_off_loop(accept_payload, entity_type, payload)
+        accepted = await validate_off_loop(accept_payload, entity_type, payload)
         origin = ClaimOrigin(
             kind=ObservationKind.IMPORT, source=mark.source, idempotency_key=mark.idempotency_key
         )
-        claim = Claim(accepted=told, origin=origin, observed_at=mark.observed_at)
+        claim = Claim(accepted=accepted, origin=origin, observed_at=mark.observed_at)
         return (await self._writer.write(owner, claim)).submitted
 
     async def rebuild(self) -> RebuildReport:
@@ -459,9 +463,9 @@ class Observations(ObservationReader):
         return await rebuild_snapshots(self._store)
 
     async def _write(
-        self, owner: Owner, told: ValidPayload, origin: ClaimOrigin, *, needs_known: bool = False
+        self, owner: Owner, payload: ValidPayload, origin: ClaimOrigin, *, needs_known: bool = False
     ) -> WriteResult:
-        claim = Claim(accepted=told, origin=origin, needs_known=needs_known)
+        claim = Claim(accepted=payload, origin=origin, needs_known=needs_known)
         return await self._writer.write(owner, claim)
 
 

@@ -384,8 +384,8 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
         except Internal as error:
             found.append(error.message)
         else:
-            told = f"What was kept of {known.entity_id} is not what its claims come to."
-            found += [told] if differs else []
+            difference = f"What was kept of {known.entity_id} is not what its claims come to."
+            found += [difference] if differs else []
     return (keys[-1] if keys else None), len(keys), found
 
 

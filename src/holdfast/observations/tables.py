@@ -250,14 +250,14 @@ def _observation(row: Row, known: KnownEntity) -> Observation:
     ordinal, _, kind, source, observed_ms, created_ms, key, content_hash, stored, content = row
     if checksum(encode(row[:8])) != stored or hashlib.sha256(content).digest() != content_hash:
         raise corrupt(f"observation {ordinal} of {known.entity_id}")
-    told = content_hash.hex()
+    digest = content_hash.hex()
     return Observation(
-        id=observation_id(known.subject, ordinal, told),
+        id=observation_id(known.subject, ordinal, digest),
         subject=known.subject,
         entity_id=known.entity_id,
         ordinal=ordinal,
         fields=decode_exact(content),
-        content_hash=told,
+        content_hash=digest,
         kind=_KINDS[kind],
         source=source,
         observed_at=moment(observed_ms),

@@ -104,7 +104,7 @@ def timeline(
 
 def require_event_types(names: Any) -> tuple[EventType, ...]:
     """Return valid event types, or raise `Invalid`."""
-    told = ", ".join(EventType)
+    choices = ", ".join(EventType)
     if names is not None and not isinstance(names, list | tuple):
         message = "event_types must be an array"
         issue = Issue(path=("event_types",), value=names, expected="type: array", message=message)
@@ -113,8 +113,8 @@ def require_event_types(names: Any) -> tuple[EventType, ...]:
         Issue(
             path=("event_types", number),
             value=name,
-            expected=f"one of: {told}",
-            message=f"event_types[{number}] must be one of {told}",
+            expected=f"one of: {choices}",
+            message=f"event_types[{number}] must be one of {choices}",
         )
         for number, name in enumerate(names or ())
         if name not in tuple(EventType)
@@ -181,9 +181,9 @@ def _session_events(entity: Entity) -> Iterator[TimelineEvent]:
 
 def _session_sources(entity: Entity) -> tuple[object, ...]:
     """Return everything that a session's events are derived from."""
-    told, whose = entity.snapshot.get, entity.provenance.get
-    times = told("started_at"), whose("started_at"), told("ended_at"), whose("ended_at")
-    return *times, told("checkpoints"), entity.provenance_items.get("checkpoints")
+    field, whose = entity.snapshot.get, entity.provenance.get
+    times = field("started_at"), whose("started_at"), field("ended_at"), whose("ended_at")
+    return *times, field("checkpoints"), entity.provenance_items.get("checkpoints")
 
 
 def _decision_events(entity: Entity) -> Iterator[TimelineEvent]:

@@ -221,8 +221,8 @@ def _pattern(kind: observation_model.PatternShape, text: str) -> Fault | None:
 
 
 def _choice(kind: observation_model.ChoiceShape, text: str) -> Fault | None:
-    told = ", ".join(kind.words)
-    return None if text in kind.words else (f"one of: {told}", f"must be one of {told}")
+    choices = ", ".join(kind.words)
+    return None if text in kind.words else (f"one of: {choices}", f"must be one of {choices}")
 
 
 def _instant(_: observation_model.InstantShape, text: str) -> Fault | None:

@@ -122,12 +122,12 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
     leaks = [path for path, name, text in texts if managed.holds(text) or is_credential(text, name)]
     if leaks:
         # Redacted, because a key in the path may be the secret itself.
-        told = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
+        paths = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
         raise Invalid(
             Code.SECRET_IN_FILE,
-            f"{where} holds what looks like a secret at {', '.join(told)}; keep it in the keychain "
-            "(`holdfast key set`), and take it out of the file.",
-            {"file": where, "fields": told},
+            f"{where} holds what looks like a secret at {', '.join(paths)}; keep it in the "
+            "keychain (`holdfast key set`), and take it out of the file.",
+            {"file": where, "fields": paths},
         )
     unclean = [path for path, _, text in texts if "\x00" in text or not is_encodable(text)]
     try:
@@ -214,9 +214,9 @@ def _syntax(where: str, error: YamlError) -> Invalid:
 
 
 def _invalid(where: str, faults: list[Fault]) -> Invalid:
-    told = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
+    problems = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
     return Invalid(
         Code.AGENT_INVALID,
-        f"{where} is not a valid agent: {told}.",
+        f"{where} is not a valid agent: {problems}.",
         {"file": where, "fields": [fault.path for fault in faults]},
     )

@@ -82,8 +82,8 @@ def translate_fault(path: str, error: msgspec.ValidationError) -> Fault:
     found = _PLACE.fullmatch(str(error))
     problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")
     if named := _FIELD.fullmatch(problem):
-        told = "it is missing" if named[1] == "missing required" else "there is no such key"
-        return Fault(f"{path}{inner}.{named[2]}", told)
+        reason = "it is missing" if named[1] == "missing required" else "there is no such key"
+        return Fault(f"{path}{inner}.{named[2]}", reason)
     if problem.startswith("Invalid"):
         problem = "it is none of the words that may stand here"
     return Fault(f"{path}{inner}", problem[:1].lower() + problem[1:])

@@ -268,8 +268,8 @@ def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) ->
     faults += brought
     if faults:
         # Truncated, because a key may be as long as the file.
-        told = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_SHOWN]]
-        raise _invalid(where, told)
+        shown = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_SHOWN]]
+        raise _invalid(where, shown)
     if leak is not None:
         raise leak
     if places := find_secret_leaks(raw["workflow"]):
@@ -328,9 +328,9 @@ def _not_yaml(where: str, error: YamlError) -> Invalid:
 
 
 def _invalid(where: str, faults: list[Fault]) -> Invalid:
-    told = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
+    problems = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
     return Invalid(
         Code.WORKFLOW_INVALID,
-        f"{where} is not a valid workflow: {told}.",
+        f"{where} is not a valid workflow: {problems}.",
         {"file": where, "fields": [fault.path for fault in faults]},
     )

@@ -172,14 +172,14 @@ class ProjectionTable(Protocol):
     async def mentioned_by(self, key: int, name_keys: Sequence[int]) -> list[int]:
         """Return which of these ids an entity references."""
 
-    async def events(self, key: int, wish: EventFilter) -> list[TimelineEvent]:
+    async def events(self, key: int, event_filter: EventFilter) -> list[TimelineEvent]:
         """Return an entity's own events in order, skipping damaged ones."""
 
-    async def count_events(self, key: int, wish: EventFilter) -> int:
+    async def count_events(self, key: int, event_filter: EventFilter) -> int:
         """Return the number of an entity's own events."""
 
-    async def mentioned(self, name_key: int, wish: EventFilter) -> list[TimelineEvent]:
+    async def mentioned(self, name_key: int, event_filter: EventFilter) -> list[TimelineEvent]:
         """Return the events of all entities that reference an id, in order; skip damaged ones."""
 
-    async def count_mentioned(self, name_key: int, wish: EventFilter) -> int:
+    async def count_mentioned(self, name_key: int, event_filter: EventFilter) -> int:
         """Return the number of events of the entities that reference an id."""

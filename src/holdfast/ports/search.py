@@ -65,7 +65,7 @@ class Backlog(Struct, frozen=True):
 class SearchTable(Protocol):
     """Documents by word. Writes are searchable at once; the index is updated later."""
 
-    async def find(self, wish: SearchRequest) -> SearchBatch:
+    async def find(self, request: SearchRequest) -> SearchBatch:
         """Return the documents that match the request, newest session first."""
 
     async def backlog(self) -> Backlog:

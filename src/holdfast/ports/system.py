@@ -16,7 +16,7 @@ class Notification(Struct, frozen=True):
     """The events that one write added to a session, and the session state after it."""
 
     head: SessionState
-    news: Sequence[Event]
+    events: Sequence[Event]
 
 
 class Clock(Protocol):

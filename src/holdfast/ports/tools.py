@@ -46,7 +46,7 @@ class ToolWorkspace(Struct, frozen=True, kw_only=True):
     tools: frozenset[str]
     servers: tuple[Mapping[str, Any], ...] = ()
     # MCP servers named by the user's client; naming one implies consent to it.
-    guests: tuple[Mapping[str, Any], ...] = ()
+    session_servers: tuple[Mapping[str, Any], ...] = ()
     shelf: OutputStore
 
 

@@ -169,7 +169,7 @@ class AgentChild:
         given = [theirs[0], self._controlled(theirs), await self._reported(theirs)]
         output = await self._heard(theirs)
         error = await self._heard(theirs) if is_talked_to else output
-        source = await self._told(theirs) if is_talked_to else _open_null(theirs)
+        source = await self._open_input(theirs) if is_talked_to else _open_null(theirs)
         self._supervisor, _ = await asyncio.get_running_loop().subprocess_exec(
             lambda: _ExitProtocol(self.gone),
             *(sys.executable, "-I", "-S", _SUPERVISOR, *map(str, given)),
@@ -224,7 +224,7 @@ class AgentChild:
         self._pipes.append(pipe)
         return says
 
-    async def _told(self, theirs: list[int]) -> int:
+    async def _open_input(self, theirs: list[int]) -> int:
         listens, tells = os.pipe()
         theirs.append(listens)
         self.stdin = await open_writer(tells)

@@ -339,35 +339,35 @@ SELECT key
 """
 
 
-def expression(wish: SearchRequest) -> str:
+def expression(request: SearchRequest) -> str:
     """Return the FTS expression: words and filter terms, each quoted as a literal."""
-    parts = [_words(term) for term in wish.terms.wanted]
-    parts += [f'"{each}"' for each in _mark_conditions(wish)]
-    if wish.since is not None or wish.until is not None:
-        found = day_beginnings(*days(wish.since, wish.until))
-        told = " OR ".join(f'"{each}" *' for each in found)
+    parts = [_words(term) for term in request.terms.wanted]
+    parts += [f'"{each}"' for each in _mark_conditions(request)]
+    if request.since is not None or request.until is not None:
+        found = day_beginnings(*days(request.since, request.until))
+        clause = " OR ".join(f'"{each}" *' for each in found)
         # A term that matches no document, because the range of days is empty.
-        parts.append(f"({told})" if found else '"·"')
+        parts.append(f"({clause})" if found else '"·"')
     # Excluded phrases are checked later: their single words are allowed.
-    without = [_words(term) for term in wish.terms.unwanted if len(term.words) == 1]
-    told = " AND ".join(parts)
-    return f"({told}) NOT ({' OR '.join(without)})" if without else told
+    without = [_words(term) for term in request.terms.unwanted if len(term.words) == 1]
+    clause = " AND ".join(parts)
+    return f"({clause}) NOT ({' OR '.join(without)})" if without else clause
 
 
 def _words(term: Term) -> str:
     *exact, last = term.words
-    told = [f'"{word}"' for word in exact]
-    return " AND ".join([*told, f'"{last}" *' if term.is_beginning else f'"{last}"'])
+    quoted = [f'"{word}"' for word in exact]
+    return " AND ".join([*quoted, f'"{last}" *' if term.is_beginning else f'"{last}"'])
 
 
-def _mark_conditions(wish: SearchRequest) -> list[str]:
-    marks = [mark("o", wish.owner)]
-    if wish.agent_id is not None:
-        marks.append(mark("a", wish.agent_id))
-    if wish.repo_id is not None:
-        marks.append(mark("r", wish.repo_id))
-    if wish.role is not None:
-        marks.append(role_mark(wish.role))
-    if wish.tool is not None:
-        marks.append(mark("t", wish.tool))
+def _mark_conditions(request: SearchRequest) -> list[str]:
+    marks = [mark("o", request.owner)]
+    if request.agent_id is not None:
+        marks.append(mark("a", request.agent_id))
+    if request.repo_id is not None:
+        marks.append(mark("r", request.repo_id))
+    if request.role is not None:
+        marks.append(role_mark(request.role))
+    if request.tool is not None:
+        marks.append(mark("t", request.tool))
     return marks

@@ -160,5 +160,5 @@ def require_query(query: SearchQuery) -> SearchQuery:
     return query
 
 
-def _invalid(told: str, field: str = "text") -> Invalid:
-    return Invalid(Code.INVALID_QUERY, told, {"field": field})
+def _invalid(message: str, field: str = "text") -> Invalid:
+    return Invalid(Code.INVALID_QUERY, message, {"field": field})

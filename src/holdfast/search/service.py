@@ -60,11 +60,13 @@ def snippet(text: str, terms: Terms) -> Snippet:
     while True:
         inside = [place for place, word in enumerate(words) if start <= word[1] and word[2] <= end]
         shown = [each for each in found if each[0] in inside and each[1] in inside]
-        told = _told(text, [(words[one][1], words[other][2]) for one, other in shown], (start, end))
-        if len(told) <= SNIPPET_LONGEST:
+        marked = _mark_matches(
+            text, [(words[one][1], words[other][2]) for one, other in shown], (start, end)
+        )
+        if len(marked) <= SNIPPET_LONGEST:
             count = sum(other - one + 1 for one, other in shown)
-            return Snippet(told, round(count / max(len(inside), 1), 4))
-        end -= max(1, len(told) - SNIPPET_LONGEST)
+            return Snippet(marked, round(count / max(len(inside), 1), 4))
+        end -= max(1, len(marked) - SNIPPET_LONGEST)
 
 
 def _around(text: str, terms: Terms) -> list[Placed]:
@@ -115,7 +117,7 @@ def _start(words: Sequence[Placed], wanted: int) -> int:
     return next((start for _, start, _ in words if start >= wanted), wanted)
 
 
-def _told(text: str, found: Sequence[Stretch], window: Stretch) -> str:
+def _mark_matches(text: str, found: Sequence[Stretch], window: Stretch) -> str:
     start, end = window
     pieces = ["…"] if start else []
     at = start
@@ -154,8 +156,8 @@ class Search:
         await self._catch_up(BACKLOG_MOST)
 
         async def read(tx: Tx) -> SearchBatch:
-            wish = await _wish(tx, owner, query, terms)
-            return await tx.search.find(replace(wish, before=place and place[0]))
+            request = await _build_request(tx, owner, query, terms)
+            return await tx.search.find(replace(request, before=place and place[0]))
 
         harvest = await self._store.read(read)
         hits = await _hits(harvest.found, terms)
@@ -168,8 +170,8 @@ class Search:
         await self._store.write(lambda tx: tx.search.empty())
         documents = await self._catch_up(NOTHING)
         after = await self._sum()
-        told = () if before == after else (_difference(before, after),)
-        return SearchRebuild(documents=documents, differences=told)
+        differences = () if before == after else (_difference(before, after),)
+        return SearchRebuild(documents=documents, differences=differences)
 
     async def _sum(self) -> tuple[int, int] | None:
         """Return the checksum of the complete index; `None` if the index is damaged."""
@@ -194,7 +196,7 @@ class Search:
         return done
 
 
-async def _wish(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchRequest:
+async def _build_request(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchRequest:
     agent = query.agent
     if agent is not None and not is_uuid(agent):
         agent = (await find_agent(tx, owner, agent)).id

@@ -49,12 +49,12 @@ _TITLE: Final = 0
 class Finder:
     """Loads and verifies documents for one search."""
 
-    def __init__(self, database: Database, wish: SearchRequest) -> None:
+    def __init__(self, database: Database, request: SearchRequest) -> None:
         self._db = database
-        self._wish = wish
+        self._request = request
         self._heads: dict[int, SessionState | None] = {}
-        self._since = None if wish.since is None else microseconds(wish.since)
-        self._until = None if wish.until is None else microseconds(wish.until)
+        self._since = None if request.since is None else microseconds(request.since)
+        self._until = None if request.until is None else microseconds(request.until)
 
     async def found(self, place: int) -> FoundDocument | None:
         """Return the document with this number, if it matches the request."""
@@ -79,30 +79,30 @@ class Finder:
 
     async def _is_asked_for(self, head: SessionState) -> bool:
         """Return whether a session has the requested owner, agent and repository."""
-        wish = self._wish
-        if head.owner != wish.owner or wish.agent_id not in {None, head.agent_id}:
+        request = self._request
+        if head.owner != request.owner or request.agent_id not in {None, head.agent_id}:
             return False
-        if wish.repo_id is None:
+        if request.repo_id is None:
             return True
         standing = await session_meta(self._db, head.key)
-        return standing is not None and standing.origin.repo_id == wish.repo_id
+        return standing is not None and standing.origin.repo_id == request.repo_id
 
     async def _message(self, place: int, head: SessionState, number: int) -> FoundDocument | None:
         if not head.inherited < number <= head.messages:
             return None
         segment = Segment(head.key, head.session_id, number, number)
         message = (await MessageRows(self._db).span(segment, limit=1))[0]
-        wish = self._wish
-        if wish.role not in {None, message.role}:
+        request = self._request
+        if request.role not in {None, message.role}:
             return None
-        if wish.tool is not None and tool_of(message.parts) != wish.tool:
+        if request.tool is not None and tool_of(message.parts) != request.tool:
             return None
         return FoundDocument(
             place=place,
             text=text_of(message.parts),
             created_at=message.created_at,
             # A search within a fork reports inherited messages as those of the fork.
-            session_id=wish.session_id or head.session_id,
+            session_id=request.session_id or head.session_id,
             agent_id=head.agent_id,
             message=message,
         )
@@ -133,9 +133,9 @@ class Finder:
 
     async def _claim(self, place: int, key: int, ordinal: int) -> FoundDocument | None:
         known = await ObservationTables(self._db).by_key(key)
-        if known is None or known.is_deleted or known.subject.owner != self._wish.owner:
+        if known is None or known.is_deleted or known.subject.owner != self._request.owner:
             return None
-        if not self._has_only_words() or self._wish.agent_id or self._wish.repo_id:
+        if not self._has_only_words() or self._request.agent_id or self._request.repo_id:
             return None
         rows = await self._db.fetch(CLAIM, {"key": key, "ordinal": ordinal})
         if not rows or not _is_sound(rows[0]):
@@ -152,7 +152,7 @@ class Finder:
 
     def _has_only_words(self) -> bool:
         """Return whether the request has no filter that applies only to messages."""
-        return self._wish.role is None and self._wish.tool is None
+        return self._request.role is None and self._request.tool is None
 
     def _is_wanted(self, found: FoundDocument) -> bool:
         at = microseconds(found.created_at)
@@ -160,7 +160,7 @@ class Finder:
             return False
         if self._until is not None and at >= self._until:
             return False
-        return holds(self._wish.terms, words_of(found.text))
+        return holds(self._request.terms, words_of(found.text))
 
 
 def _is_sound(row: Row) -> bool:
@@ -183,18 +183,18 @@ class SearchTables:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def find(self, wish: SearchRequest) -> SearchBatch:
-        if not wish.terms.wanted:
+    async def find(self, request: SearchRequest) -> SearchBatch:
+        if not request.terms.wanted:
             return SearchBatch(found=())
-        finder = Finder(self._db, wish)
-        spans = await self._spans(wish)
-        tail = await self._tail(wish, spans)
+        finder = Finder(self._db, request)
+        spans = await self._spans(request)
+        tail = await self._tail(request, spans)
         found: list[FoundDocument] = []
         behind = None
         looks = 0
-        async with aclosing(self._places(wish, spans, tail)) as places:
+        async with aclosing(self._places(request, spans, tail)) as places:
             async for place in places:
-                if looks == LOOKS_MOST or len(found) == wish.limit:
+                if looks == LOOKS_MOST or len(found) == request.limit:
                     break
                 looks += 1
                 behind = place
@@ -222,14 +222,14 @@ class SearchTables:
             await self._db.execute(sql)
         return await self.backlog()
 
-    async def _spans(self, wish: SearchRequest) -> list[Span]:
+    async def _spans(self, request: SearchRequest) -> list[Span]:
         """Return the ranges of document numbers to search, highest first."""
-        top = HIGHEST if wish.before is None else wish.before - 1
-        if wish.session_id is None:
+        top = HIGHEST if request.before is None else request.before - 1
+        if request.session_id is None:
             return [(LOWEST, top)] if top >= LOWEST else []
         spans = []
         sessions = SessionRows(self._db)
-        head = await sessions.head(wish.owner, wish.session_id)
+        head = await sessions.head(request.owner, request.session_id)
         if head is not None:
             # A fork includes the messages it inherits, but only its own title.
             spans = [
@@ -237,17 +237,19 @@ class SearchTables:
                 for part in await sessions.lineage(head.key)
             ]
             spans.append((place_of(head.key, 0), place_of(head.key, 0)))
-        for (key,) in await self._db.fetch(NAMED, {"owner": wish.owner, "name": wish.session_id}):
+        for (key,) in await self._db.fetch(
+            NAMED, {"owner": request.owner, "name": request.session_id}
+        ):
             spans.append((place_of(-key, 0), place_of(-key, _LAST)))
         spans.sort(reverse=True)
         return [(low, min(high, top)) for low, high in spans if low <= top]
 
     async def _places(
-        self, wish: SearchRequest, spans: Sequence[Span], tail: "UnindexedMessages"
+        self, request: SearchRequest, spans: Sequence[Span], tail: "UnindexedMessages"
     ) -> AsyncGenerator[int, None]:
         """Yield candidate document numbers, highest first, without duplicates."""
         waiting = sorted(tail.matching)
-        asked = {"expression": expression(wish), "limit": _CHUNK}
+        asked = {"expression": expression(request), "limit": _CHUNK}
         for low, high in spans:
             top = high
             while rows := await self._db.fetch(MATCHING, {**asked, "low": low, "high": top}):
@@ -262,10 +264,10 @@ class SearchTables:
         while waiting:
             yield waiting.pop()
 
-    async def _tail(self, wish: SearchRequest, spans: Sequence[Span]) -> "UnindexedMessages":
+    async def _tail(self, request: SearchRequest, spans: Sequence[Span]) -> "UnindexedMessages":
         """Read the documents that are not indexed yet."""
         tail = UnindexedMessages()
-        for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": wish.owner}):
+        for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": request.owner}):
             end = _LAST if last is None else last
             tail.spans.append((place_of(key, first), place_of(key, end)))
             for low, high in spans:
@@ -273,10 +275,10 @@ class SearchTables:
                 stop = min(place_of(key, end), high)
                 if start <= stop:
                     numbers = (source_of(start)[1], source_of(stop)[1])
-                    tail.matching += await self._matching(wish, key, numbers)
+                    tail.matching += await self._matching(request, key, numbers)
         return tail
 
-    async def _matching(self, wish: SearchRequest, key: int, numbers: Span) -> list[int]:
+    async def _matching(self, request: SearchRequest, key: int, numbers: Span) -> list[int]:
         """Return the documents in an unindexed range that match the terms."""
         first, last = numbers
         asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
@@ -285,14 +287,14 @@ class SearchTables:
             texts = [(row[0], _claimed(row[-1])) for row in rows]
         else:
             rows = await self._db.fetch(ROWS, asked)
-            texts = [(row[0], _said(row[-1], wish)) for row in rows]
+            texts = [(row[0], _said(row[-1], request)) for row in rows]
             standing = await session_meta(self._db, key) if first == 0 else None
             if standing is not None and standing.title is not None:
                 texts.append((0, standing.title))
         return [
             place_of(key, number)
             for number, text in texts
-            if text is not None and holds(wish.terms, words_of(text))
+            if text is not None and holds(request.terms, words_of(text))
         ]
 
 
@@ -317,12 +319,12 @@ async def _proven(finder: Finder, place: int) -> FoundDocument | None:
         return None
 
 
-def _said(parts: bytes, wish: SearchRequest) -> str | None:
+def _said(parts: bytes, request: SearchRequest) -> str | None:
     """Return the text of a stored row; `None` if it cannot match."""
     # Fast path: ASCII words occur verbatim in the bytes, so most rows need no decoding.
     if parts.isascii():
         small = parts.lower()
-        if not all(term.words[0].encode() in small for term in wish.terms.wanted):
+        if not all(term.words[0].encode() in small for term in request.terms.wanted):
             return None
     try:
         return text_of(decode_parts(parts))

@@ -135,21 +135,23 @@ class AgentProcesses(Background):
         is_alive = process_record.state in ALIVE
         holder = str(self._machine.holder()) if is_alive else None
 
-        async def write(pen: SessionWriter) -> ProcessRecord:
-            found = await pen.tx.programs.get(key) or ProcessRecord()
+        async def write(writer: SessionWriter) -> ProcessRecord:
+            found = await writer.tx.programs.get(key) or ProcessRecord()
             if not is_alive and _is_another(found, process_record):
                 return found
-            kept = pen.cleaned(replace(process_record, holder=holder))
+            kept = writer.cleaned(replace(process_record, holder=holder))
             # Activity is reported often, and usually nothing else has changed.
             if msgspec.json.encode(kept) != msgspec.json.encode(found):
-                await pen.tx.programs.save(key, kept)
+                await writer.tx.programs.save(key, kept)
             if is_activity:
-                pen.now()
+                writer.now()
             return found
 
         before = await self._journal.write_by_key(key, write)
         if before.state is not process_record.state:
-            log.info("agent.state_changed", extra={"fields": _told(key, before, process_record)})
+            log.info(
+                "agent.state_changed", extra={"fields": _log_fields(key, before, process_record)}
+            )
         if is_alive and key not in self._watches:
             watch = self._watches[key] = self.start(self._watch(key))
             watch.add_done_callback(lambda _: self._watches.pop(key, None))
@@ -306,7 +308,7 @@ def _is_another(found: ProcessRecord, ended: ProcessRecord) -> bool:
     return found.birth != ended.birth and not was_cleared
 
 
-def _told(key: SessionKey, before: ProcessRecord, after: ProcessRecord) -> dict[str, Any]:
+def _log_fields(key: SessionKey, before: ProcessRecord, after: ProcessRecord) -> dict[str, Any]:
     end = after.exit
     return {
         "session_key": key,

@@ -148,25 +148,25 @@ class Approvals:
         if answer.note is not None:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
-        async def write(pen: SessionWriter) -> Approval:
+        async def write(writer: SessionWriter) -> Approval:
             # Expiry is applied first, because a late answer is refused even if nothing waits for
             # it.
-            found = self._as_of_now(await _find(pen.tx, pen.head, approval_id))
+            found = self._as_of_now(await _find(writer.tx, writer.head, approval_id))
             if digest is not None and digest != found.question.digest:
                 raise Conflict(
                     Code.APPROVAL_CLOSED, "The question is another one than was answered."
                 )
-            return await self._settled(pen, found, answer)
+            return await self._settled(writer, found, answer)
 
         return self._dated(await self._journal.write(owner, session_id, write))
 
     async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Limit a session-wide answer to its own call; calls that already ran are unaffected."""
 
-        async def write(pen: SessionWriter) -> Approval:
-            found = await _find(pen.tx, pen.head, approval_id)
+        async def write(writer: SessionWriter) -> Approval:
+            found = await _find(writer.tx, writer.head, approval_id)
             taken_back = replace(found, scope=ApprovalScope.ONCE)
-            await pen.tx.approvals.save(pen.head.key, taken_back)
+            await writer.tx.approvals.save(writer.head.key, taken_back)
             return taken_back
 
         return self._dated(await self._journal.write(owner, session_id, write))
@@ -216,8 +216,8 @@ class Approvals:
         self, key: SessionKey, question: Question, *, by: str = "unattended"
     ) -> Approval:
         """Expire a question that no longer needs an answer; an earlier answer stays."""
-        nobody = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
-        return await self._answered_by_key(key, question.id, nobody)
+        expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
+        return await self._answered_by_key(key, question.id, expired)
 
     def _dated(self, approval: Approval) -> Approval:
         return replace(self._as_of_now(approval), expires_at=self._end(approval))
@@ -240,8 +240,8 @@ class Approvals:
         def is_older(other: Approval) -> bool:
             return other.question.call_id == question.call_id and other.id != question.id
 
-        async def write(pen: SessionWriter) -> None:
-            await expire(pen, by="another question", which=is_older)
+        async def write(writer: SessionWriter) -> None:
+            await expire(writer, by="another question", which=is_older)
 
         waiting = await self._store.read(lambda tx: _waiting(tx, key))
         if any(map(is_older, waiting)):
@@ -250,22 +250,22 @@ class Approvals:
     async def _answered_by_key(
         self, key: SessionKey, approval_id: ApprovalId, answer: ApprovalAnswer
     ) -> Approval:
-        async def write(pen: SessionWriter) -> Approval:
-            found = await _find(pen.tx, pen.head, approval_id)
+        async def write(writer: SessionWriter) -> Approval:
+            found = await _find(writer.tx, writer.head, approval_id)
             # Another process may have answered at the last moment; the first answer wins.
             if found.state is not ApprovalState.WAITING:
                 return found
-            return await self._settled(pen, found, answer)
+            return await self._settled(writer, found, answer)
 
         return await self._journal.write_by_key(key, write)
 
     async def _settled(
-        self, pen: SessionWriter, approval: Approval, answer: ApprovalAnswer
+        self, writer: SessionWriter, approval: Approval, answer: ApprovalAnswer
     ) -> Approval:
         changed = apply_answer(approval, answer, at=self._clock.now())
         if changed is not approval:
-            await close(pen, changed)
-            await _pay(pen, changed)
+            await close(writer, changed)
+            await _pay(writer, changed)
         return changed
 
 
@@ -289,19 +289,19 @@ class SessionApprover:
         return await self._approvals.withdraw(self._key, question, by=by)
 
 
-async def close(pen: SessionWriter, approval: Approval) -> None:
+async def close(writer: SessionWriter, approval: Approval) -> None:
     """Write an answer and its event."""
-    await pen.tx.approvals.save(pen.head.key, approval)
-    await pen.tell(events.answer_event(approval))
+    await writer.tx.approvals.save(writer.head.key, approval)
+    await writer.tell(events.answer_event(approval))
 
 
 async def expire(
-    pen: SessionWriter, *, by: str, which: Callable[[Approval], bool] = lambda _: True
+    writer: SessionWriter, *, by: str, which: Callable[[Approval], bool] = lambda _: True
 ) -> None:
     """Expire the waiting questions of a turn that has ended."""
     answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
-    for approval in filter(which, await pen.tx.approvals.waiting(pen.head)):
-        await close(pen, apply_answer(approval, answer, at=pen.now()))
+    for approval in filter(which, await writer.tx.approvals.waiting(writer.head)):
+        await close(writer, apply_answer(approval, answer, at=writer.now()))
 
 
 async def _page(
@@ -320,17 +320,17 @@ async def _page(
         query = replace(query, after=(0, rows[-1].id))
 
 
-async def _pay(pen: SessionWriter, approval: Approval) -> None:
+async def _pay(writer: SessionWriter, approval: Approval) -> None:
     """Raise the session's budget by the approved amount, in the transaction of the answer."""
     amount = approval.question.amount
     if approval.state is not ApprovalState.ALLOWED or amount is None:
         return
-    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.head.key)
     budget = found[0].budget if found else None
     if found is None or budget is None:
         return
     raised = replace(budget, microcents=budget.microcents + amount)
-    await pen.tx.sessions.patch(pen.head.key, replace(found[0], budget=raised))
+    await writer.tx.sessions.patch(writer.head.key, replace(found[0], budget=raised))
 
 
 async def _find(tx: Tx, head: SessionState, approval_id: str) -> Approval:

@@ -134,7 +134,7 @@ class Calls:
         return tuple(await self._store.read(lambda tx: tx.calls.page(query)))
 
     async def settle(
-        self, owner: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
+        self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
     ) -> Call:
         """Settle an unknown outcome; a retry runs as a turn of its own without a model request.
 
@@ -142,10 +142,10 @@ class Calls:
         settled again.
         """
 
-        async def write(pen: SessionWriter) -> Call:
-            call = _found(await pen.tx.calls.by_id(pen.head, CallId(call_id)))
+        async def write(writer: SessionWriter) -> Call:
+            call = _found(await writer.tx.calls.by_id(writer.head, CallId(call_id)))
             # Idempotent: repeating the same settlement after a lost response returns the call.
-            if call.settlement is SETTLEMENTS[wish.how]:
+            if call.settlement is SETTLEMENTS[request.how]:
                 return call
             if call.state is not CallState.UNKNOWN:
                 raise Conflict(
@@ -153,24 +153,28 @@ class Calls:
                     f"The call is {call.state}; only an unknown outcome can be settled.",
                     {"state": call.state},
                 )
-            again = await self._retried(pen, call) if wish.how is SettlementAction.RETRY else None
-            await pen.append(_notice(call, wish, again), 0)
-            await pen.tell(CallSettled(call_id=call.id, how=SETTLEMENTS[wish.how], by=wish.by))
-            return _found(await pen.tx.calls.by_id(pen.head, call.id))
+            again = (
+                await self._retried(writer, call) if request.how is SettlementAction.RETRY else None
+            )
+            await writer.append(_notice(call, request, again), 0)
+            await writer.tell(
+                CallSettled(call_id=call.id, how=SETTLEMENTS[request.how], by=request.by)
+            )
+            return _found(await writer.tx.calls.by_id(writer.head, call.id))
 
         settled = await self._journal.write(owner, session_id, write)
-        if wish.how is SettlementAction.RETRY:
+        if request.how is SettlementAction.RETRY:
             head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
             self._coordinator.wake(head.key, turn=head.turn)
         return settled
 
-    async def _retried(self, pen: SessionWriter, call: Call) -> CallId:
+    async def _retried(self, writer: SessionWriter, call: Call) -> CallId:
         """Add the same call again, with the same idempotency key, in a turn of its own."""
-        if has_waiting_turn(pen.head):
+        if has_waiting_turn(writer.head):
             raise Conflict(
                 Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
             )
-        found = await pen.tx.sessions.get_by_key(pen.head.key)
+        found = await writer.tx.sessions.get_by_key(writer.head.key)
         if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
             raise Conflict(
                 Code.CALL_NOT_OPEN,
@@ -179,7 +183,7 @@ class Calls:
                 {"state": call.state},
             )
         call_id = retry_id(self._mint.new())
-        pen.head = admit_turn(pen.head)
+        writer.head = admit_turn(writer.head)
         part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
         draft = MessageDraft(
             role=Role.TOOL_CALL,
@@ -187,7 +191,7 @@ class Calls:
             effect=call.effect,
             idempotency_key=call.idempotency_key,
         )
-        await pen.append(draft, pen.head.turn)
+        await writer.append(draft, writer.head.turn)
         return call_id
 
 
@@ -197,21 +201,22 @@ def _found(call: Call | None) -> Call:
     return call
 
 
-_TOLD: Final[Mapping[SettlementAction, str]] = {
+_SETTLEMENT_TEXTS: Final[Mapping[SettlementAction, str]] = {
     SettlementAction.RETRY: "it is run again",
     SettlementAction.SKIP: "it is taken as not done",
     SettlementAction.MARK_DONE: "it is taken as done",
 }
 
 
-def _notice(call: Call, wish: SettlementRequest, again: CallId | None) -> MessageDraft:
+def _notice(call: Call, request: SettlementRequest, again: CallId | None) -> MessageDraft:
     """Return the row that records for users and models how the call was settled."""
-    said = [f"The unknown outcome of {call.name} ({call.id}) was settled: {_TOLD[wish.how]}"]
+    how = _SETTLEMENT_TEXTS[request.how]
+    said = [f"The unknown outcome of {call.name} ({call.id}) was settled: {how}"]
     if again is not None:
         said.append(f" as {again}")
-    if wish.result is not None:
-        said.append(f", with the result {msgspec.json.encode(wish.result).decode()}")
-    if wish.note:
-        said.append(f". Note: {wish.note}")
+    if request.result is not None:
+        said.append(f", with the result {msgspec.json.encode(request.result).decode()}")
+    if request.note:
+        said.append(f". Note: {request.note}")
     notice = Notice(code=NoticeCode.CALL_SETTLED, text="".join(said))
     return MessageDraft(role=Role.SYSTEM, parts=(notice,))

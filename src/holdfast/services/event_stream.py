@@ -135,15 +135,15 @@ class EventBuffer:
     async def pump(self) -> None:
         """Append new events from the log until cancelled or the session is deleted."""
         try:
-            told: Notification | None = None
+            notification: Notification | None = None
             while True:
                 # Subscribed before reading, so that a notification in between is not lost.
                 bell = self._doorbell.listen(self._key)
-                if told is None:
+                if notification is None:
                     await self._catch_up(self._past)
-                elif not self._has_heard(told):
+                elif not self._has_heard(notification):
                     await self._catch_up(self._page)
-                told = await bell.rung()
+                notification = await bell.rung()
         except HoldfastError as error:
             self.fail(error)
         except Exception:
@@ -151,15 +151,15 @@ class EventBuffer:
             self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
 
-    def _has_heard(self, told: Notification) -> bool:
+    def _has_heard(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
-        news = told.news
-        if news and news[0].sequence == self.last + 1:
-            self.head = told.head
+        events = notification.events
+        if events and events[0].sequence == self.last + 1:
+            self.head = notification.head
             self._extend(
-                [BufferedEvent(Frame(event.sequence, _encode(event)), event) for event in news]
+                [BufferedEvent(Frame(event.sequence, _encode(event)), event) for event in events]
             )
-        return not news or news[-1].sequence <= self.last
+        return not events or events[-1].sequence <= self.last
 
     async def _catch_up(self, page: PageOf) -> None:
         is_behind = True

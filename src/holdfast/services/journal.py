@@ -65,12 +65,12 @@ class SessionWriter:
     `head` is the session state including everything written through this object.
     """
 
-    def __init__(self, tx: Tx, head: SessionState, ink: Stamping) -> None:
+    def __init__(self, tx: Tx, head: SessionState, stamping: Stamping) -> None:
         self.tx = tx
         self.head = head
-        self._clock = ink.clock
-        self._mint = ink.id_factory
-        self._scrubber = ink.scrubber()
+        self._clock = stamping.clock
+        self._mint = stamping.id_factory
+        self._scrubber = stamping.scrubber()
         # Integer microseconds, because this is compared and incremented with every row.
         self._last = microseconds(head.updated_at)
         self._calls: dict[CallId, Call] = {}
@@ -162,7 +162,7 @@ class SessionWriter:
         # Last, because the state counts the rows that the lines above wrote.
         await self.tx.sessions.save(self.head)
 
-    def told(self) -> Notification:
+    def describe_commit(self) -> Notification:
         """Return everything written as a notification for readers that are up to date."""
         rows = (event_of(row.message, row.event) for row in self._messages)
         return Notification(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
@@ -264,8 +264,8 @@ class SessionWriter:
         if original is None:
             return
         await self._keep(calls.reopen_call(original))
-        told = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
-        notice = Notice(code=NoticeCode.INFORMATION, text=f"{told}{retry.id} was not run.")
+        sentence = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
+        notice = Notice(code=NoticeCode.INFORMATION, text=f"{sentence}{retry.id} was not run.")
         await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
     async def _charge(self, draft: CostDraft, turn: int) -> None:
@@ -284,25 +284,25 @@ class SessionWriter:
 class JournalTransaction:
     """Everything one transaction writes, across any number of sessions."""
 
-    def __init__(self, tx: Tx, ink: Stamping) -> None:
+    def __init__(self, tx: Tx, stamping: Stamping) -> None:
         self.tx = tx
-        self._ink = ink
+        self._stamping = stamping
         self.pens: dict[SessionKey, SessionWriter] = {}
         self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
         """Return the current time."""
-        return self._ink.clock.now()
+        return self._stamping.clock.now()
 
     async def start(self, session: Session, head: SessionState, digest: bytes) -> SessionWriter:
         """Create a new session."""
-        written = self._ink.scrubber().cleaned(session)
+        written = self._stamping.scrubber().cleaned(session)
         head = replace(head, title=written.title)
-        return self._pen(await self.tx.sessions.add(written, head, digest))
+        return self._writer(await self.tx.sessions.add(written, head, digest))
 
     async def open(self, owner: Owner, session_id: SessionId) -> SessionWriter:
         """Open an owner's session for writing."""
-        return self._pen(await find_session_state(self.tx, owner, session_id))
+        return self._writer(await find_session_state(self.tx, owner, session_id))
 
     async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> SessionWriter:
         """Open a session for an internal write, or for the holder of its lease."""
@@ -314,7 +314,7 @@ class JournalTransaction:
             raise Conflict(
                 Code.LEASE_LOST, "Somebody else runs this session now.", {"epoch": head.epoch}
             )
-        return self._pen(head)
+        return self._writer(head)
 
     async def remove(self, head: SessionState) -> None:
         """Delete a session; only a tombstone remains."""
@@ -323,13 +323,13 @@ class JournalTransaction:
 
     async def flush(self) -> None:
         """Write everything that was buffered into the transaction."""
-        for pen in self.pens.values():
-            await pen.flush()
+        for writer in self.pens.values():
+            await writer.flush()
 
-    def _pen(self, head: SessionState) -> SessionWriter:
-        pen = SessionWriter(self.tx, head, self._ink)
-        self.pens[head.key] = pen
-        return pen
+    def _writer(self, head: SessionState) -> SessionWriter:
+        writer = SessionWriter(self.tx, head, self._stamping)
+        self.pens[head.key] = writer
+        return writer
 
 
 class RedactedDeltas:
@@ -378,18 +378,18 @@ class RedactedDeltas:
 class Journal:
     """Commits transactions; a returned result is on disk."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, ink: Stamping) -> None:
+    def __init__(self, store: Store, doorbell: Doorbell, stamping: Stamping) -> None:
         self._store = store
         self._doorbell = doorbell
-        self._ink = ink
+        self._stamping = stamping
 
     def deltas(self) -> RedactedDeltas:
         """Return the redaction filter for the drafts of one turn."""
-        return RedactedDeltas(self._ink.scrubber)
+        return RedactedDeltas(self._stamping.scrubber)
 
     def new_id(self) -> str:
         """Return a new id."""
-        return self._ink.id_factory.new()
+        return self._stamping.id_factory.new()
 
     async def enter(
         self,
@@ -402,7 +402,7 @@ class Journal:
         written: list[JournalTransaction] = []
 
         async def work(tx: Tx) -> T:
-            entry = JournalTransaction(tx, self._ink)
+            entry = JournalTransaction(tx, self._stamping)
             result = await compose(entry)
             await entry.flush()
             # Appended last, because a refused transaction must not notify readers.
@@ -411,8 +411,8 @@ class Journal:
 
         # After the commit, because a reader notified earlier would find nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
-        for key, pen in written[-1].pens.items():
-            self._doorbell.ring(key, pen.told)
+        for key, writer in written[-1].pens.items():
+            self._doorbell.ring(key, writer.describe_commit)
         for key in written[-1].removed:
             self._doorbell.ring(key)
         return result

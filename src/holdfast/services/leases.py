@@ -35,31 +35,31 @@ class Leases:
         session is never held without a running turn.
         """
 
-        async def acquire(pen: SessionWriter) -> Lease | None:
-            head = pen.head
+        async def acquire(writer: SessionWriter) -> Lease | None:
+            head = writer.head
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
-            return await self._taken(pen) if is_wanted(head.settled + 1) else None
+            return await self._taken(writer) if is_wanted(head.settled + 1) else None
 
         return await self._journal.write_by_key(key, acquire)
 
-    async def begin(self, pen: SessionWriter) -> Lease | None:
+    async def begin(self, writer: SessionWriter) -> Lease | None:
         """Acquire an idle session in the transaction that adds a turn to it."""
-        head = pen.head
+        head = writer.head
         is_idle = head.holder is None and head.status is not Status.RUNNING
-        return await self._taken(pen) if is_idle and has_waiting_turn(head) else None
+        return await self._taken(writer) if is_idle and has_waiting_turn(head) else None
 
-    async def _taken(self, pen: SessionWriter) -> Lease | None:
-        was_running = pen.head.status is Status.RUNNING
+    async def _taken(self, writer: SessionWriter) -> Lease | None:
+        was_running = writer.head.status is Status.RUNNING
         until = self._clock.boot_ms() + DURATION_MS
         # Fencing: the new epoch makes every later write of the previous holder fail.
-        pen.move(holder=self._me, until=until, epoch=pen.head.epoch + 1)
+        writer.move(holder=self._me, until=until, epoch=writer.head.epoch + 1)
         if was_running:
-            await self._mend(pen)
-        if pen.head.holder is None:
+            await self._mend(writer)
+        if writer.head.holder is None:
             return None
-        await begin(pen)
-        return Lease(key=pen.head.key, holder=self._me, epoch=pen.head.epoch)
+        await begin(writer)
+        return Lease(key=writer.head.key, holder=self._me, epoch=writer.head.epoch)
 
     async def extend(self) -> set[SessionKey]:
         """Extend every lease of this process; return the sessions it still holds."""
@@ -69,8 +69,8 @@ class Leases:
     async def release(self, lease: Lease) -> None:
         """Release a session; its turn stays open and can be taken over at once."""
 
-        async def let_go(pen: SessionWriter) -> None:
-            pen.move(holder=None, until=0)
+        async def let_go(writer: SessionWriter) -> None:
+            writer.move(holder=None, until=0)
 
         await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
@@ -98,16 +98,16 @@ class Leases:
             return False
         return self._machine.is_gone(holder_of(name))
 
-    async def _mend(self, pen: SessionWriter) -> None:
-        found = await pen.tx.sessions.get_by_key(pen.head.key)
+    async def _mend(self, writer: SessionWriter) -> None:
+        found = await writer.tx.sessions.get_by_key(writer.head.key)
         if found is None:
             raise session_not_found()
-        calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
+        calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
         session, _ = found
-        step = await open_step(pen)
+        step = await open_step(writer)
         if isinstance(session.agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
-            await expire(pen, by=NoticeCode.AGENT_RESTARTED)
-            await repair_turn(pen, after_restart(step, calls))
+            await expire(writer, by=NoticeCode.AGENT_RESTARTED)
+            await repair_turn(writer, after_restart(step, calls))
         else:
-            await repair_turn(pen, after_crash(step, calls, session.agent.recovery))
+            await repair_turn(writer, after_crash(step, calls, session.agent.recovery))

@@ -102,12 +102,12 @@ class Messages:
         draft = _draft(content, id)
         with self._coordinator.place() as place:
 
-            async def start(pen: SessionWriter) -> Lease | None:
-                is_kept = place.is_kept(pen.head.key, pen.head.turn)
-                return await self._leases.begin(pen) if is_kept else None
+            async def start(writer: SessionWriter) -> Lease | None:
+                is_kept = place.is_kept(writer.head.key, writer.head.turn)
+                return await self._leases.begin(writer) if is_kept else None
 
             admitted = await self._journal.write(
-                owner, session_id, lambda pen: admit(pen, draft, on_busy, start=start)
+                owner, session_id, lambda writer: admit(writer, draft, on_busy, start=start)
             )
             return self._seen_to(admitted)
 
@@ -136,7 +136,7 @@ class Messages:
         draft, reopen = _draft(content, id), self._openings.reopen
         # One transaction for both, so that a concurrent close cannot come between them (race).
         admitted = await self._journal.write(
-            owner, session_id, lambda pen: admit(pen, draft, on_busy, reopen=reopen)
+            owner, session_id, lambda writer: admit(writer, draft, on_busy, reopen=reopen)
         )
         made = self._seen_to(admitted)
         if admitted.has_reopened:
@@ -164,7 +164,7 @@ class Messages:
         The result of a call takes the name of its call. A draft with an id may be repeated.
         """
         wanted = replace(require_recordable(draft), id=_id(draft.id))
-        return await self._journal.write(owner, session_id, lambda pen: record(pen, wanted))
+        return await self._journal.write(owner, session_id, lambda writer: record(writer, wanted))
 
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return one message of the session, inherited ones included."""

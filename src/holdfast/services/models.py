@@ -76,12 +76,12 @@ class Models:
             raise model_not_found()
         return found[0]
 
-    async def add(self, wish: ModelRequest) -> Created[Model]:
+    async def add(self, request: ModelRequest) -> Created[Model]:
         """Add a model with a manual description, or replace the description of a known one.
 
         A manual description overrides the catalogue, for every owner.
         """
-        model = describe_model(wish)
+        model = describe_model(request)
         await asyncio.to_thread(self._known.check, model)
 
         async def work(tx: Tx) -> bool:

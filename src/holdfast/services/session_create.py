@@ -95,7 +95,7 @@ def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> 
     refuse_secrets(context.variables, rules.scrubber())
     prompt = render(agent.system_prompt, context.variables)
     missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
-    told = [
+    notices = [
         _notice(
             NoticeCode.UNKNOWN_VARIABLE,
             f"The prompt names a variable that the session does not have: {name}",
@@ -104,12 +104,12 @@ def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> 
     ]
     if missing:
         names = ", ".join(missing)
-        told.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
+        notices.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
     grant = rules.ceiling if agent.grant is None else agent.grant
     kept = replace(
         agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)
     )
-    return AgentSnapshot(agent=kept, notices=tuple(told))
+    return AgentSnapshot(agent=kept, notices=tuple(notices))
 
 
 def narrow_agent(
@@ -182,12 +182,12 @@ def _notice(code: NoticeCode, text: str) -> MessageDraft:
 _INHERITED: Final = ("title", "tags", "context", "approval", "turn_cap", "budget", "metadata")
 
 
-async def point_of(tx: Tx, parent: SessionState, wish: ForkRequest) -> int:
+async def point_of(tx: Tx, parent: SessionState, request: ForkRequest) -> int:
     """Return the sequence number of the last row that the fork shares."""
-    if wish.at is not None:
-        return _required(wish.at, parent)
+    if request.at is not None:
+        return _required(request.at, parent)
     # All rows so far, including those of an open turn: the fork reads them and does not run them.
-    if not wish.is_settled or not has_waiting_turn(parent):
+    if not request.is_settled or not has_waiting_turn(parent):
         return parent.messages
     rows = await rows_of(tx, parent, MessageRange(1, parent.messages))
     settled = [row.sequence for row in rows if 0 < row.turn <= parent.settled]
@@ -195,16 +195,18 @@ async def point_of(tx: Tx, parent: SessionState, wish: ForkRequest) -> int:
     return max([first_open - 1, *settled])
 
 
-def request_of(parent: Session, wish: ForkRequest) -> SessionRequest:
+def request_of(parent: Session, request: ForkRequest) -> SessionRequest:
     """Return the request for a fork with another agent: the parent's fields, overridden."""
     kept = {name: getattr(parent, name) for name in _INHERITED}
-    return SessionRequest(**kept | fork_request_of(wish), repo_id=parent.repo_id, model=wish.model)
+    return SessionRequest(
+        **kept | fork_request_of(request), repo_id=parent.repo_id, model=request.model
+    )
 
 
-def fork_request_of(wish: ForkRequest) -> dict[str, object]:
+def fork_request_of(request: ForkRequest) -> dict[str, object]:
     """Return the fields in which the fork differs from its parent."""
-    told = {"title": wish.title, "tags": wish.tags}
-    return {name: value for name, value in told.items() if value is not None}
+    given = {"title": request.title, "tags": request.tags}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 async def fork_session(
@@ -319,12 +321,12 @@ class SessionCreation:
         return await self._journal.enter(compose, is_brief=request.repo_id is None)
 
     async def fork(
-        self, owner: Owner, parent_id: SessionId, wish: ForkRequest, *, id: str | None
+        self, owner: Owner, parent_id: SessionId, request: ForkRequest, *, id: str | None
     ) -> Created[Session]:
         """Create a session that shares the parent's rows up to a sequence, without a copy."""
         session_id = self._session_id(id)
-        digest = digest_of(owner, "fork", parent_id, wish)
-        await self.require_model(wish.model)
+        digest = digest_of(owner, "fork", parent_id, request)
+        await self.require_model(request.model)
         # Before the transaction, so that a large copy does not block other writers.
         copy = await self._copied(owner, parent_id, session_id)
 
@@ -332,14 +334,14 @@ class SessionCreation:
             known = await _opened_before(entry, owner, session_id, digest)
             if known is not None:
                 return Created(thing=known, is_new=False)
-            pen = await entry.open(owner, parent_id)
-            point = await point_of(entry.tx, pen.head, wish)
-            stored = await _stored(entry, pen.head)
+            writer = await entry.open(owner, parent_id)
+            point = await point_of(entry.tx, writer.head, request)
+            stored = await _stored(entry, writer.head)
             parent = self._placed(stored, session_id)
-            child, notices = await self._child(entry, parent, wish, session_id)
+            child, notices = await self._child(entry, parent, request, session_id)
             await self.slots.require(entry.tx, child.agent)
-            child, head = await fork_session(entry.tx, child, pen.head, point)
-            await pen.tell(SessionForked(target=child.id, sequence=point))
+            child, head = await fork_session(entry.tx, child, writer.head, point)
+            await writer.tell(SessionForked(target=child.id, sequence=point))
             opened = await _started(entry, child, head, digest, notices)
             # Last, so that a refused fork leaves no files.
             if parent is not stored:
@@ -364,19 +366,19 @@ class SessionCreation:
         """Return the session with its owner's changes, validated like a request that opens one."""
         kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
         try:
-            wishes = msgspec.convert(kept | dict(changes), SessionRequest)
+            changed = msgspec.convert(kept | dict(changes), SessionRequest)
         except msgspec.ValidationError as error:
             raise Invalid(Code.INVALID_INPUT, f"The change is not valid: {error}.") from None
         model = session.model_id
         if "model" in changes:
-            model = await self._models.resolve(tx, wishes.model) if wishes.model else None
+            model = await self._models.resolve(tx, changed.model) if changed.model else None
         return replace(
             session,
-            title=wishes.title,
-            tags=wishes.tags,
+            title=changed.title,
+            tags=changed.tags,
             model_id=model,
-            metadata=wishes.metadata,
-            approval=wishes.approval or session.approval,
+            metadata=changed.metadata,
+            approval=changed.approval or session.approval,
         )
 
     async def place_of(
@@ -385,9 +387,9 @@ class SessionCreation:
         """Return the context in which a resumed session continues."""
         return await context_of(session, wanted, self._folders)
 
-    async def reopen(self, pen: SessionWriter) -> bool:
+    async def reopen(self, writer: SessionWriter) -> bool:
         """Reopen a closed session and return whether it was closed; refused on a failed one."""
-        return await reopen(pen, self.slots)
+        return await reopen(writer, self.slots)
 
     async def resumption(self, tx: Tx, session: Session, head: SessionState) -> Resumption:
         """Return the session with the number of turns it has left."""
@@ -446,20 +448,24 @@ class SessionCreation:
         return session, snapshot.notices
 
     async def _child(
-        self, entry: JournalTransaction, parent: Session, wish: ForkRequest, session_id: SessionId
+        self,
+        entry: JournalTransaction,
+        parent: Session,
+        request: ForkRequest,
+        session_id: SessionId,
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         """Return the fork before it inherits rows, and the notices about its agent."""
-        if wish.agent is not None:
-            agent = await find_agent(entry.tx, parent.owner, wish.agent)
-            return await self._built(entry, agent, request_of(parent, wish), session_id)
+        if request.agent is not None:
+            agent = await find_agent(entry.tx, parent.owner, request.agent)
+            return await self._built(entry, agent, request_of(parent, request), session_id)
         now = entry.now()
-        model = await self._models.resolve(entry.tx, wish.model) if wish.model else None
+        model = await self._models.resolve(entry.tx, request.model) if request.model else None
         twin = replace(
             twin_of(parent, session_id),
             model_id=model or parent.model_id,
             created_at=now,
             updated_at=now,
-            **fork_request_of(wish),
+            **fork_request_of(request),
         )
         return twin, ()
 
@@ -540,9 +546,9 @@ async def _started(
     digest: bytes,
     notices: tuple[MessageDraft, ...] = (),
 ) -> Session:
-    pen = await entry.start(session, head, digest)
+    writer = await entry.start(session, head, digest)
     model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
-    event = await pen.tell(
+    event = await writer.tell(
         SessionOpened(
             agent=session.agent.slug,
             model=model.ref if model else None,
@@ -550,12 +556,12 @@ async def _started(
         )
     )
     for notice in notices:
-        await pen.append(notice, 0)
+        await writer.append(notice, 0)
     return replace(
         session,
-        message_count=pen.head.messages,
-        last_event=pen.head.events,
-        updated_at=pen.head.updated_at if notices else event.at,
+        message_count=writer.head.messages,
+        last_event=writer.head.events,
+        updated_at=writer.head.updated_at if notices else event.at,
     )
 
 

@@ -71,7 +71,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
 
 async def admit(
-    pen: SessionWriter,
+    writer: SessionWriter,
     draft: MessageDraft,
     on_busy: OnBusy,
     *,
@@ -83,47 +83,47 @@ async def admit(
     `start` begins the turn in the same transaction, which saves a commit if it runs here.
     """
     # Before the status check: an idempotent retry succeeds even after the session was closed.
-    stored = await _repeated(pen, pen.cleaned(draft))
+    stored = await _repeated(writer, writer.cleaned(draft))
     if stored is not None:
-        return Admission(made=Created(thing=stored, is_new=False), key=pen.head.key)
-    was_closed = reopen is not None and await reopen(pen)
-    busy = pen.head.status is Status.RUNNING
+        return Admission(made=Created(thing=stored, is_new=False), key=writer.head.key)
+    was_closed = reopen is not None and await reopen(writer)
+    busy = writer.head.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; wait for it, queue the message or interrupt."
         )
     stops = busy and on_busy is OnBusy.INTERRUPT
     if stops:
-        await abort(pen, more_turns=True)
-    await _require_held(pen, draft)
-    pen.head = admit_turn(pen.head)
-    message = await pen.append(draft, pen.head.turn)
-    if pen.head.title is None:
-        pen.move(title=title_of(message.text))
+        await abort(writer, more_turns=True)
+    await _require_held(writer, draft)
+    writer.head = admit_turn(writer.head)
+    message = await writer.append(draft, writer.head.turn)
+    if writer.head.title is None:
+        writer.move(title=title_of(message.text))
     return Admission(
         made=Created(thing=message, is_new=True),
-        key=pen.head.key,
-        lease=await start(pen) if start is not None else None,
+        key=writer.head.key,
+        lease=await start(writer) if start is not None else None,
         has_interrupted=stops,
         has_reopened=was_closed,
     )
 
 
-async def record(pen: SessionWriter, draft: MessageDraft) -> Created[Message]:
+async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]:
     """Write a row without a turn: a message, call or result produced elsewhere."""
-    call = await _call_of(pen, draft)
+    call = await _call_of(writer, draft)
     match draft.parts:
         case (ToolResult() as result,) if call is not None:
             draft = replace(draft, parts=(replace(result, name=call.name),))
         case _:
             pass
-    stored = await _repeated(pen, pen.cleaned(draft))
+    stored = await _repeated(writer, writer.cleaned(draft))
     if stored is not None:
         return Created(thing=stored, is_new=False)
-    transition(pen.head.status, Verb.ADMIT)
-    _require_place(pen.head, draft.role, call)
-    await _require_held(pen, draft)
-    return Created(thing=await pen.append(draft, 0), is_new=True)
+    transition(writer.head.status, Verb.ADMIT)
+    _require_place(writer.head, draft.role, call)
+    await _require_held(writer, draft)
+    return Created(thing=await writer.append(draft, 0), is_new=True)
 
 
 async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
@@ -139,11 +139,11 @@ async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> 
     return None
 
 
-async def _call_of(pen: SessionWriter, draft: MessageDraft) -> Call | None:
+async def _call_of(writer: SessionWriter, draft: MessageDraft) -> Call | None:
     """Return the call that a row makes or answers, if the session has it."""
     match draft.parts:
         case (ToolCall(id=call_id),) | (ToolResult(call_id=call_id),):
-            return await pen.tx.calls.by_id(pen.head, call_id)
+            return await writer.tx.calls.by_id(writer.head, call_id)
         case _:
             return None
 
@@ -166,9 +166,9 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
         )
 
 
-async def _repeated(pen: SessionWriter, draft: MessageDraft) -> Message | None:
+async def _repeated(writer: SessionWriter, draft: MessageDraft) -> Message | None:
     """Return the message of a repeated request; the same id with other content is refused."""
-    stored = await display_message(pen.tx, pen.head, draft.id) if draft.id else None
+    stored = await display_message(writer.tx, writer.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
             Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
@@ -176,12 +176,12 @@ async def _repeated(pen: SessionWriter, draft: MessageDraft) -> Message | None:
     return stored
 
 
-async def _require_held(pen: SessionWriter, draft: MessageDraft) -> None:
+async def _require_held(writer: SessionWriter, draft: MessageDraft) -> None:
     """Refuse media handles that the session does not hold, and media above the size limit."""
     total = 0
     for part in draft.parts:
         if isinstance(part, Media):
-            size = await find_size(pen.tx, pen.head.key, part.ref)
+            size = await find_size(writer.tx, writer.head.key, part.ref)
             if size is None:
                 raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
             total += size
@@ -192,16 +192,18 @@ async def _require_held(pen: SessionWriter, draft: MessageDraft) -> None:
 
 
 async def abort(
-    pen: SessionWriter, *, more_turns: bool | None = None, reason: str | None = None
+    writer: SessionWriter, *, more_turns: bool | None = None, reason: str | None = None
 ) -> None:
     """Stop the running turn at a user's request, and fence the process that runs it.
 
     `more_turns` is set by a caller that closes the session or adds the next turn itself.
     """
-    calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-    await repair_turn(pen, after_abort(await open_step(pen), calls, reason), more_turns=more_turns)
+    calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
+    await repair_turn(
+        writer, after_abort(await open_step(writer), calls, reason), more_turns=more_turns
+    )
     # A higher epoch: the running process gets LEASE_LOST at its next write.
-    pen.move(holder=None, until=0, epoch=pen.head.epoch + 1)
+    writer.move(holder=None, until=0, epoch=writer.head.epoch + 1)
 
 
 CLOSING: Final[Mapping[Status, Verb]] = {
@@ -224,37 +226,37 @@ def require_reason(reason: str | None) -> None:
         require_text(reason, field="reason", shortest=1, longest=255)
 
 
-async def close(pen: SessionWriter, status: Status, reason: str | None) -> SessionState:
+async def close(writer: SessionWriter, status: Status, reason: str | None) -> SessionState:
     """Close a session and stop its running turn; a no-op on a closed session."""
-    ended = transition(pen.head.status, CLOSING[status])
-    if ended is pen.head.status:
-        return pen.head
-    if pen.head.status is Status.RUNNING:
+    ended = transition(writer.head.status, CLOSING[status])
+    if ended is writer.head.status:
+        return writer.head
+    if writer.head.status is Status.RUNNING:
         # Waiting turns do not run until the session is resumed.
-        await abort(pen, more_turns=False)
-    told = f"Session {ended}: {reason}" if reason else f"Session {ended}."
-    notice = Notice(code=NoticeCode.SESSION_CLOSED, text=told)
-    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
-    await unbind_zone(pen)
-    event = await pen.tell(SessionClosed(status=ended, reason=reason))
-    pen.move(
+        await abort(writer, more_turns=False)
+    text = f"Session {ended}: {reason}" if reason else f"Session {ended}."
+    notice = Notice(code=NoticeCode.SESSION_CLOSED, text=text)
+    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    await unbind_zone(writer)
+    event = await writer.tell(SessionClosed(status=ended, reason=reason))
+    writer.move(
         status=ended,
         reason=reason,
         finished_at=event.at,
         holder=None,
         until=0,
-        epoch=pen.head.epoch + 1,
+        epoch=writer.head.epoch + 1,
     )
-    return pen.head
+    return writer.head
 
 
 async def delete(
-    entry: JournalTransaction, head: SessionState, heirs: DeletePolicy
+    entry: JournalTransaction, head: SessionState, policy: DeletePolicy
 ) -> tuple[SessionState, ...]:
     """Delete a session; return the states of all deleted sessions, this one last."""
     sessions = entry.tx.sessions
     forks = await sessions.forks(head.key)
-    if forks and heirs is DeletePolicy.REFUSE:
+    if forks and policy is DeletePolicy.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
             "Forks point into this session; delete them too (--cascade) or make them stand alone "
@@ -264,10 +266,10 @@ async def delete(
     gone: tuple[SessionState, ...] = ()
     # Forks first, because their inherited rows are read from the parent.
     for fork in forks:
-        if heirs is DeletePolicy.DETACH:
+        if policy is DeletePolicy.DETACH:
             await sessions.detach(fork.key)
         else:
-            gone += await delete(entry, fork, heirs)
+            gone += await delete(entry, fork, policy)
     await entry.remove(head)
     return (*gone, head)
 
@@ -309,42 +311,42 @@ class Interruptions:
         self._coordinator = coordinator
         self._look = look
 
-    async def interrupt(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> Interruption:
+    async def interrupt(self, owner: Owner, session_id: SessionId, stop: TurnStop) -> Interruption:
         """Stop a turn and wait for its end, for at most PATIENCE seconds."""
         try:
             async with asyncio.timeout(PATIENCE):
-                stopped = await self._stop(owner, session_id, wish)
+                stopped = await self._stop(owner, session_id, stop)
         except TimeoutError:
-            return await self._interrupted_later(owner, session_id, wish)
+            return await self._interrupted_later(owner, session_id, stop)
         return Interruption(session=await self._look(owner, session_id), turn=stopped)
 
     async def _interrupted_later(
-        self, owner: Owner, session_id: SessionId, wish: TurnStop
+        self, owner: Owner, session_id: SessionId, stop: TurnStop
     ) -> Interruption:
         session = await self._look(owner, session_id)
         running = session.settled + 1
-        if session.status is not Status.RUNNING or wish.turn not in (None, running):
+        if session.status is not Status.RUNNING or stop.turn not in (None, running):
             return Interruption(session=session)
         # Pinned to this turn, because another one may run by the time the store is writable.
-        self._coordinator.start(self._stop_quietly(owner, session_id, replace(wish, turn=running)))
+        self._coordinator.start(self._stop_quietly(owner, session_id, replace(stop, turn=running)))
         return Interruption(session=session, turn=running, is_settled=False)
 
-    async def _stop_quietly(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> None:
+    async def _stop_quietly(self, owner: Owner, session_id: SessionId, stop: TurnStop) -> None:
         try:
-            await self._stop(owner, session_id, wish)
+            await self._stop(owner, session_id, stop)
         except HoldfastError as error:
             log.warning("a turn was not stopped: %s", error.message)
 
-    async def _stop(self, owner: Owner, session_id: SessionId, wish: TurnStop) -> int | None:
+    async def _stop(self, owner: Owner, session_id: SessionId, stop: TurnStop) -> int | None:
         """End a turn in the store, then its local task; return its number if this call ended it."""
 
-        async def end(pen: SessionWriter) -> tuple[SessionState, bool, int | None]:
-            running = pen.head.settled + 1
-            is_meant = wish.turn in (None, running)
-            if not is_meant or pen.head.status is not Status.RUNNING:
-                return pen.head, is_meant, None
-            await abort(pen, reason=wish.reason)
-            return pen.head, is_meant, running
+        async def end(writer: SessionWriter) -> tuple[SessionState, bool, int | None]:
+            running = writer.head.settled + 1
+            is_meant = stop.turn in (None, running)
+            if not is_meant or writer.head.status is not Status.RUNNING:
+                return writer.head, is_meant, None
+            await abort(writer, reason=stop.reason)
+            return writer.head, is_meant, running
 
         # Committed before the task is cancelled, so that cancelling loses nothing.
         head, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
@@ -383,33 +385,33 @@ async def context_of(
     return context
 
 
-async def move(pen: SessionWriter, context: SessionContext, leases: Leases) -> None:
+async def move(writer: SessionWriter, context: SessionContext, leases: Leases) -> None:
     """Change the session's working directory; refused while a turn is running."""
-    if pen.head.status is Status.RUNNING and leases.is_live(pen.head):
+    if writer.head.status is Status.RUNNING and leases.is_live(writer.head):
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
         )
-    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.head.key)
     if found is None:
         raise session_not_found()
-    session = pen.cleaned(replace(found[0], context=context))
-    await pen.tx.sessions.patch(pen.head.key, session)
+    session = writer.cleaned(replace(found[0], context=context))
+    await writer.tx.sessions.patch(writer.head.key, session)
     before = found[0].context.working_dir
-    told = f"The session works in {context.working_dir} from now on; before, it was {before}."
-    notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=told)
-    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    text = f"The session works in {context.working_dir} from now on; before, it was {before}."
+    notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=text)
+    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
 
-async def reopen(pen: SessionWriter, slots: ProcessLimit) -> bool:
+async def reopen(writer: SessionWriter, slots: ProcessLimit) -> bool:
     """Reopen a closed session and return whether it was closed; refused on a failed one."""
-    status = transition(pen.head.status, Verb.RESUME)
-    if status is pen.head.status:
+    status = transition(writer.head.status, Verb.RESUME)
+    if status is writer.head.status:
         return False
-    found = await pen.tx.sessions.get_by_key(pen.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.head.key)
     if found is not None:
-        await slots.require(pen.tx, found[0].agent)
-    await pen.tell(SessionResumed())
-    pen.move(status=status, reason=None)
+        await slots.require(writer.tx, found[0].agent)
+    await writer.tell(SessionResumed())
+    writer.move(status=status, reason=None)
     return True
 
 

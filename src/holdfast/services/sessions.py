@@ -115,14 +115,14 @@ class Sessions:
         id: str | None = None,
     ) -> Session:
         """Open a session that continues from a row of this one, by default from the last."""
-        wish = ForkRequest(at=at, title=title)
-        return (await self.make_fork(owner, session_id, wish, id=id)).thing
+        request = ForkRequest(at=at, title=title)
+        return (await self.make_fork(owner, session_id, request, id=id)).thing
 
     async def make_fork(
-        self, owner: Owner, session_id: SessionId, wish: ForkRequest, *, id: str | None = None
+        self, owner: Owner, session_id: SessionId, request: ForkRequest, *, id: str | None = None
     ) -> Created[Session]:
         """Fork a session; `is_new` is false if an equal request with this id did so before."""
-        made = await self._openings.fork(owner, session_id, wish, id=id)
+        made = await self._openings.fork(owner, session_id, request, id=id)
         return await self._shown_as_made(made, cause="forked")
 
     async def _shown_as_made(self, made: Created[Session], *, cause: str) -> Created[Session]:
@@ -178,18 +178,18 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
         await self._openings.require_model(changes.get("model"))
 
-        async def change(pen: SessionWriter) -> None:
-            found = await pen.tx.sessions.get_by_key(pen.head.key)
+        async def change(writer: SessionWriter) -> None:
+            found = await writer.tx.sessions.get_by_key(writer.head.key)
             if found is None:
                 raise session_not_found()
             if expected is not None and not expected(self._shown(*found)):
                 raise lease_lost()
-            session = pen.cleaned(await self._openings.patched(pen.tx, found[0], changes))
+            session = writer.cleaned(await self._openings.patched(writer.tx, found[0], changes))
             if session != found[0]:
-                await pen.tx.sessions.patch(pen.head.key, session)
+                await writer.tx.sessions.patch(writer.head.key, session)
                 # Advances `updated_at`, so that clients comparing times see a change.
-                pen.now()
-                pen.move(title=session.title)
+                writer.now()
+                writer.move(title=session.title)
 
         await self._journal.write(owner, session_id, change)
         return await self.get(owner, session_id)
@@ -207,8 +207,8 @@ class Sessions:
         `turn` limits this to one turn: if it has ended meanwhile, the next one is not stopped.
         """
         require_reason(reason)
-        wish = TurnStop(turn=turn, reason=reason)
-        return await self._interruptions.interrupt(owner, session_id, wish)
+        stop = TurnStop(turn=turn, reason=reason)
+        return await self._interruptions.interrupt(owner, session_id, stop)
 
     async def resume(
         self, owner: Owner, session_id: SessionId, *, context: SessionContext | None = None
@@ -222,12 +222,12 @@ class Sessions:
         transition(seen.status, Verb.RESUME)
         place = await self._openings.place_of(seen, context)
 
-        async def reopen(pen: SessionWriter) -> tuple[SessionState, bool]:
-            transition(pen.head.status, Verb.RESUME)
+        async def reopen(writer: SessionWriter) -> tuple[SessionState, bool]:
+            transition(writer.head.status, Verb.RESUME)
             if place != seen.context:
-                await move(pen, place, self._leases)
-            was_closed = await self._openings.reopen(pen)
-            return pen.head, was_closed
+                await move(writer, place, self._leases)
+            was_closed = await self._openings.reopen(writer)
+            return writer.head, was_closed
 
         head, was_closed = await self._journal.write(owner, session_id, reopen)
         self._coordinator.wake(head.key, turn=head.turn)
@@ -254,9 +254,9 @@ class Sessions:
             raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
         require_reason(reason)
 
-        async def end(pen: SessionWriter) -> tuple[SessionState, bool]:
-            was_open = pen.head.status in OPEN
-            return await close(pen, status, reason), was_open
+        async def end(writer: SessionWriter) -> tuple[SessionState, bool]:
+            was_open = writer.head.status in OPEN
+            return await close(writer, status, reason), was_open
 
         head, was_open = await self._journal.write(owner, session_id, end, urgent=True)
         await self._coordinator.dismiss(head.key)
@@ -268,15 +268,15 @@ class Sessions:
     async def close_idle(self, seen: SessionState) -> bool:
         """Complete an idle session, unless it has changed since `seen` was read."""
 
-        async def end(pen: SessionWriter) -> int | None:
+        async def end(writer: SessionWriter) -> int | None:
             # Compared inside the transaction, so that a message that arrived meanwhile wins
             # (TOCTOU).
-            if pen.head.updated_at != seen.updated_at:
+            if writer.head.updated_at != seen.updated_at:
                 return None
             # Uses the slot count and not the session, because a damaged one must not block the
             # sweep.
-            before = await pen.tx.sessions.slots()
-            await close(pen, Status.COMPLETED, IDLE)
+            before = await writer.tx.sessions.slots()
+            await close(writer, Status.COMPLETED, IDLE)
             return before
 
         try:
@@ -292,7 +292,7 @@ class Sessions:
         return True
 
     async def delete(
-        self, owner: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
+        self, owner: Owner, session_id: SessionId, *, policy: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
         """Delete a session and all its data; return the ids of all deleted sessions.
 
@@ -303,7 +303,7 @@ class Sessions:
         async def compose(entry: JournalTransaction) -> tuple[tuple[SessionState, ...], int]:
             before = await entry.tx.sessions.slots()
             head = await find_session_state(entry.tx, owner, session_id)
-            gone = await delete(entry, head, heirs)
+            gone = await delete(entry, head, policy)
             return gone, await entry.tx.sessions.slots() - before
 
         gone, delta = await self._journal.enter(compose, urgent=True)

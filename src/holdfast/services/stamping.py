@@ -70,11 +70,11 @@ def mask_credentials(payload: Payload, scrubber: Scrubber) -> Payload:
     if isinstance(payload, PLAIN):
         return payload
     encoded = encode_payload(payload)
-    told = scrubber.clean_json(encoded)
+    masked = scrubber.clean_json(encoded)
     # Deltas are not masked by pattern, because they must add up to the stored row.
     if not isinstance(payload, StepDelta):
-        told = scrubber.mask(told)
-    return payload if told is encoded else decode_payload(told)
+        masked = scrubber.mask(masked)
+    return payload if masked is encoded else decode_payload(masked)
 
 
 def idempotency_key(head: SessionState, call_id: CallId) -> str:

@@ -87,7 +87,7 @@ class TurnInputs:
         process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
     ) -> None:
         """`process_slot` returns the process slot of a session whose agent is a program."""
-        self._berth = process_slot
+        self._place = process_slot
         self._models = models
         self._places = places
         self._approvals = approvals
@@ -141,7 +141,7 @@ class TurnInputs:
             place=self._places.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
-            process_slot=self._berth(session, key),
+            process_slot=self._place(session, key),
             limits=_limits(session.agent, self._limits),
             budget=await budget_of(tx, session, key, self._limits.budget),
             spent=head.microcents,
@@ -183,12 +183,12 @@ class Turns:
     async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> None:
         """Run the turn that began with the lease, and the following ones that are wanted."""
 
-        async def go_on(pen: SessionWriter) -> bool:
-            if is_wanted(pen.head.settled + 1):
-                await begin(pen)
+        async def go_on(writer: SessionWriter) -> bool:
+            if is_wanted(writer.head.settled + 1):
+                await begin(writer)
                 return True
             # Left to the process that admitted it; started here it could be cut off half-way.
-            pen.move(holder=None, until=0)
+            writer.move(holder=None, until=0)
             return False
 
         while await self._play(lease) is TurnWritten.NEXT_TURN_WAITS:
@@ -228,10 +228,10 @@ class Turns:
     async def _given_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
         """End a turn that failed half-way, closing its open step and calls."""
 
-        async def write(pen: SessionWriter) -> TurnWritten:
-            calls = await pen.tx.calls.of_turn(pen.head, pen.head.settled + 1)
-            await repair_turn(pen, cut_short(await open_step(pen), calls, outcome))
-            return TurnWritten.NEXT_TURN_WAITS if pen.head.holder else TurnWritten.ALL_ENDED
+        async def write(writer: SessionWriter) -> TurnWritten:
+            calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
+            await repair_turn(writer, cut_short(await open_step(writer), calls, outcome))
+            return TurnWritten.NEXT_TURN_WAITS if writer.head.holder else TurnWritten.ALL_ENDED
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
@@ -240,14 +240,16 @@ class Turns:
 
         *rows, last = drafts
 
-        async def write(pen: SessionWriter) -> tuple[TurnWritten, SessionId]:
-            turn, name = pen.head.settled + 1, pen.head.session_id
+        async def write(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
+            turn, name = writer.head.settled + 1, writer.head.session_id
             if not isinstance(last, Outcome):
-                await pen.write(drafts, turn)
+                await writer.write(drafts, turn)
                 return TurnWritten.GOES_ON, name
-            await pen.write(rows, turn)
-            await end(pen, last)
-            return (TurnWritten.NEXT_TURN_WAITS if pen.head.holder else TurnWritten.ALL_ENDED), name
+            await writer.write(rows, turn)
+            await end(writer, last)
+            return (
+                TurnWritten.NEXT_TURN_WAITS if writer.head.holder else TurnWritten.ALL_ENDED
+            ), name
 
         written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
         if isinstance(last, Outcome) and last.is_lost:
@@ -265,14 +267,14 @@ class Turns:
         )
 
 
-async def begin(pen: SessionWriter) -> None:
+async def begin(writer: SessionWriter) -> None:
     """Begin the waiting turn; a no-op for a turn that was interrupted by a crash."""
-    head = pen.head
+    head = writer.head
     # A repaired turn already has its `turn.started` event, and must have exactly one.
     if head.status is Status.RUNNING:
         return
-    event = await pen.tell(TurnStarted(), head.settled + 1)
-    pen.move(
+    event = await writer.tell(TurnStarted(), head.settled + 1)
+    writer.move(
         status=transition(head.status, Verb.BEGIN),
         began=event.sequence,
         started_at=head.started_at or event.at,
@@ -280,77 +282,77 @@ async def begin(pen: SessionWriter) -> None:
     )
 
 
-async def end(pen: SessionWriter, outcome: Outcome, *, more_turns: bool | None = None) -> None:
+async def end(writer: SessionWriter, outcome: Outcome, *, more_turns: bool | None = None) -> None:
     """End the running turn: write its closing row, its events and its status in one transaction.
 
     `more_turns` overrides whether another turn follows; by default it is derived from the queue.
     """
-    number = pen.head.settled + 1
+    number = writer.head.settled + 1
     # The turn that asked is over, so answers would have no receiver.
-    await expire(pen, by=outcome.stop_reason)
+    await expire(writer, by=outcome.stop_reason)
     notice = closing_notice(outcome)
     if notice is not None:
-        await pen.append(notice, number)
+        await writer.append(notice, number)
     # From the ledger, because another process may have run the first part of this turn.
-    spent = await pen.tx.costs.of_turn(pen.head, number)
-    event = await pen.tell(
+    spent = await writer.tx.costs.of_turn(writer.head, number)
+    event = await writer.tell(
         TurnEnded(
             stop_reason=outcome.stop_reason,
             usage=sum((entry.usage for entry in spent), Usage()),
             microcents=sum(entry.microcents for entry in spent),
             priced=all(entry.priced for entry in spent),
-            more_turns=pen.head.turn > number if more_turns is None else more_turns,
+            more_turns=writer.head.turn > number if more_turns is None else more_turns,
             failure=outcome.failure,
         ),
         number,
     )
-    pen.move(
-        status=transition(pen.head.status, Verb.END),
+    writer.move(
+        status=transition(writer.head.status, Verb.END),
         settled=number,
-        turn=max(pen.head.turn, number),
+        turn=max(writer.head.turn, number),
         last_stop=outcome.stop_reason,
         finished_at=event.at,
     )
     if outcome.is_lost:
-        await lose_turn(pen, outcome)
+        await lose_turn(writer, outcome)
     # Released in the same transaction, so that a message admitted next finds the session free.
-    if not has_waiting_turn(pen.head):
-        pen.move(holder=None, until=0)
+    if not has_waiting_turn(writer.head):
+        writer.move(holder=None, until=0)
 
 
-async def lose_turn(pen: SessionWriter, outcome: Outcome) -> None:
+async def lose_turn(writer: SessionWriter, outcome: Outcome) -> None:
     """Fail a session whose agent cannot be restarted; writes the evidence into its record."""
     failure = outcome.failure
-    told = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
-    text = f"{told}\n{outcome.evidence}" if outcome.evidence else told
+    summary = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
+    text = f"{summary}\n{outcome.evidence}" if outcome.evidence else summary
     notice = Notice(code=NoticeCode.AGENT_FAILED, text=text)
-    await pen.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
     reason = str(failure.code) if failure else None
-    status = transition(pen.head.status, Verb.LOSE)
-    await unbind_zone(pen)
-    await pen.tell(SessionClosed(status=status, reason=reason))
-    pen.move(status=status, reason=reason)
+    status = transition(writer.head.status, Verb.LOSE)
+    await unbind_zone(writer)
+    await writer.tell(SessionClosed(status=status, reason=reason))
+    writer.move(status=status, reason=reason)
 
 
 async def repair_turn(
-    pen: SessionWriter, decided: Repair, *, more_turns: bool | None = None
+    writer: SessionWriter, decided: Repair, *, more_turns: bool | None = None
 ) -> None:
     """Append the rows missing after a crash or an interrupt; end the turn if so decided."""
-    await pen.write(decided.drafts, pen.head.settled + 1)
+    await writer.write(decided.drafts, writer.head.settled + 1)
     if decided.outcome is not None:
-        await end(pen, decided.outcome, more_turns=more_turns)
+        await end(writer, decided.outcome, more_turns=more_turns)
 
 
-async def open_step(pen: SessionWriter) -> OpenStep | None:
+async def open_step(writer: SessionWriter) -> OpenStep | None:
     """Return the unfinished model step of the running turn."""
-    return await unfinished_step(pen.tx, pen.head)
+    return await unfinished_step(writer.tx, writer.head)
 
 
 async def unfinished_step(tx: Tx, head: SessionState) -> OpenStep | None:
     """Return the step that began and did not end since the last turn began."""
-    news = await tx.events.since(head, head.began, _STEP_NAMES)
+    events = await tx.events.since(head, head.began, _STEP_NAMES)
     step: OpenStep | None = None
-    for event in news:
+    for event in events:
         match event.payload:
             case StepStarted() as started:
                 step = OpenStep(started=started)
@@ -455,12 +457,12 @@ class Compactions:
     async def _fold(self, head: SessionState, turn: TurnInput) -> bool:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
-        async def write(pen: SessionWriter) -> None:
+        async def write(writer: SessionWriter) -> None:
             # The summary covers the rows read before, so a turn admitted since must not run or
             # wait.
-            if pen.head.messages != head.messages:
-                _require_rest(pen.head)
-            await pen.write(drafts, 0)
+            if writer.head.messages != head.messages:
+                _require_rest(writer.head)
+            await writer.write(drafts, 0)
 
         if drafts:
             await self._journal.write_by_key(head.key, write)

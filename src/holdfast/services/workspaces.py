@@ -58,8 +58,8 @@ class Workspaces:
         """Return the workspace of a session; `None` if it has no tools."""
         servers = session.agent.mcp_servers
         name = workspace_name(session.owner, session.id)
-        guests = self._visitors.get(name, ())
-        if not session.tools and not servers and not guests:
+        session_servers = self._visitors.get(name, ())
+        if not session.tools and not servers and not session_servers:
             return None
         return ToolWorkspace(
             session=name,
@@ -69,7 +69,7 @@ class Workspaces:
             grants=(session.grant, self._ceiling),
             tools=ALWAYS | {tool.name for tool in session.tools},
             servers=servers,
-            guests=guests,
+            session_servers=session_servers,
             shelf=self.shelf(key),
         )
 

@@ -105,10 +105,10 @@ def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
     """Rebuild the payload that `divided` has split."""
     if not ids:
         return _named(name) + rest
-    told = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
+    fields = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
     if len(ids) > ID_BYTES:
-        told += f',"model_id":"{format_id(ids[ID_BYTES:])}"'
-    return _named(name) + told.encode() + rest
+        fields += f',"model_id":"{format_id(ids[ID_BYTES:])}"'
+    return _named(name) + fields.encode() + rest
 
 
 @lru_cache(maxsize=256)

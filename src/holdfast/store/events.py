@@ -39,7 +39,7 @@ from holdfast.store.database import (
     format_id,
 )
 from holdfast.store.event_encoding import ID_BYTES, divided, joined, stored_payload
-from holdfast.store.messages import told
+from holdfast.store.messages import event_checksum
 
 log = logging.getLogger(__name__)
 TOLD_OF = """
@@ -94,8 +94,8 @@ async def _sound_near(
 def message_event_at(row: Row, head: SessionState) -> int:
     """Return the event number of a message; 0 if the message has no event in this session."""
     event, stored = row[0], row[-1]
-    is_told = event != 0 or stored != 0
-    if not isinstance(event, int) or (is_told and told(row[:-1]) != stored):
+    is_stored = event != 0 or stored != 0
+    if not isinstance(event, int) or (is_stored and event_checksum(row[:-1]) != stored):
         raise corrupt(f"event {event} of session {head.session_id}")
     return event
 
@@ -335,7 +335,7 @@ class EventRows:
         everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
         for row in await self._db.fetch(APPENDED, everything):
             # Rows copied into a fork when it was detached have no event in this session.
-            if (row[0] != 0 or row[-1] != 0) and told(row[:-1]) != row[-1]:
+            if (row[0] != 0 or row[-1] != 0) and event_checksum(row[:-1]) != row[-1]:
                 found.append(row[0])
         # Sort as strings, because a damaged number may have any type.
         return sorted(found, key=str)
@@ -378,7 +378,7 @@ class EventRows:
         is_whole = head.events > after and 0 <= missing <= limit and stored < limit
         if not is_whole or first <= head.inherited:
             return None
-        rows = await self._told(head, first, missing) if missing else []
+        rows = await self._read_message_events(head, first, missing) if missing else []
         # If the first event is too old, the count included pruned events; fall back to the search.
         return rows if not rows or rows[0][0] > after else None
 
@@ -391,9 +391,9 @@ class EventRows:
         others = range(after + 1, event)[: max(limit, 0)]
         if first < proven and {row[0] for row in stored}.issuperset(others):
             first = proven
-        return await self._told(head, first, limit) if first <= head.messages else []
+        return await self._read_message_events(head, first, limit) if first <= head.messages else []
 
-    async def _told(self, head: SessionState, first: int, limit: int) -> list[Row]:
+    async def _read_message_events(self, head: SessionState, first: int, limit: int) -> list[Row]:
         parameters = {"session_key": head.key, "first": first, "limit": limit}
         rows = await fetch_rows(self._db, APPENDED, APPENDED_FOUND, parameters)
         # Message numbers are dense: a missing message must not be reported as pruned.
@@ -402,7 +402,7 @@ class EventRows:
                 raise corrupt(f"message {number} of session {head.session_id}")
         if len(rows) < min(limit, head.messages - first + 1):
             raise corrupt(f"message {first + len(rows)} of session {head.session_id}")
-        return [_news(row, head) for row in rows]
+        return [_message_event(row, head) for row in rows]
 
 
 def _are_of_one_step(before: Row, after: Row) -> bool:
@@ -453,11 +453,11 @@ def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after
     return rows
 
 
-def _news(row: Row, head: SessionState) -> Row:
+def _message_event(row: Row, head: SessionState) -> Row:
     message_event_at(row, head)
     event, turn, at, message_id, role, sequence, _ = row
-    told_of = MessageAppended(message_id=format_id(message_id), role=role, sequence=sequence)
-    payload = encode_payload(told_of)
+    payload_value = MessageAppended(message_id=format_id(message_id), role=role, sequence=sequence)
+    payload = encode_payload(payload_value)
     # Verified above from other columns, so this payload has no checksum of its own.
     return event, turn or None, at, _APPENDED_NAME, payload, _PROVEN
 

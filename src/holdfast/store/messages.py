@@ -158,7 +158,7 @@ class MessageRows:
                     "created_at": at,
                     "hash": row.hash,
                     "event": row.event,
-                    "told": told(
+                    "told": event_checksum(
                         (row.event, message.turn, at, message.id, message.role, message.sequence)
                     ),
                 },
@@ -264,9 +264,9 @@ def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
     return range(first, first + wanted)
 
 
-def told(news: Row) -> int:
+def event_checksum(event_row: Row) -> int:
     """Return the checksum of a message's event: event, turn, time, id, role and number."""
-    event, turn, at, message_id, role, sequence = news
+    event, turn, at, message_id, role, sequence = event_row
     return checksum(f"{event}|{turn}|{at}|{format_id(message_id)}|{role}|{sequence}")
 
 

@@ -288,8 +288,8 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     if query.statuses:
         names = ", ".join(f":status_{number}" for number in range(len(query.statuses)))
         conditions.append(f"s.status IN ({names})")
-    if query.wishes:
-        conditions.append(_wished(query.wishes, parameters))
+    if query.status_filters:
+        conditions.append(_status_condition(query.status_filters, parameters))
     for number, tag in enumerate(query.tags):
         wanted = f":tag_{number}"
         tags = "json_each(CAST(o.body AS TEXT), '$.tags')"
@@ -298,13 +298,13 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     return conditions, parameters
 
 
-def _wished(wishes: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str:
+def _status_condition(status_filters: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str:
     """Return the condition that any status filter matches; adds its values to `parameters`."""
-    told = []
-    for number, wish in enumerate(wishes):
-        parameters[f"wish_{number}"] = wish.status.value
-        told.append(_ENDED[wish.has_failed] + f":wish_{number}")
-    return f"({' OR '.join(told)})"
+    clauses = []
+    for number, status_filter in enumerate(status_filters):
+        parameters[f"wish_{number}"] = status_filter.status.value
+        clauses.append(_ENDED[status_filter.has_failed] + f":wish_{number}")
+    return f"({' OR '.join(clauses)})"
 
 
 # A session without a completed turn has not failed.

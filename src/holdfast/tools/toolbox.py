@@ -210,7 +210,7 @@ class LocalToolbox:
 
 
 def _has_servers(place: ToolWorkspace) -> bool:
-    return bool(place.servers or place.guests)
+    return bool(place.servers or place.session_servers)
 
 
 def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:

@@ -331,19 +331,19 @@ def observation_form(observation: Observation) -> ObservationForm:
 
 def entity_form(entity: Entity) -> EntityForm:
     """Return what is known of an entity as it is shown."""
-    return EntityForm(**_told(entity))
+    return EntityForm(**_entity_fields(entity))
 
 
 def history_form(history: History) -> HistoryForm:
     """Return what is known of a session, with its newest claims."""
     return HistoryForm(
-        **_told(history.entity),
+        **_entity_fields(history.entity),
         observations=tuple(map(observation_form, history.observations)),
         observations_total=history.observations_total,
     )
 
 
-def _told(entity: Entity) -> dict[str, Any]:
+def _entity_fields(entity: Entity) -> dict[str, Any]:
     last = entity.last_observation_at
     return {
         "entity_id": entity.entity_id,

@@ -52,14 +52,14 @@ def _about_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -
         agent = agents.get(node["agent_ref"])
         servers = _servers(agent or {})
         if agent is None:
-            told = f"there is no agent {node['agent_ref']}"
-            yield _finding(FindingCode.AGENT_REF_UNRESOLVED, node, told)
+            message = f"there is no agent {node['agent_ref']}"
+            yield _finding(FindingCode.AGENT_REF_UNRESOLVED, node, message)
         for tool in node.get("tools", ()):
             if tool not in CATALOGUE | ELSEWHERE and not tool.startswith(servers):
                 yield _finding(FindingCode.UNKNOWN_TOOL, node, f"there is no tool {tool}")
             elif agent is not None and not _has(agent, tool, servers):
-                told = f"agent {node['agent_ref']} does not have {tool}"
-                yield _finding(FindingCode.TOOLS_EXCEED_AGENT, node, told)
+                message = f"agent {node['agent_ref']} does not have {tool}"
+                yield _finding(FindingCode.TOOLS_EXCEED_AGENT, node, message)
 
 
 def _has(agent: Mapping[str, Any], tool: str, servers: tuple[str, ...]) -> bool:
@@ -78,8 +78,8 @@ def _about_ways(workflow: Workflow) -> Iterator[Finding]:
     for source, targets in ways.items():
         for name in dict.fromkeys((source, *targets)):
             if name not in nodes:
-                told = f"a way leads from or to {name}, which is no node"
-                yield Finding(code=FindingCode.UNKNOWN_NODE, node=name, message=told)
+                message = f"a way leads from or to {name}, which is no node"
+                yield Finding(code=FindingCode.UNKNOWN_NODE, node=name, message=message)
     entries = [id_ for id_, node in nodes.items() if node["type"] == NodeType.INPUT]
     led_to = {target for targets in ways.values() for target in targets}
     reached = _reached(ways, entries or [id_ for id_ in nodes if id_ not in led_to])
@@ -88,8 +88,8 @@ def _about_ways(workflow: Workflow) -> Iterator[Finding]:
             yield _finding(FindingCode.UNREACHABLE_NODE, node, "nothing leads here")
     circling = _circling(ways)
     if circling is not None:
-        told = "from here ways lead in a circle"
-        yield Finding(code=FindingCode.CYCLE, node=circling, message=told)
+        message = "from here ways lead in a circle"
+        yield Finding(code=FindingCode.CYCLE, node=circling, message=message)
 
 
 def _ways(workflow: Workflow) -> dict[str, list[str]]:

@@ -98,10 +98,10 @@ def _text(text: str) -> Form:
 
 
 def _result(part: ToolResult) -> Form:
-    told: Form = {"status": part.status.value}
+    outcome: Form = {"status": part.status.value}
     if part.error is not None:
-        told |= {"code": part.error.code, "message": part.error.message}
-    value = told if part.result is None else plain(part.result)
+        outcome |= {"code": part.error.code, "message": part.error.message}
+    value = outcome if part.result is None else plain(part.result)
     form: Form = {"type": "tool_result", "toolCallId": part.call_id, "result": value}
     return form if part.status is ResultStatus.OK else {**form, "isError": True}
 

@@ -161,8 +161,8 @@ def _refuse_what_is_not_applied(workflow: Workflow) -> None:
             raise _not_runnable(f"node {id_} has a {{{{…}}}} in its prompt_template", id_)
     for edge in workflow.edges:
         if edge.extras:
-            told = f"the edge from {edge.source} to {edge.target} has a {edge.extras[0]}"
-            raise _not_runnable(told, edge.source)
+            problem = f"the edge from {edge.source} to {edge.target} has a {edge.extras[0]}"
+            raise _not_runnable(problem, edge.source)
 
 
 def _line(workflow: Workflow) -> list[dict[str, Any]]:

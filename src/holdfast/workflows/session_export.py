@@ -231,10 +231,10 @@ class Exports:
 
     async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
         """Record the target of a workflow export as an event; the session is unchanged."""
-        told = SessionExported(target=require_text(target, field="target", **_TARGET))
+        payload = SessionExported(target=require_text(target, field="target", **_TARGET))
 
-        async def compose(pen: SessionWriter) -> Event:
-            return pen.note(told)
+        async def compose(writer: SessionWriter) -> Event:
+            return writer.note(payload)
 
         return await self._journal.write(owner, session_id, compose)
 
@@ -316,22 +316,22 @@ def _section(row: Message) -> str:
 def _paragraph(part: Part) -> str:
     match part:
         case Text(text=text) | Notice(text=text):
-            told = text
+            markdown = text
         case Reasoning():
-            told = "\n".join(f"> {line}" for line in part.text.splitlines())
+            markdown = "\n".join(f"> {line}" for line in part.text.splitlines())
         case Media():
-            told = f"[{part.name or part.mime_type}]({part.ref})"
+            markdown = f"[{part.name or part.mime_type}]({part.ref})"
         case ToolCall():
-            told = f"`{part.name}` ({part.id})\n\n{_fenced(part.arguments)}"
+            markdown = f"`{part.name}` ({part.id})\n\n{_fenced(part.arguments)}"
         case ToolResult():
-            told = _outcome(part)
+            markdown = _outcome(part)
         case Plan():
-            told = "\n".join(f"- [{_mark(step.status)}] {step.text}" for step in part.steps)
+            markdown = "\n".join(f"- [{_mark(step.status)}] {step.text}" for step in part.steps)
         case Compaction():
-            told = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
+            markdown = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
         case _:
             assert_never(part)
-    return told
+    return markdown
 
 
 def _outcome(part: ToolResult) -> str:

@@ -30,10 +30,10 @@ from holdfast.zones.replay import archives_of, summary_of, without_block
 class Archives:
     """Archive operations of `Zones`."""
 
-    def __init__(self, store: Store, journal: Journal, ink: Stamping) -> None:
+    def __init__(self, store: Store, journal: Journal, stamping: Stamping) -> None:
         self._store = store
         self._journal = journal
-        self.ink = ink
+        self.stamping = stamping
 
     async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
         """Move the files of an active zone into a new archive; `None` if it is empty."""
@@ -137,10 +137,10 @@ class Archives:
         return gone
 
     def _now(self) -> int:
-        return stamp_of(self.ink).at
+        return stamp_of(self.stamping).at
 
     def _files(self, tx: Tx, owner: Owner) -> ZoneFiles:
-        return ZoneFiles(tx, owner, stamp_of(self.ink))
+        return ZoneFiles(tx, owner, stamp_of(self.stamping))
 
     async def _brought_back(self, files: ZoneFiles, file: ZoneFile, zone: str) -> None:
         at = max(self._now(), file.modified_ms)

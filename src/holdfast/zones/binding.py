@@ -18,12 +18,12 @@ from holdfast.zones.model import ArchiveResult, agent_current_zone, require_defi
 log = logging.getLogger(__name__)
 
 
-def stamp_of(ink: Stamping) -> ZoneStamp:
+def stamp_of(stamping: Stamping) -> ZoneStamp:
     """Return the time and the generation factory for file changes."""
     # The last sixteen digits of an id, nearly all of them random.
     return ZoneStamp(
-        at=_ms(ink.clock.now()),
-        generation=lambda: ink.id_factory.new().replace("-", "")[-16:],
+        at=_ms(stamping.clock.now()),
+        generation=lambda: stamping.id_factory.new().replace("-", "")[-16:],
     )
 
 
@@ -51,16 +51,16 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
     await entry.tx.zones.seat(agent.owner, zone, key)
 
 
-async def unbind_zone(pen: SessionWriter) -> None:
+async def unbind_zone(writer: SessionWriter) -> None:
     """Archive and unbind the zone of a session that ends; other zones are unchanged."""
-    desk = await pen.tx.zones.desk_of(pen.head.key)
+    desk = await writer.tx.zones.desk_of(writer.head.key)
     if desk is None:
         return
     owner, zone = desk
-    archived = await _cleared(pen.tx, owner, zone, pen.now)
+    archived = await _cleared(writer.tx, owner, zone, writer.now)
     if archived is not None:
-        await pen.tell(ZoneArchived(zone=archived.archive_zoneid))
-    await pen.tx.zones.unseat(pen.head.key)
+        await writer.tell(ZoneArchived(zone=archived.archive_zoneid))
+    await writer.tx.zones.unseat(writer.head.key)
 
 
 async def notify_bound_session(
@@ -85,12 +85,12 @@ async def _cleared(
 
 async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> None:
     try:
-        pen = await entry.open_by_key(key)
+        writer = await entry.open_by_key(key)
     except Internal as error:
         # One damaged session must not prevent the others from using the zone.
         log.error("a session was not told of its desk: %s", error.message)
         return
-    await pen.tell(ZoneArchived(zone=archive))
+    await writer.tell(ZoneArchived(zone=archive))
 
 
 def _ms(at: datetime) -> int:

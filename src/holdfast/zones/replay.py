@@ -244,8 +244,8 @@ def plan_replay(snapshot: bytes | None, total: int, *, window: int, page: int) -
         return _tail(total, page, problem=ReplayProblem.EMPTY_SNAPSHOT)
     document = _shallow(snapshot)
     if not isinstance(document, dict):
-        told = ReplayProblem.NOT_JSON if document is None else ReplayProblem.NOT_AN_OBJECT
-        return _tail(total, page, problem=told)
+        problem = ReplayProblem.NOT_JSON if document is None else ReplayProblem.NOT_AN_OBJECT
+        return _tail(total, page, problem=problem)
     version = version_of(document)
     if version is not None and version >= 2:
         return _second(document, total, window=window, page=page)
@@ -365,8 +365,8 @@ async def _preview(
     content = await _snapshot(tx, state)
     version = None if content is None else version_of(parse_snapshot(content))
     is_log = state is None or (version is not None and version >= 2)
-    told = await _log_preview(tx, output) if is_log else snapshot_preview(content)
-    return version, *told
+    preview = await _log_preview(tx, output) if is_log else snapshot_preview(content)
+    return version, *preview
 
 
 async def _snapshot(tx: Tx, file: ZoneFile | None) -> bytes | None:

@@ -142,7 +142,7 @@ class Zones(Archives):
 
     async def raw_lines(self, key: SessionKey, lines: Sequence[bytes]) -> bool:
         """Append lines of an agent process to the session's zone; `False` if it has none."""
-        scrubber = self.ink.scrubber()
+        scrubber = self.stamping.scrubber()
         more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
 
         async def work(tx: Tx) -> bool:
@@ -184,8 +184,8 @@ class Zones(Archives):
         async def read(query: LineQuery) -> Lines:
             return await self.read_lines(owner, definition_id, query)
 
-        async with aclosing(follow_output(read, start)) as news:
-            async for page in news:
+        async with aclosing(follow_output(read, start)) as pages:
+            async for page in pages:
                 yield page
 
     async def read_file(

@@ -16,9 +16,9 @@ from tests.tools.mcp_servers import Book
 pytestmark = pytest.mark.anyio
 
 
-async def troubles(folder: Path, *guests: dict[str, object]) -> tuple[str, ...]:
+async def troubles(folder: Path, *session_servers: dict[str, object]) -> tuple[str, ...]:
     """Return what is wrong with servers that somebody brought along."""
-    place = a_place(guests=guests, working_dir=str(folder), scratch=str(folder))
+    place = a_place(session_servers=session_servers, working_dir=str(folder), scratch=str(folder))
     tools = McpTools(McpSettings())
     try:
         return await LocalToolbox((), tools).troubles(place)

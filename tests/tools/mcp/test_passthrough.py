@@ -86,9 +86,9 @@ async def test_an_address_is_handed_over_with_its_headers(tmp_path: Path, transp
 
 
 async def test_what_a_person_brought_along_goes_along(tmp_path: Path) -> None:
-    guests = ({"id": "mine", **a_program()}, {"id": "far", **ADDRESS})
+    session_servers = ({"id": "mine", **a_program()}, {"id": "far", **ADDRESS})
 
-    company = await handed(tmp_path, guests=guests)
+    company = await handed(tmp_path, session_servers=session_servers)
 
     assert [each.name for each in company.companions] == ["mine", "far"]
     assert company.troubles == ()

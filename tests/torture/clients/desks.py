@@ -50,7 +50,7 @@ async def _by_halves(house: Holdfast) -> None:
 
     desk = await house.zones.show(house.owner, AGENT)
     id_ = desk.zone.split(":")[1]
-    stamp = stamp_of(house.zones.ink)
+    stamp = stamp_of(house.zones.stamping)
 
     async def copy(tx: Tx) -> None:
         zone, _ = await free_archive(tx, house.owner, id_, stamp.at)

@@ -258,7 +258,9 @@ def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
         "capabilities": said.get("agentCapabilities"),
         "auth_methods": list(agent_session.auth_methods) or None,
     }
-    return {name: told for name, told in about.items() if told} | agent_session.agent_state.kept()
+    return {
+        name: value for name, value in about.items() if value
+    } | agent_session.agent_state.kept()
 
 
 async def _stop_task(task: "asyncio.Task[None] | None") -> None:

@@ -84,7 +84,7 @@ class Playing:
         self._shelf = shelf
         self._is_first = False
         self._excused_at = 0.0
-        self._is_silence_told = False
+        self._is_silence_reported = False
         self._dropped_at: float | None = None
         self._written_at = 0.0
         self._has_said_something = False
@@ -196,8 +196,8 @@ class Playing:
             self._excused_at = now
         elif self._is_cut_off(now):
             return (*found, *self._translator.died(_CUT_OFF))
-        elif now >= self._quiet_since() + self._silence and not self._is_silence_told:
-            self._is_silence_told = True
+        elif now >= self._quiet_since() + self._silence and not self._is_silence_reported:
+            self._is_silence_reported = True
             return (*found, _silent(self._silence))
         return found
 
@@ -252,7 +252,7 @@ class Playing:
 
     def _wake_at(self) -> float | None:
         times = [self._translator.deadline]
-        if not self._is_silence_told:
+        if not self._is_silence_reported:
             times.append(
                 max(self._quiet_since(), self._context.now() - self._silence) + self._silence
             )

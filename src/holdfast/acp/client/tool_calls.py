@@ -106,8 +106,8 @@ class TrackedCall:
     def is_cut(self) -> bool:
         """Return whether parts of the call were cut, so that an approver would not see it whole."""
         # The title matters only without input, because then it is all that describes the call.
-        is_untold = self._is_title_cut and self._raw_input is None
-        return self._is_input_cut or self._has_more_places or is_untold
+        is_unreported = self._is_title_cut and self._raw_input is None
+        return self._is_input_cut or self._has_more_places or is_unreported
 
     @property
     def edits(self) -> tuple[FileEdit, ...]:
@@ -149,7 +149,7 @@ class TrackedCall:
         )
         return row, ToolStarted(call_id=self.id, name=self.name, arguments=self._written)
 
-    def news(self) -> dict[str, Any] | None:
+    def late_arguments(self) -> dict[str, Any] | None:
         """Return the arguments if they differ from the written ones; otherwise `None`."""
         # Without an input the arguments hold only a title, which is not worth an update.
         arguments = self._written if self._raw_input is None else self.arguments()
@@ -174,9 +174,15 @@ class TrackedCall:
     def error(self, produce: ToolCallContent) -> ToolError:
         """Return why the call failed, in the agent's words if there are any."""
         raw = self._raw_output
-        told = read_object(raw)
+        fields = read_object(raw)
         without = USER_REFUSED if self.is_denied else _FAILED
-        candidates = (produce.text, raw, told.get("error"), told.get("message"), without.message)
+        candidates = (
+            produce.text,
+            raw,
+            fields.get("error"),
+            fields.get("message"),
+            without.message,
+        )
         message = next(
             filter(None, (read_word(each, longest=_ERROR_LONGEST) for each in candidates))
         )
@@ -219,8 +225,8 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the files that the call names in its locations and diffs."""
-        told = (*(each.path for each in self.locations), *(each.path for each in self.edits))
-        return tuple(dict.fromkeys(told))
+        paths = (*(each.path for each in self.locations), *(each.path for each in self.edits))
+        return tuple(dict.fromkeys(paths))
 
 
 class CallTracker:
@@ -359,7 +365,7 @@ class CallTracker:
 
 def _late_arguments(call: TrackedCall) -> tuple[Draft, ...]:
     """Return the arguments of a call that became known after its announcement."""
-    arguments = call.news()
+    arguments = call.late_arguments()
     return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
 
 

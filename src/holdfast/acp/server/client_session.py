@@ -376,9 +376,9 @@ class ClientSession:
     async def _follow(self) -> None:
         """Send events as updates until the hold is released or the session is gone."""
         try:
-            news = self._backend.follow(self.session_id, after=self._cursor)
-            async with aclosing(news):
-                async for item in news:
+            events = self._backend.follow(self.session_id, after=self._cursor)
+            async with aclosing(events):
+                async for item in events:
                     await self._hear(item)
                     self._cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
         except HoldfastError as error:

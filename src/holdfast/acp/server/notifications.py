@@ -144,7 +144,7 @@ class SessionNotifier:
         self._microcents: int | None = session.microcents
         self._rows = session.message_count
         # The message whose text was last sent as deltas.
-        self._told: MessageId | None = None
+        self._last_reported: MessageId | None = None
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -159,7 +159,7 @@ class SessionNotifier:
     async def tell(self, payload: Payload) -> None:
         """Send an event."""
         if isinstance(payload, StepDelta) and payload.message_id is not None:
-            self._told = payload.message_id
+            self._last_reported = payload.message_id
         await self.send(self.translator.of(payload))
 
     async def remark(self, texts: Iterable[str]) -> None:
@@ -171,10 +171,10 @@ class SessionNotifier:
         if appended.sequence <= self._rows:
             return
         self._rows = appended.sequence
-        is_told = appended.message_id in self.own or appended.message_id == self._told
+        is_reported = appended.message_id in self.own or appended.message_id == self._last_reported
         self.own.discard(appended.message_id)
         # Results are sent with the end event of their calls.
-        if is_told or appended.role is Role.TOOL_RESULT:
+        if is_reported or appended.role is Role.TOOL_RESULT:
             return
         backend = self._backend
         row = await backend.messages.get(backend.owner, self.session.id, appended.message_id)

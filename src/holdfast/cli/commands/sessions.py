@@ -221,7 +221,7 @@ async def delete(printer: Printer, options: DeleteOptions) -> int | None:
 
     if options.cascade and options.detach:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
-    heirs = (
+    policy = (
         DeletePolicy.CASCADE
         if options.cascade
         else DeletePolicy.DETACH
@@ -234,7 +234,7 @@ async def delete(printer: Printer, options: DeleteOptions) -> int | None:
         if not options.yes and not _is_sure(printer, session.title or session.id):
             printer.remark("Nothing was deleted.")
             return 1
-        gone = await holdfast.sessions.delete(holdfast.owner, session.id, heirs=heirs)
+        gone = await holdfast.sessions.delete(holdfast.owner, session.id, policy=policy)
     label = "Session" if len(gone) == 1 else "Sessions"
     printer.done({"deleted": list(gone)}, f"{label} {', '.join(gone)} deleted.")
     return None

@@ -197,9 +197,9 @@ def lines(
             day = today
         symbol, plain, style = SYMBOLS[event.event_type]
         whose = event.session_id
-        is_told = whose is None or whose in event.description
-        more = f" · {whose}" if many and not is_told else ""
-        title = titles.get(whose) if whose is not None and (is_told or more) else None
+        is_named = whose is None or whose in event.description
+        more = f" · {whose}" if many and not is_named else ""
+        title = titles.get(whose) if whose is not None and (is_named or more) else None
         named = f" · {title}" if title is not None else ""
         text = one_line(f"{event.description}{more}{named}")
         yield f"  {time}  {plain if is_plain else symbol} {text}", style

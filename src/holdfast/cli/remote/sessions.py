@@ -90,8 +90,8 @@ class RemoteSessions:
         self, _: Owner, session_id: SessionId, *, context: SessionContext | None = None
     ) -> Resumption:
         """Reopen a closed session."""
-        wish = ResumePost(context=None if context is None else context_form(context))
-        done = await self._client.sessions.resume(session_id, wish)
+        request = ResumePost(context=None if context is None else context_form(context))
+        done = await self._client.sessions.resume(session_id, request)
         return Resumption(session=self._noted(done), turns_left=done.turns_left)
 
     async def close(
@@ -104,36 +104,36 @@ class RemoteSessions:
     ) -> Session:
         """Close a session."""
         is_cancelled = status is Status.CANCELLED
-        wish = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
-        return self._noted(await self._client.sessions.close(session_id, wish))
+        request = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
+        return self._noted(await self._client.sessions.close(session_id, request))
 
     async def make_fork(
-        self, _: Owner, session_id: SessionId, wish: ForkRequest
+        self, _: Owner, session_id: SessionId, request: ForkRequest
     ) -> Created[Session]:
         """Fork a session at a message; always new, because it gets a new id."""
         body = ForkPost(
-            at=wish.at,
-            title=wish.title,
-            tags=wish.tags,
-            model_id=wish.model,
-            agent_id=wish.agent,
+            at=request.at,
+            title=request.title,
+            tags=request.tags,
+            model_id=request.model,
+            agent_id=request.agent,
         )
         made = self._noted(await self._client.sessions.fork(session_id, body))
         return Created(thing=made, is_new=True)
 
     async def delete(
-        self, _: Owner, session_id: SessionId, *, heirs: DeletePolicy = DeletePolicy.REFUSE
+        self, _: Owner, session_id: SessionId, *, policy: DeletePolicy = DeletePolicy.REFUSE
     ) -> tuple[SessionId, ...]:
         """Delete a session permanently, and return the ids of all deleted sessions."""
         gone = [session_id]
-        if heirs is DeletePolicy.CASCADE:
+        if policy is DeletePolicy.CASCADE:
             for parent in gone:
                 forks = self._client.sessions.list(SessionsQuery(forked_from=parent))
                 gone += [SessionId(fork.id) async for fork in forks]
-        wish = DeletionQuery(
-            cascade=heirs is DeletePolicy.CASCADE, detach=heirs is DeletePolicy.DETACH
+        request = DeletionQuery(
+            cascade=policy is DeletePolicy.CASCADE, detach=policy is DeletePolicy.DETACH
         )
-        await self._client.sessions.delete(session_id, forks=wish)
+        await self._client.sessions.delete(session_id, forks=request)
         return tuple(gone)
 
     async def verify(self, _: Owner, session_id: SessionId) -> Verification:
@@ -187,8 +187,8 @@ class RemoteMessages:
     async def get(self, _: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return a message."""
         path = session_path(session_id, "messages", message_id)
-        wish = MessagePartsQuery(parts="all")
-        return message_of(await self._client.requests.get(path, MessageForm, wish))
+        request = MessagePartsQuery(parts="all")
+        return message_of(await self._client.requests.get(path, MessageForm, request))
 
     async def list(
         self,

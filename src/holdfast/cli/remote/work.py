@@ -43,13 +43,13 @@ class RemoteApprovals:
         digest: str | None = None,
     ) -> Approval:
         """Answer an approval; the server records the channel."""
-        wish = AnswerPost(
+        request = AnswerPost(
             decision="allow" if answer.state is ApprovalState.ALLOWED else "deny",
             scope=answer.scope,
             digest=digest,
             note=answer.note,
         )
-        return approval_of(await self._client.approvals.answer(session_id, approval_id, wish))
+        return approval_of(await self._client.approvals.answer(session_id, approval_id, request))
 
     async def revoke(self, _: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Revoke an answer that covers the whole session."""
@@ -81,8 +81,8 @@ class RemoteCalls:
         return call_of(await self._client.calls.get(session_id, call_id))
 
     async def settle(
-        self, _: Owner, session_id: SessionId, call_id: str, wish: SettlementRequest
+        self, _: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
     ) -> Call:
         """Settle a call with an unknown outcome."""
-        body = SettlePost(how=wish.how, result=wish.result, note=wish.note)
+        body = SettlePost(how=request.how, result=request.result, note=request.note)
         return call_of(await self._client.calls.settle(session_id, call_id, body))

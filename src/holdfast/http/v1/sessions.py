@@ -110,7 +110,7 @@ async def _list(request: RouteRequest[SessionsQuery, None], agent_id: AgentId | 
         owner=request.owner,
         agent_id=agent_id,
         statuses=states_of(query.state),
-        wishes=status_filters(query.status),
+        status_filters=status_filters(query.status),
         tags=query.tag,
         text=query.q,
         forked_from=SessionId(parent.lower()) if parent else None,
@@ -164,9 +164,9 @@ async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response
     session_id = await requested_session(request)
     if request.query.cascade and request.query.detach:
         raise invalid_query("detach", "forks are deleted or made to stand alone, not both")
-    heirs = DeletePolicy.CASCADE if request.query.cascade else DeletePolicy.REFUSE
-    heirs = DeletePolicy.DETACH if request.query.detach else heirs
-    await request.holdfast.sessions.delete(request.owner, session_id, heirs=heirs)
+    policy = DeletePolicy.CASCADE if request.query.cascade else DeletePolicy.REFUSE
+    policy = DeletePolicy.DETACH if request.query.detach else policy
+    await request.holdfast.sessions.delete(request.owner, session_id, policy=policy)
     return Response(status=204)
 
 

@@ -37,8 +37,8 @@ def main() -> NoReturn:
         # The current directory still refers to the file tree below the new mounts.
         os.chdir(folder)
     except StepRefused as refused:
-        told = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
-        os.write(2, told.encode())
+        message = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
+        os.write(2, message.encode())
         os._exit(126)
     # Termination signals are ignored: the command handles them, and `restore` must run afterwards.
     for number in _ASKED_TO_END:
@@ -48,8 +48,8 @@ def main() -> NoReturn:
         _become(order, words)
     _, status = os.waitpid(command, 0)
     for path in restore(order["guard"], known):
-        told = f"{path} is protected: what was put there is now {path}.moved-aside\n"
-        os.write(2, os.fsencode(told))
+        message = f"{path} is protected: what was put there is now {path}.moved-aside\n"
+        os.write(2, os.fsencode(message))
     if os.WIFSIGNALED(status):
         ended_by = os.WTERMSIG(status)
         if ended_by != signal.SIGKILL:

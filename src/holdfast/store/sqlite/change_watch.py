@@ -32,11 +32,11 @@ class _Door:
         self.rings = 0
         self.rung = asyncio.Event()
         # Notification of the last ring, if the caller passed one.
-        self.told: Notification | None = None
+        self.notification: Notification | None = None
 
-    def ring(self, told: Notification | None = None) -> None:
+    def ring(self, notification: Notification | None = None) -> None:
         self.rings += 1
-        self.told = told
+        self.notification = notification
         # A new event each time, so that all waiters of the old one wake together.
         self.rung.set()
         self.rung = asyncio.Event()
@@ -56,7 +56,7 @@ class StoreBell:
         """
         while self._door.rings == self._heard:
             await self._door.rung.wait()
-        return self._door.told if self._door.rings == self._heard + 1 else None
+        return self._door.notification if self._door.rings == self._heard + 1 else None
 
 
 class StoreDoorbell(Background):

@@ -231,16 +231,18 @@ def _contents(connection: Connection) -> list[str]:
 def _repos(connection: Connection) -> list[str]:
     repos = RepoRows(connection)
     owners = [row[0] for row in connection.query(OWNERS)]
-    return [fault for owner in owners for fault in _told(partial(repos.all, owner))]
+    return [fault for owner in owners for fault in _list_faults(partial(repos.all, owner))]
 
 
 def _notebooks(connection: Connection) -> list[str]:
-    return _of_each_session(connection, _notebook)
+    return _of_each_session(connection, _session)
 
 
 def missing_events(connection: Connection) -> list[str]:
     """Return unexplained gaps in the event logs; messages are not affected."""
-    return _of_each_session(connection, lambda each, head: _told(lambda: _lacking(each, head)))
+    return _of_each_session(
+        connection, lambda each, head: _list_faults(lambda: _lacking(each, head))
+    )
 
 
 def _of_each_session(
@@ -258,13 +260,13 @@ def _of_each_session(
     return found
 
 
-def _notebook(connection: Connection, head: SessionState) -> list[str]:
+def _session(connection: Connection, head: SessionState) -> list[str]:
     return [
-        *_told(lambda: _opening(connection, head)),
-        *_told(lambda: _chain(connection, head)),
-        *_told(lambda: _news(connection, head)),
-        *_told(lambda: CallRows(connection).of_session(head)),
-        *_told(lambda: CostRows(connection).of_session(head)),
+        *_list_faults(lambda: _opening(connection, head)),
+        *_list_faults(lambda: _chain(connection, head)),
+        *_list_faults(lambda: _events(connection, head)),
+        *_list_faults(lambda: CallRows(connection).of_session(head)),
+        *_list_faults(lambda: CostRows(connection).of_session(head)),
     ]
 
 
@@ -283,7 +285,7 @@ async def _chain(connection: Connection, head: SessionState) -> list[str]:
     return []
 
 
-async def _news(connection: Connection, head: SessionState) -> list[str]:
+async def _events(connection: Connection, head: SessionState) -> list[str]:
     """Return the damaged events of a session."""
     events = EventRows(connection)
     found = [
@@ -326,7 +328,7 @@ async def _gaps(events: EventRows, head: SessionState) -> list[tuple[int, int]]:
     return found
 
 
-def _told(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
+def _list_faults(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
     """Return the faults that a check returns, or the message of the error that it raises."""
     try:
         return [fault for fault in drive(look()) if isinstance(fault, str)]

@@ -271,9 +271,9 @@ def translate_errors() -> Iterator[None]:
 
 def translate_error(error: apsw.Error | MemoryError) -> HoldfastError:
     """Return the Holdfast error for a SQLite error or a MemoryError."""
-    for kinds, told, code, message in _MEANINGS:
+    for kinds, error_class, code, message in _MEANINGS:
         if isinstance(error, kinds):
-            return told(code, message)
+            return error_class(code, message)
     return Internal(Code.INTERNAL, "The store refused a statement; please report this.")
 
 

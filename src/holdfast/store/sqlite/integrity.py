@@ -161,7 +161,7 @@ _WELL: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])
 # SQLite stops after this many faults.
 _FAULTS_MOST: Final = 100
 
-Doubts = Mapping[str, frozenset[int]]
+FaultyRows = Mapping[str, frozenset[int]]
 
 
 def contradictions(connection: Connection) -> list[str]:
@@ -169,18 +169,18 @@ def contradictions(connection: Connection) -> list[str]:
     return [str(fault[0]) for _, faults in _disputes(connection) for fault in faults]
 
 
-def doubts_about(connection: Connection) -> Doubts:
+def find_faulty_rows(connection: Connection) -> FaultyRows:
     """Return the inconsistent tables and the keys of the sessions involved."""
     is_large = connection.query(SIZE)[0][0] > WHOLE_MOST
     tables = [name for (name,) in connection.query(TABLES) if not (is_large and name in _GROWING)]
     looks = [(name, _pages(connection, name)) for name in tables]
-    doubts: dict[str, frozenset[int]] = {}
+    faulty: dict[str, frozenset[int]] = {}
     for table, faults in [*looks, *_disputes(connection)]:
         if faults not in _WELL:
             named = frozenset(fault[1] for fault in faults if len(fault) > 1)
             for name in _ANSWERS.get(table, (table,)):
-                doubts[name] = doubts.get(name, frozenset()) | named
-    return doubts
+                faulty[name] = faulty.get(name, frozenset()) | named
+    return faulty
 
 
 def _pages(connection: Connection, table: str) -> list[Row]:
@@ -226,7 +226,7 @@ def _found(connection: Connection, sql: str, parameters: Parameters) -> list[Row
         return [(str(error),)]
 
 
-class Doubted:
+class FaultyTable:
     """Wraps the methods of an inconsistent table; only verifiable results are returned."""
 
     def __init__(self, table: Any, name: str, rows: frozenset[int]) -> None:

@@ -146,24 +146,24 @@ class Readers:
             thread.join()
 
     def _run(self) -> None:
-        told: list[Job] = []
+        informed: list[Job] = []
         job = self._jobs.get()
         while job is not None:
             try:
                 _answer(job)
-                told = [*unheard(told), job]
-                job = self._next(told)
+                informed = [*unheard(informed), job]
+                job = self._next(informed)
             except MemoryError:
                 time.sleep(BREATH)
 
-    def _next(self, told: list[Job]) -> Job | None:
+    def _next(self, informed: list[Job]) -> Job | None:
         """Wait for the next job; meanwhile repeat results that an event loop dropped."""
-        while unheard(told):
+        while unheard(informed):
             with suppress(Empty):
                 return self._jobs.get(timeout=PATIENCE)
-            tell_everywhere(unheard(told))
+            tell_everywhere(unheard(informed))
         # Drop delivered jobs, so that their results are freed.
-        told.clear()
+        informed.clear()
         return self._jobs.get()
 
 

@@ -40,7 +40,7 @@ from holdfast.store.sqlite.connection import (
 )
 from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 from holdfast.store.sqlite.files import private_file, require_suitable
-from holdfast.store.sqlite.integrity import Doubted, Doubts, doubts_about
+from holdfast.store.sqlite.integrity import FaultyRows, FaultyTable, find_faulty_rows
 from holdfast.store.sqlite.migrate import newest, require_current, up, version
 from holdfast.store.sqlite.reader import (
     Readers,
@@ -63,7 +63,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 class Tables:
     """The tables of one connection; inconsistent tables are wrapped by `Doubted`."""
 
-    def __init__(self, database: Database, doubts: Doubts) -> None:
+    def __init__(self, database: Database, faulty: FaultyRows) -> None:
         self.agents = AgentRows(database)
         self.models = ModelRows(database)
         self.repos = RepoRows(database)
@@ -82,9 +82,9 @@ class Tables:
         self.search = SearchTables(database)
         known = set(vars(self))
         # A table without an attribute here may affect any answer, so then all are wrapped.
-        for name in known if doubts.keys() - known else doubts:
-            rows = doubts.get(name, frozenset())
-            setattr(self, name, Doubted(getattr(self, name), name, rows))
+        for name in known if faulty.keys() - known else faulty:
+            rows = faulty.get(name, frozenset())
+            setattr(self, name, FaultyTable(getattr(self, name), name, rows))
 
 
 class _OccupiedError(Exception):
@@ -116,8 +116,8 @@ class SqliteStore:
     def _open(self, begun: ExitStack, reserve: DiskReserve) -> None:
         connection = self._opened(reserve)
         begun.callback(connection.close)
-        self._doubts = _doubted(connection)
-        self._tables = Tables(connection, self._doubts)
+        self._faulty = _find_faulty(connection)
+        self._tables = Tables(connection, self._faulty)
         # After the checks, so that no file is created beside a refused store.
         reserve.take()
         self._reserve = reserve
@@ -264,7 +264,7 @@ class SqliteStore:
     def _writer_tables(self) -> Tx:
         # Table objects are bound to a connection, so a reopened connection needs new ones.
         if self._tables.agents._db is not self._writer.connection:
-            self._tables = Tables(self._writer.connection, self._doubts)
+            self._tables = Tables(self._writer.connection, self._faulty)
         return self._tables
 
     async def _in_reader(self, work: Callable[[Connection, Tx], T]) -> T:
@@ -292,7 +292,7 @@ class SqliteStore:
         connection = self._connect()
         # Only the writer may write; this makes a write on a reader fail.
         connection.pragma("query_only", 1)
-        return connection, Tables(connection, self._doubts)
+        return connection, Tables(connection, self._faulty)
 
 
 async def _nothing(_: Tx) -> None:
@@ -308,9 +308,9 @@ def _has_no_room(path: Path) -> bool:
     return os.statvfs(path.parent).f_bavail == 0
 
 
-def _doubted(connection: Connection) -> Doubts:
+def _find_faulty(connection: Connection) -> FaultyRows:
     """Check the consistency of an unencrypted store; encrypted pages are authenticated."""
-    doubts = {} if connection.is_sealed else doubts_about(connection)
-    if doubts:
-        log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(doubts))
-    return doubts
+    faulty = {} if connection.is_sealed else find_faulty_rows(connection)
+    if faulty:
+        log.error("the store contradicts itself: %s; see `holdfast doctor`", sorted(faulty))
+    return faulty

@@ -360,19 +360,19 @@ class Anchor:
 
     def _displaced(self, name: str) -> Unavailable:
         self.is_displaced = True
-        told = f"{name} was removed or replaced while the store was open, so nothing is saved. "
+        message = f"{name} was removed or replaced while the store was open, so nothing is saved. "
         pid = os.getpid()
         if name == self._log_path:
-            told += (
+            message += (
                 f"Stop process {pid} with SIGTERM, which moves its log into the store; before "
                 f"killing it, copy the log back: cp /proc/{pid}/fd/{self._log} {name}"
             )
         else:
-            told += (
+            message += (
                 f"Copy both files from /proc/{pid}/fd to another place before process {pid} "
                 "ends, then stop it and put them back, or restore a backup."
             )
-        return Unavailable(Code.STORE_POISONED, told, {"file": name})
+        return Unavailable(Code.STORE_POISONED, message, {"file": name})
 
 
 def _opened(path: Path) -> int:

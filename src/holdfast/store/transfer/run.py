@@ -55,11 +55,11 @@ async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[Cop
     """Copy all tables and compare both sides; on an error, discard the target."""
     copied = []
     for table in TABLES:
-        copied.append(await _told(source, table, target))
+        copied.append(await _copy_table(source, table, target))
         tell(copied[-1])
     await target.settle()
     for each in copied:
-        if await _told(target, each.table) != each:
+        if await _copy_table(target, each.table) != each:
             raise Internal(
                 Code.INTERNAL,
                 f"{each.table} arrived otherwise than it was sent; nothing was kept. Please report "
@@ -71,7 +71,7 @@ async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[Cop
 
 async def count_rows(source: TransferEnd) -> list[CopiedTable]:
     """Return row counts and hashes of the tables that would be copied."""
-    return [await _told(source, table) for table in TABLES]
+    return [await _copy_table(source, table) for table in TABLES]
 
 
 async def require_idle(source: TransferEnd) -> None:
@@ -97,7 +97,9 @@ async def require_empty(target: TransferEnd) -> None:
             )
 
 
-async def _told(source: TransferEnd, table: str, target: TransferEnd | None = None) -> CopiedTable:
+async def _copy_table(
+    source: TransferEnd, table: str, target: TransferEnd | None = None
+) -> CopiedTable:
     """Read a whole table, copy it to the target if given, and return its count and hash."""
     # Sorted, because the column order may differ between the databases.
     columns = sorted(await source.columns(table))

@@ -222,8 +222,8 @@ async def _entries(git: Git, options: Words, context: ProcessContext) -> list[tu
         about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
     listing = ("config", "--includes", "--null", "--show-scope", "--list")
     found = await git(*_related(options), *listing, about=about, folder=context.folder)
-    told = nul_records(git_output(found))
-    pairs = zip(told[::2], (entry.partition("\n") for entry in told[1::2]), strict=True)
+    records = nul_records(git_output(found))
+    pairs = zip(records[::2], (entry.partition("\n") for entry in records[1::2]), strict=True)
     return [(scope, key, value) for scope, (key, _, value) in pairs]
 
 

@@ -182,7 +182,7 @@ class McpClient:
             from holdfast.tools.mcp import connection as mcp_connection
 
             endpoint = mcp_connection.McpServerEndpoint(
-                url, web, local=local, headers=headers, told=connection.heard
+                url, web, local=local, headers=headers, on_failure=connection.heard
             )
             return (
                 mcp_connection.open_sse(endpoint)

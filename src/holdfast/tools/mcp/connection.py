@@ -139,9 +139,9 @@ class McpConnection:
 
     async def _own(self, transport: Transport) -> None:
         # The package requires that the same task enters and leaves its context, so it gets its own.
-        told = types.Implementation(name="holdfast", version="1")
+        client_info = types.Implementation(name="holdfast", version="1")
         try:
-            async with Client(transport, client_info=told, cache=None) as client:
+            async with Client(transport, client_info=client_info, cache=None) as client:
                 self._client = client
                 self._settled.set()
                 await self._stop.wait()
@@ -202,10 +202,10 @@ def _answer_form(answer: types.CallToolResult) -> dict[str, Any]:
     if answer.is_error:
         words = text[:_WORDS_LONGEST] or "it does not say why"
         raise ToolFailure(ResultCode.FAILED, f"The server reports an error: {words}")
-    told: dict[str, Any] = {"text": text}
+    form: dict[str, Any] = {"text": text}
     if answer.structured_content is not None:
-        told["structured"] = answer.structured_content
-    return {**told, "omitted": omitted} if omitted else told
+        form["structured"] = answer.structured_content
+    return {**form, "omitted": omitted} if omitted else form
 
 
 def _server_error(error: MCPError) -> ToolFailure:
@@ -355,13 +355,13 @@ class McpServerEndpoint:
         *,
         local: bool,
         headers: Mapping[str, str],
-        told: Callable[[ToolFailure], None],
+        on_failure: Callable[[ToolFailure], None],
     ) -> None:
         self.url = url
         self.web = web
         self.local = local
         self.headers = {name.lower(): value for name, value in headers.items()}
-        self.told = told
+        self.on_failure = on_failure
 
 
 @asynccontextmanager
@@ -400,11 +400,11 @@ class _Pinned(httpx2.AsyncBaseTransport):
         try:
             answer = await self._asked(request)
         except ToolFailure as trouble:
-            self._endpoint.told(trouble)
+            self._endpoint.on_failure(trouble)
             # A response instead of an exception, which would also end all other calls to the
             # server.
             return httpx2.Response(503)
-        body = _Body(answer, self._endpoint.told)
+        body = _Body(answer, self._endpoint.on_failure)
         return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
 
     async def _asked(self, request: httpx2.Request) -> WebResponse:
@@ -430,9 +430,9 @@ class _Pinned(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: WebResponse, told: Callable[[ToolFailure], None]) -> None:
+    def __init__(self, answer: WebResponse, on_failure: Callable[[ToolFailure], None]) -> None:
         self._answer = answer
-        self._told = told
+        self._on_failure = on_failure
         # An event stream is unbounded; the size of each event is limited by its parser.
         is_stream = answer.header("content-type").startswith("text/event-stream")
         self._largest = None if is_stream else MESSAGE_LARGEST
@@ -450,7 +450,7 @@ class _Body(httpx2.AsyncByteStream):
                 yield chunk
         except ToolFailure as trouble:
             # A truncated body is not a message; the failure is reported to the one waiting call.
-            self._told(trouble)
+            self._on_failure(trouble)
 
     async def aclose(self) -> None:
         self._answer.close()

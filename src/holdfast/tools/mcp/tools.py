@@ -121,7 +121,7 @@ class McpTools:
 
     async def find(self, place: ToolWorkspace, name: str) -> Tool[Any] | None:
         """Return the tool; if its declared server is missing, the tool fails with `unavailable`."""
-        if not name.startswith(REMOTE) or not (place.servers or place.guests):
+        if not name.startswith(REMOTE) or not (place.servers or place.session_servers):
             return None
         known = self._survey(place.session).found.get(name)
         found = known or (await self._refreshed(place)).found.get(name)
@@ -256,7 +256,7 @@ class McpTools:
 def declared_servers(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield the servers of the agent, then those of the client, with a flag for the latter."""
     yield from ((entry, False) for entry in place.servers)
-    yield from ((entry, True) for entry in place.guests)
+    yield from ((entry, True) for entry in place.session_servers)
 
 
 def read_entry(
