@@ -238,8 +238,8 @@ def test_where_nobody_can_be_asked_the_answer_is_no(far: Far) -> None:
 
     assert done.code == 0
     assert "denied (rejected)" in done.out
-    assert "Nobody is there to be asked. --yes-to write_file answers for you.\n" in done.err
-    assert (asked["state"], asked["note"]) == ("denied", "Nobody is there to be asked.")
+    assert "No user is present to approve this. --yes-to write_file answers for you.\n" in done.err
+    assert (asked["state"], asked["note"]) == ("denied", "No user is present to approve this.")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -501,7 +501,7 @@ QUESTION = asked_about()
             ApprovalState.EXPIRED,
             None,
             ResultCode.EXPIRED,
-            "Nobody answered in time, so it was not done.",
+            "The approval was not answered in time, so it was not done.",
         ),
     ],
 )
@@ -532,7 +532,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused_at_once() -> None:
     approver = StandInApprover(ApprovalMode.ASK, is_attended=False)
     toolbox = StandInToolbox(WRITES)
 
-    message = "This has to be allowed by somebody, and nobody is there to be asked (unattended)."
+    message = "This needs an approval, and no user is present to give it (unattended)."
     assert await answered(toolbox, approver) == [
         bad("c1", ResultCode.REJECTED, message, status=DENIED)
     ]

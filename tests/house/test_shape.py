@@ -31,8 +31,8 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "folders with too many modules": (0, 0),
     "share of modules with one importer": (29.3, 10),
     "class names defined twice": (29, 20),
-    "dialect words in the source": (845, 0),
-    "dialect words in the docs": (280, 0),
+    "dialect words in the source": (115, 0),
+    "dialect words in the docs": (148, 0),
 }
 
 # Files that a program writes, by name; nothing else is exempt from anything here.

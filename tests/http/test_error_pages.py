@@ -41,7 +41,7 @@ async def test_a_used_link_leads_who_came_in_by_it_and_tells_others_how(
     assert (known.status, known.headers["location"], known.body) == (303, "/", b"")
     assert "set-cookie" not in known.headers
     assert (stranger.status, stranger.headers["content-type"]) == (401, HTML)
-    assert b"This link signs nobody in" in stranger.body
+    assert b"This link is not valid" in stranger.body
     assert b"holdfast token link" in stranger.body
     assert refusal(program) == (401, "unauthenticated")
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 BIRTH = ProcessIdentity(pid=4_000_000, group=4_000_000, started=1, boot="b")
 READY = ProcessRecord(
-    state=ProcessState.READY, agent_session="s", birth=BIRTH, told={"mode": "plan"}
+    state=ProcessState.READY, agent_session="s", birth=BIRTH, about={"mode": "plan"}
 )
 
 
@@ -127,7 +127,7 @@ async def test_what_is_kept_is_shown_with_the_session(
 
     assert before == ProcessRecord()
     assert known == shown
-    assert (known.state, known.agent_session, known.told) == (
+    assert (known.state, known.agent_session, known.about) == (
         ProcessState.READY,
         "s",
         {"mode": "plan"},
@@ -140,7 +140,7 @@ async def test_that_a_program_does_something_is_noted_without_writing_all_of_it_
 ) -> None:
     process_slot = await _berth(agent_processes, quiet, session)
     told = {"commands": ({"name": "x"},), "cost": 0.5}
-    await process_slot.keep(replace(READY, told=told))
+    await process_slot.keep(replace(READY, about=told))
     before = await quiet.sessions.get(quiet.owner, session.id)
     with raw(quiet.config.home) as beside:
         beside.execute("CREATE TABLE written (state TEXT)")
@@ -149,14 +149,14 @@ async def test_that_a_program_does_something_is_noted_without_writing_all_of_it_
             "BEGIN INSERT INTO written VALUES (new.state); END"
         )
 
-    await process_slot.keep(replace(READY, told=told), is_activity=True)
+    await process_slot.keep(replace(READY, about=told), is_activity=True)
     after = await quiet.sessions.get(quiet.owner, session.id)
-    await process_slot.keep(replace(READY, told={"mode": "other"}), is_activity=True)
+    await process_slot.keep(replace(READY, about={"mode": "other"}), is_activity=True)
 
     with raw(quiet.config.home) as beside:
         assert beside.execute("SELECT state FROM written").fetchall() == [("ready",)]
     assert after.updated_at > before.updated_at
-    assert (await process_slot.known()).told == {"mode": "other"}
+    assert (await process_slot.known()).about == {"mode": "other"}
 
 
 async def test_an_agent_that_is_a_model_has_no_berth(

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 # How what is asked begins.
 TOGETHER = "BEGIN; SET LOCAL lock_timeout = '100ms'"
 ALONE = "BEGIN; SET LOCAL lock_timeout = '250ms'"
-HEADS = "-- Where a notebook stands, whoever owns it."
+HEADS = "-- The state of a session of any owner."
 WRITE = "-- All that waits."
 NOTE = "-- All that waits, and the number of this commit in the row of its process."
 DRAFT = "-- All that waits, if notebooks stand where they should and nobody has given it up."

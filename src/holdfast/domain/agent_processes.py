@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalMode
@@ -74,7 +74,7 @@ class ProcessExit(Struct, frozen=True, kw_only=True):
 class ProcessRecord(Struct, frozen=True, kw_only=True):
     """The stored record of a session's agent process.
 
-    `agent_session` is the process's own id of the conversation, `told` the data it has sent about
+    `agent_session` is the process's own id of the conversation, `about` the data it has sent about
     itself, `holder` the Holdfast process that started it.
     """
 
@@ -83,7 +83,8 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     birth: ProcessIdentity | None = None
     exit: ProcessExit | None = None
     holder: str | None = None
-    told: dict[str, Any] = {}
+    # Stored under its former name.
+    about: dict[str, Any] = field(name="told", default_factory=dict)
 
 
 class ProgramLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

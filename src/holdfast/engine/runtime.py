@@ -64,7 +64,7 @@ Batch = Sequence[Draft]
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
 MEDIA_REFUSED: Final = (
-    "The provider refused a request with what is attached above. The model is told of it in words "
+    "The provider refused a request with what is attached above. The model gets a text instead "
     "from here on; attach it again to have it tried again."
 )
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
@@ -220,7 +220,7 @@ class EngineRuntime:
             return self._toolbox.effect(name, arguments)
         # The arguments are untrusted; if the tool raises on them, assume the unsafe effect.
         except Exception:
-            logger.exception("The effect of %s could not be told", name)
+            logger.exception("The effect of %s could not be determined", name)
             return Effect.UNSAFE
 
     def _ended(self, play: TurnState, heard: StepResult, calls: Sequence[Call]) -> Batch:

@@ -37,14 +37,17 @@ NOT_AN_OBJECT: Final = "not a JSON object"
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
     Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
     Ruling.REJECTED: (ResultCode.REJECTED, "The user did not allow this."),
-    Ruling.EXPIRED: (ResultCode.EXPIRED, "Nobody answered in time, so it was not done."),
+    Ruling.EXPIRED: (
+        ResultCode.EXPIRED,
+        "The approval was not answered in time, so it was not done.",
+    ),
     Ruling.TOO_LARGE: (
         ResultCode.TOO_LARGE,
-        "This is too large to be shown whole, so nobody is asked and it was not done.",
+        "This is too large to be shown whole for approval, so it was not done.",
     ),
     Ruling.UNATTENDED: (
         ResultCode.REJECTED,
-        "This has to be allowed by somebody, and nobody is there to be asked (unattended).",
+        "This needs an approval, and no user is present to give it (unattended).",
     ),
 }
 

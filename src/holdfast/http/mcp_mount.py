@@ -40,7 +40,7 @@ Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
 
 
 class RpcMessage(Struct, frozen=True, kw_only=True):
-    """A JSON-RPC message; without an id nobody answers it."""
+    """A JSON-RPC message; without an id it is a notification and gets no response."""
 
     jsonrpc: Literal["2.0"]
     method: str

@@ -49,7 +49,7 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     def required_caller(self) -> Caller:
         """Return the authenticated caller; only for routes that require one."""
         if self.caller is None:
-            raise Internal(Code.INTERNAL, "A route that is open to everybody acts for nobody.")
+            raise Internal(Code.INTERNAL, "A public route has no owner to act for.")
         return self.caller
 
 

@@ -61,17 +61,17 @@ def load_page(folder: Path) -> BuiltPage | None:
 
 MEDIA_TYPE: Final = "text/html; charset=utf-8"
 _STYLE: Final = """
-:root { color-scheme: light dark; --paper: #fcfbf9; --ink: #1b2321; --soft: #4d5652;
+:root { color-scheme: light dark; --paper: #fcfbf9; --text: #1b2321; --soft: #4d5652;
   --accent: #0b6657; }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #131716; --ink: #e7eae8; --soft: #b3bab7; --accent: #76d2bd; }
+  :root { --paper: #131716; --text: #e7eae8; --soft: #b3bab7; --accent: #76d2bd; }
 }
 body { margin: 0; background: var(--paper); color: var(--soft);
   font: 15px/1.6 system-ui, sans-serif; }
 main { max-width: 34rem; margin: 16vh auto 0; padding: 0 1.5rem; }
-h1 { color: var(--ink); font-size: 1.35rem; letter-spacing: -0.01em; }
+h1 { color: var(--text); font-size: 1.35rem; letter-spacing: -0.01em; }
 code { padding: 1px 4px; border-radius: 4px; font-size: 0.9em;
-  background: color-mix(in srgb, var(--ink) 8%, transparent); color: var(--ink); }
+  background: color-mix(in srgb, var(--text) 8%, transparent); color: var(--text); }
 a { color: var(--accent); }
 """
 # The CSP of a plain page allows only this inline style, by its hash.
@@ -125,8 +125,8 @@ _HOW: Final = (
     "Meanwhile, in a terminal, <code>holdfast chat</code> converses with an agent, and "
     "<code>holdfast sessions list</code> shows what was said; from another machine, add "
     "<code>--server</code> and this server's address.",
-    'For programs, <a href="/openapi.json">/openapi.json</a> describes every route to whoever is '
-    "signed in or sends a token; <code>docs/http.md</code> explains them.",
+    'For programs, <a href="/openapi.json">/openapi.json</a> describes every route to '
+    "clients that are signed in or send a token; <code>docs/http.md</code> explains them.",
 )
 
 
@@ -178,7 +178,7 @@ def _words(error: HoldfastError, path: str) -> tuple[str, ...]:
     is_unknown = error.code in (Code.UNAUTHENTICATED, Code.INVALID_QUERY)
     if path == SIGN_IN and is_unknown:
         spent = "It was used before, is older than ten minutes, or was not copied whole."
-        return "This link signs nobody in", spent, NEW_LINK, _SESSIONS_LINK
+        return "This link is not valid", spent, NEW_LINK, _SESSIONS_LINK
     if error.code is Code.UNAUTHENTICATED:
         return "This browser is not signed in", NEW_LINK
     if error.code is Code.PATH_NOT_FOUND:

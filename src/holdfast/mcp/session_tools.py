@@ -75,7 +75,7 @@ async def get_session(request: ToolRequest) -> ToolAnswer:
 
 
 async def list_unknown_calls(request: ToolRequest) -> ToolAnswer:
-    """Return calls that nobody knows the outcome of."""
+    """Return calls with an unknown outcome."""
     named = request.get("session_id")
     page = await request.holdfast.calls.list(
         request.owner,
@@ -89,7 +89,7 @@ async def list_unknown_calls(request: ToolRequest) -> ToolAnswer:
 
 
 async def settle_call(request: ToolRequest) -> ToolAnswer:
-    """Put right what nobody knows the outcome of."""
+    """Settle a call with an unknown outcome."""
     settlement = SettlementRequest(
         how=SettlementAction(request.get("how")),
         by=ANSWERED_BY,
@@ -185,7 +185,7 @@ SESSION_TOOLS: Final[tuple[Tool, ...]] = (
         name="list_unknown_calls",
         title="List calls with an unknown outcome",
         description=(
-            "List tool calls that were cut off, so that nobody knows whether they were done: "
+            "List tool calls that were cut off, so that their outcome is unknown: "
             "of one session, or of all. settle_call puts one right."
         ),
         takes=(
@@ -200,7 +200,7 @@ SESSION_TOOLS: Final[tuple[Tool, ...]] = (
         name="settle_call",
         title="Settle a call with an unknown outcome",
         description=(
-            "Put right a tool call whose outcome nobody knows: retry runs it again with the same "
+            "Settle a tool call with an unknown outcome: retry runs it again with the same "
             "key, skip takes it as not done, mark_done takes it as done with a result. Look first "
             "whether it was done: a retry may do it twice."
         ),

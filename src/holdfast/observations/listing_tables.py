@@ -110,7 +110,7 @@ SELECT value, id, key, session_key
  LIMIT :limit
 """
 HOSTED: Final = """
--- Sessions of ours that nobody has claimed anything about.
+-- Hosted sessions without an observation.
 SELECT s.key, s.id, s.created_at, s.updated_at,
        CASE WHEN s.status NOT IN ('pending', 'running', 'idle') THEN s.finished_at END
   FROM sessions s

@@ -140,14 +140,14 @@ ACTION: Final = Shape(
         FieldShape("type", NAME, "What was done: an open vocabulary.", is_required=True),
         FieldShape("result", NAME, "How it came out: success, failure, warning.", is_required=True),
         FieldShape("details", OBJECT, "Whatever else is known of it."),
-        FieldShape("timestamp", INSTANT, "When; repeated actions are told apart by it."),
+        FieldShape("timestamp", INSTANT, "When; it distinguishes repeated actions."),
     )
 )
 CHECKPOINT: Final = Shape(
     members=(
         FieldShape("name", NAME, "What the checkpoint is called.", is_required=True),
         FieldShape("timestamp", INSTANT, "When it was reached.", is_required=True),
-        FieldShape("state", OBJECT, "What somebody needs who goes on from here."),
+        FieldShape("state", OBJECT, "The state needed to continue from here."),
     )
 )
 OUTCOME: Final = Shape(

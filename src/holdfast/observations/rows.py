@@ -42,7 +42,7 @@ BY_ID = f"""
    AND e.owner = :owner
 """
 BY_KEY = f"""
--- One entity, whoever owns it.
+-- One entity of any owner.
 {_KNOWN}
  WHERE e.key = :key
 """
@@ -199,7 +199,7 @@ SELECT key
    AND name = :name
 """
 ADD_NAME = """
--- An id that nobody has named before.
+-- A new entity id.
 INSERT INTO names (owner, name)
 VALUES (:owner, :name)
 RETURNING key

@@ -39,7 +39,7 @@ RANKS: Final[Mapping[EventType, int]] = {
 
 # Defaults are omitted on the wire.
 class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Something that happened to an entity; `related_to` names what it is also told under."""
+    """Something that happened to an entity; `related_to` names other entities with it."""
 
     id: Annotated[str, Meta(description="What the event is always known by: tle_….")]
     timestamp: Annotated[str, Meta(description="When.")]

@@ -178,7 +178,7 @@ class Calls:
         if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
             raise Conflict(
                 Code.CALL_NOT_OPEN,
-                "What somebody else's agent has called is not run again by us; skip the call, mark "
+                "A call made by an ACP agent cannot be run again by Holdfast; skip the call, mark "
                 "it as done, or ask the agent again.",
                 {"state": call.state},
             )

@@ -148,7 +148,7 @@ class EventBuffer:
             self.fail(error)
         except Exception:
             # Fails the readers of this session only; the buffers of other sessions continue.
-            self.fail(Internal(Code.INTERNAL, "The session's news cannot be read; see the log."))
+            self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
 
     def _has_heard(self, notification: Notification) -> bool:

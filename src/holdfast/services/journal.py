@@ -312,7 +312,7 @@ class JournalTransaction:
         # Fencing: a holder whose lease was taken over (paused process) is stopped at every write.
         if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
             raise Conflict(
-                Code.LEASE_LOST, "Somebody else runs this session now.", {"epoch": head.epoch}
+                Code.LEASE_LOST, "Another process runs this session now.", {"epoch": head.epoch}
             )
         return self._writer(head)
 

@@ -36,7 +36,7 @@ SELECT body, checksum
 """
 
 WAITING = """
--- The questions of a session that nobody has answered.
+-- The unanswered approvals of a session.
 SELECT body, checksum
   FROM approvals
  WHERE session_key = :session_key
@@ -56,7 +56,7 @@ SELECT body, checksum
 """
 
 IS_REMEMBERED = """
--- Whether somebody has allowed the like for the whole session.
+-- Whether such calls were allowed for the whole session.
 SELECT 1
   FROM approvals
  WHERE session_key = :session_key

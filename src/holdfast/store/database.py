@@ -62,14 +62,14 @@ SELECT sequence
    AND +id = :id
 """
 TOLD_OF_FOUND = """
--- One message as news, without looking for it.
+-- One message as an event, by its key.
 SELECT event, turn, created_at, id, role, sequence, told
   FROM messages NOT INDEXED
  WHERE +session_key = :session_key
    AND +sequence = :sequence
 """
 APPENDED_FOUND = """
--- Messages as news, one after another and without looking for any.
+-- Messages as events, in key order.
 SELECT event, turn, created_at, id, role, sequence, told
   FROM messages NOT INDEXED
  WHERE +session_key = :session_key

@@ -43,7 +43,7 @@ from holdfast.store.messages import event_checksum
 
 log = logging.getLogger(__name__)
 TOLD_OF = """
--- One message as news.
+-- One message as an event.
 SELECT event, turn, created_at, id, role, sequence, told
   FROM messages
  WHERE session_key = :session_key
@@ -101,7 +101,7 @@ def message_event_at(row: Row, head: SessionState) -> int:
 
 
 OUTDATED = """
--- Sessions whose first news are old, and where the last of their old turns ended.
+-- Sessions whose first events are old, and where the last of their old turns ended.
 SELECT s.key, (SELECT max(e.sequence)
                  FROM events e
                 WHERE e.session_key = s.key
@@ -129,7 +129,7 @@ VALUES (:session_key, :through, :checksum)
  WHERE excluded.through > forgotten.through
 """
 REMOVE = """
--- The oldest news up to a number, a few at a time; messages are news of their own and stay.
+-- The oldest events up to a number, in batches; messages are events of their own and stay.
 DELETE FROM events
  WHERE (session_key, stays, sequence) IN (
        SELECT session_key, stays, sequence
@@ -180,7 +180,7 @@ def _watermark_checksum(key: int, through: int) -> int:
 
 
 APPEND = """
--- The next pieces of news.
+-- The next events.
 INSERT INTO events (session_key, stays, sequence, turn, at, name, ids, payload, checksum)
 VALUES """
 _ROW: Final = (
@@ -188,7 +188,7 @@ _ROW: Final = (
     " :payload_{0}, :checksum_{0})"
 )
 AFTER = """
--- News after a cursor, in the order it was written.
+-- Events after a cursor, in the order they were written.
 SELECT sequence, turn, at, name, ids, payload, checksum
   FROM news
  WHERE session_key = :session_key
@@ -197,7 +197,7 @@ SELECT sequence, turn, at, name, ids, payload, checksum
  LIMIT :limit
 """
 AFTER_SIZES = """
--- How large news after a cursor is; it is not read.
+-- Size of the events after a cursor, without reading them.
 SELECT length(payload)
   FROM news
  WHERE session_key = :session_key
@@ -206,7 +206,7 @@ SELECT length(payload)
  LIMIT :limit
 """
 APPENDED = """
--- Messages as news, in the order they were written.
+-- Messages as events, in the order they were written.
 SELECT event, turn, created_at, id, role, sequence, told
   FROM messages
  WHERE session_key = :session_key
@@ -215,7 +215,7 @@ SELECT event, turn, created_at, id, role, sequence, told
  LIMIT :limit
 """
 AT = """
--- One piece of news.
+-- One event.
 SELECT sequence, turn, at, name, ids, payload, checksum
   FROM news
  WHERE session_key = :session_key

@@ -22,7 +22,7 @@ ON CONFLICT DO NOTHING
 """
 
 SAVE = """
--- A model as somebody describes it.
+-- A model as described by a user.
 INSERT INTO models (id, provider, name, body, checksum)
 VALUES (:id, :provider, :name, :body, :checksum)
 ON CONFLICT (id) DO UPDATE SET body = excluded.body, checksum = excluded.checksum

@@ -85,14 +85,14 @@ SELECT o.digest
    AND s.id = :id
 """
 HEAD = f"""
--- Where a notebook stands.
+-- The state of a session.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.owner = :owner
    AND s.id = :id
 """  # noqa: S608 — the columns are a constant of this file
 HEAD_BY_KEY = f"""
--- Where a notebook stands, whoever owns it.
+-- The state of a session of any owner.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.key = :key
@@ -108,7 +108,7 @@ SELECT id
  LIMIT :limit
 """
 SAVE = """
--- Where a notebook stands after a write.
+-- The state of a session after a write.
 UPDATE sessions
    SET title = :title, status = :status, last_stop = :last_stop, reason = :reason, turn = :turn,
        settled = :settled, messages = :messages, events = :events, began = :began, chain = :chain,
@@ -125,7 +125,7 @@ SELECT {_SESSION}
    AND s.id = :id
 """
 GET_BY_KEY = f"""
--- One session, whole, whoever owns it.
+-- One whole session of any owner.
 SELECT {_SESSION}
  WHERE s.key = :key
 """

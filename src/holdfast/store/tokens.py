@@ -70,7 +70,7 @@ SELECT id, body, checksum
 """
 
 FORGET = """
--- Tokens of the page that have ended by themselves: nobody has to be told of them.
+-- Expired tokens of the page; no notification is needed.
 DELETE FROM tokens
  WHERE kind = 'page'
    AND expires_at < :before
@@ -90,7 +90,7 @@ RETURNING body, checksum
 """
 
 FORGET_CODES = """
--- Codes that nobody has used in time.
+-- Expired codes.
 DELETE FROM sign_in_codes
  WHERE expires_at < :before
 """

@@ -235,7 +235,7 @@ def _not_allowed(call: tuple[str, ...]) -> ToolFailure:
     entry = line if len(line) <= _SHOWN_LONGEST else f"{line[:_SHOWN_LONGEST]}…"
     return ToolFailure(
         ResultCode.COMMAND_NOT_ALLOWED,
-        "This command, word by word, is not on the list. Whoever wants it to run adds it to "
+        "This exact command is not on the list. To let it run, add it to "
         f"[chat].allowed_commands (or to the agent's allowed commands): {entry}",
     )
 

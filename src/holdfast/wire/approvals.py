@@ -147,7 +147,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
 
 
 def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
-    """Return the answer to somebody else's agent, which has options of its own."""
+    """Return the answer to an ACP agent, which has options of its own."""
     kinds = {each.id: each.kind for each in approval.question.choices}
     kind = kinds.get(body.option_id or "")
     if body.option_id is not None and (kind is None or not kind.startswith(_KINDS[body.decision])):

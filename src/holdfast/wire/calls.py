@@ -38,7 +38,7 @@ class CallList(Struct, frozen=True):
 
 
 class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which calls; `unknown` are those that nobody has put right yet, `settled` the others."""
+    """Which calls; `unknown` are those not settled yet, `settled` the others."""
 
     state: CallState | None = None
     limit: Limit = 100
@@ -81,7 +81,7 @@ def _state_word(state: CallState) -> StateWord:
         case CallState.FINISHED:
             return "finished"
         case CallState.UNKNOWN | CallState.SETTLED:
-            # What came of it stays unknown, whatever somebody has made of that.
+            # The outcome stays unknown, however it was settled.
             return "unknown"
 
 

@@ -216,7 +216,7 @@ def _approval_requested(payload: ApprovalRequested, _: Event) -> tuple[Word, ...
         "tool_call_id": payload.call_id,
         "question": payload.question,
         "options": options(is_for_session=payload.is_for_session),
-        # How long a question waits is a setting of whoever reads it; the approval itself says it.
+        # The expiry is a setting of the reader; the approval itself contains it.
         "expires_at": None,
     }
     return (("tool.approval_requested", data),)
@@ -283,7 +283,7 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
 
 
 class Words(StrEnum):
-    """In whose words events are told: those of `/v1`, or the house's own, as they are stored."""
+    """The names of events: those of `/v1`, or the internal ones, as stored."""
 
     V1 = "v1"
     HOUSE = "house"
@@ -321,7 +321,7 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GapForm(Struct, frozen=True, rename={"first": "from", "last": "to"}):
-    """Numbers that will not come, and where to read what they told of."""
+    """A gap: events that are gone, and where to read their content."""
 
     first: int
     last: int

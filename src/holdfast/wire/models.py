@@ -45,7 +45,7 @@ class ModelList(Struct, frozen=True):
 
 
 class ModelPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model as somebody describes it who knows it better than the catalogue does."""
+    """A model description that replaces the catalogue's."""
 
     provider: Part
     name: Part
@@ -83,7 +83,7 @@ def model_request(body: ModelPost) -> ModelRequest:
 
 
 class DefaultsForm(Struct, frozen=True, kw_only=True):
-    """What answers and is asked about where nobody says, and the tools that agents can be given."""
+    """The default model and approval mode, and the tools that agents can be given."""
 
     model: str
     approval: ApprovalMode

@@ -225,8 +225,8 @@ def rows_of(
 ) -> list[AgentMessage]:
     """Return the rows of a session's messages, in the order of their numbers.
 
-    A call stands where its result does once there is one, so whoever reads on from a number
-    sees it again, complete. `without` are calls whose results are not among the messages.
+    A call is listed at its result's place once there is one, so a reader that continues from a
+    number sees it again, complete. `without` are calls whose results are not among the messages.
     """
     rows: dict[str, AgentMessage] = {}
     open_calls: dict[str, AgentMessage] = {}

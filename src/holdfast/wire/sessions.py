@@ -285,11 +285,11 @@ def session_form(overview: SessionOverview) -> SessionForm:
 
 
 def session_metadata(session: Session) -> dict[str, Any]:
-    """Return a session's metadata, and beside it what its agent's program has told of itself."""
+    """Return a session's metadata, and what its agent program has reported about itself."""
     program = session.program
-    if program is None or not (program.told or program.agent_session):
+    if program is None or not (program.about or program.agent_session):
         return session.metadata
-    return {**session.metadata, "acp": {**program.told, "session_id": program.agent_session}}
+    return {**session.metadata, "acp": {**program.about, "session_id": program.agent_session}}
 
 
 def _process_form(session: Session) -> ProgramForm | UnsetType:
@@ -305,7 +305,7 @@ def _process_form(session: Session) -> ProgramForm | UnsetType:
 
 
 def session_request(body: SessionPost) -> SessionRequest:
-    """Return the wishes of who opens a session."""
+    """Return the request to open a session."""
     return SessionRequest(
         title=body.title,
         tags=tuple(dict.fromkeys(body.tags)),
@@ -467,7 +467,7 @@ class Exported(Struct, frozen=True, kw_only=True):
 
 
 def fork_request(body: ForkPost) -> ForkRequest:
-    """Return the wishes of who forks a session."""
+    """Return the request to fork a session."""
     return ForkRequest(
         at=body.at,
         # What a turn that runs has written so far is left to that turn.

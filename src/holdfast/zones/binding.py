@@ -88,7 +88,7 @@ async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> Non
         writer = await entry.open_by_key(key)
     except Internal as error:
         # One damaged session must not prevent the others from using the zone.
-        log.error("a session was not told of its desk: %s", error.message)
+        log.error("a session was not bound to its zone: %s", error.message)
         return
     await writer.tell(ZoneArchived(zone=archive))
 

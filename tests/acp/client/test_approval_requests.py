@@ -150,7 +150,7 @@ async def test_what_nobody_was_asked_about_is_not_kept_whole(tmp_path: Path) -> 
         (row,) = (await ship.house.approvals.list(ship.house.owner, session.id)).items
 
     assert row.state is ApprovalState.ALLOWED
-    assert row.question.question == f"{file} (new file)\n[1048606 bytes that nobody was shown]"
+    assert row.question.question == f"{file} (new file)\n[1048606 bytes not shown]"
     assert file.stat().st_size == 1 << 20
 
 

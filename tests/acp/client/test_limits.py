@@ -95,7 +95,7 @@ async def test_what_comes_after_the_reply_is_nobodys_message(tmp_path: Path) -> 
         await ship.logged("mark", name="late")
         await ship.until(
             session,
-            lambda each: each.program is not None and each.program.told.get("mode") == "calm",
+            lambda each: each.program is not None and each.program.about.get("mode") == "calm",
         )
         rows = await ship.tell(session, "again")
 
@@ -118,7 +118,7 @@ async def test_what_comes_before_the_session_has_a_name_counts_as_state_only(
 
     assert [row.text for row in rows] == ["hello", "ok"]
     assert now.program is not None
-    assert now.program.told["commands"] == [{"name": "go"}]
+    assert now.program.about["commands"] == [{"name": "go"}]
 
 
 async def test_a_line_that_is_too_long_is_dropped_and_the_turn_goes_on(tmp_path: Path) -> None:

@@ -188,12 +188,12 @@ async def test_the_state_of_a_program_survives_in_what_it_told(tmp_path: Path) -
         session = await ship.open()
         await ship.tell(session)
         now = await ship.until(
-            session, lambda each: each.program is not None and "commands" in each.program.told
+            session, lambda each: each.program is not None and "commands" in each.program.about
         )
 
     assert now.title == "Sums"
     program = now.program
     assert program is not None
-    assert program.told["commands"] == [{"name": "plan"}]
-    assert program.told["agent"]["name"] == "peer"
+    assert program.about["commands"] == [{"name": "plan"}]
+    assert program.about["agent"]["name"] == "peer"
     assert program.agent_session == "peer-session-1"

@@ -349,7 +349,7 @@ async def test_early_words_reach_the_session_they_are_about(tmp_path: Path) -> N
         await ship.tell(two)
 
         def modes(session: Session) -> str | None:
-            return session.program.told.get("mode") if session.program else None
+            return session.program.about.get("mode") if session.program else None
 
         await ship.until(one, lambda each: modes(each) == "wary")
         assert modes(await ship.now(two)) == "bold"

@@ -171,7 +171,7 @@ async def test_a_cost_that_nobody_can_have_spent_fails_no_turn(tmp_path: Path) -
         now = await ship.now(session)
 
     assert (ended.stop_reason, ended.failure) == (StopReason.STOP, None)
-    told = "The agent has told a cost that nobody can have spent; it was not counted."
+    told = "The agent reported an impossible cost; it was not counted."
     assert notices(rows) == [("information", told)]
     assert (between.microcents, now.microcents) == (0, 50_000_000)
 

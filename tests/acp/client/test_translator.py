@@ -594,7 +594,7 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: 
             False,
             (
                 FailureCode.AGENT_AUTH_REQUIRED,
-                "The agent wants somebody to sign in (-32000: log in).",
+                "The agent requires a sign-in (-32000: log in).",
             ),
         ),
         (
@@ -754,7 +754,7 @@ def test_a_cost_that_nobody_can_have_spent_is_told_and_not_counted() -> None:
 
     assert heard(usage, usage) == [
         cost(Usage(input=5)),
-        notice("The agent has told a cost that nobody can have spent; it was not counted."),
+        notice("The agent reported an impossible cost; it was not counted."),
         STOP,
     ]
 

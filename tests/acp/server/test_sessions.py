@@ -57,7 +57,7 @@ async def test_a_mode_that_the_configuration_keeps_closed_is_not_promised(
 
         told = {each["id"]: each["description"] for each in opened["modes"]["availableModes"]}
         assert told["auto"] == 'Like Ask, as long as the configuration says approval = "ask".'
-        assert told["deny"] == "Nothing is changed, and nobody is asked."
+        assert told["deny"] == "Changes are refused without a question."
 
 
 async def test_a_repository_is_registered_and_any_other_folder_is_only_worked_in(

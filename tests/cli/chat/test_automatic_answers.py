@@ -48,7 +48,7 @@ def test_nobody_says_no_to_our_own_turn(
 
     assert (found.state, found.answered_by) == ("denied", "flag")
     assert capsys.readouterr().err == (
-        "Nobody is there to be asked. --yes-to write_file answers for you.\n"
+        "No user is present to approve this. --yes-to write_file answers for you.\n"
     )
 
 

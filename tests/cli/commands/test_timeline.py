@@ -98,7 +98,7 @@ def test_nothing_is_told_in_words(cli: Cli) -> None:
     assert (ran.code, ran.out, ran.err) == (
         0,
         "",
-        "Nothing has happened, as far as anybody has said.\n",
+        "No events.\n",
     )
 
 

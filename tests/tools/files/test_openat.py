@@ -94,7 +94,7 @@ def test_where_nothing_names_what_is_open_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "readlink", unmounted)
 
     assert probe_kernel().weaknesses == (
-        "Real paths cannot be read: protected files are told by name only.",
+        "Real paths cannot be read: protected files are recognised by name only.",
     )
 
 

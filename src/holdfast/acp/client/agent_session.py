@@ -218,7 +218,7 @@ class AgentConversation:
                 await self.connection.answer(request, answer)
         except ConnectionLost:
             # The task that waits for the end of the process handles this.
-            log.debug("an answer found nobody")
+            log.debug("an answer had no receiver")
 
 
 def _now() -> float:

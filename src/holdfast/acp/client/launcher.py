@@ -75,7 +75,7 @@ class ProcessStarter:
     ) -> AgentConversation:
         """Return the conversation with an initialized process; `agent_state` is the last known."""
         if slot.start is None:
-            raise AgentNotReady(unavailable_error("Nobody said how the program is started."))
+            raise AgentNotReady(unavailable_error("No command is set for this program."))
         capabilities = client_capabilities(turn)
         if not program_options(turn).share:
             agent_session = await self._alone(slot, slot.start, turn, agent_state)
@@ -313,7 +313,7 @@ class AgentLauncher:
         servers = await self._mcp_servers(turn)
         slot.start = await self._prepared(slot, turn, servers)
         is_new = known.agent_session is None
-        agent_state = AgentState() if is_new else restore_state(known.told)
+        agent_state = AgentState() if is_new else restore_state(known.about)
         slot.title = agent_state.title
         setup = self._setup(slot, turn, known.agent_session, servers.companions)
         method = await self._open_session(slot, turn, setup, agent_state)
@@ -409,7 +409,7 @@ def describe_exit(end: ProcessExit) -> str:
     """Describe how a process ended."""
     if end.signal is not None:
         return f"signal {end.signal}"
-    return f"exit code {end.code}" if end.code is not None else end.reason or "nobody knows how"
+    return f"exit code {end.code}" if end.code is not None else end.reason or "unknown"
 
 
 def _restart_notice(method: SetupMethod) -> tuple[MessageDraft, ...]:

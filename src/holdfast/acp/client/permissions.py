@@ -133,7 +133,7 @@ def summarize_unasked(question: str) -> str:
         return question
     head = question.partition("\n")[0][:_UNREAD_LONGEST]
     left = len(question.encode(errors="replace")) - len(head.encode(errors="replace"))
-    return f"{head}\n[{left} bytes that nobody was shown]"
+    return f"{head}\n[{left} bytes not shown]"
 
 
 def _question_text(asked: CallRequest, targets: Sequence[str]) -> str:

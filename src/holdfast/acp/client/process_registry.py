@@ -70,14 +70,14 @@ class AgentSlot:
             agent_session=found.session,
             birth=found.program.birth,
             exit=end,
-            told=describe_agent(found),
+            about=describe_agent(found),
         )
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
         """Store the record of the process."""
         process_record = self.process_record(state)
         await self.process_slot.keep(process_record, is_activity=is_activity)
-        self._kept = process_record.told
+        self._kept = process_record.about
 
     def rest(self) -> None:
         """Consume messages in the background until the next turn, unless a cancel is pending."""
@@ -188,9 +188,9 @@ class AgentSlot:
                         break
                     await found.aside(item)
         except (TimeoutError, ConnectionLost):
-            log.info("the agent did not stop when it was told to")
+            log.info("the agent did not stop when asked to")
         except Exception:
-            log.exception("a program could not be told to stop")
+            log.exception("a program could not be asked to stop")
         if is_answered:
             self._resting = asyncio.get_running_loop().create_task(self._rest())
         else:

@@ -471,7 +471,7 @@ def _titled(slot: AgentSlot, turn: TurnInput) -> Iterator[Draft]:
 _FOR_ANOTHER: Final = Failure(
     code=FailureCode.AGENT_DIED,
     message="The agent's program was ended, because the turn of another session that shares it did "
-    "not stop when it was told to; say it again.",
+    "not stop when asked to; send the message again.",
 )
 
 

@@ -271,7 +271,7 @@ def _sign_in_error(agent_session: AgentConversation, setup: SessionSetup) -> Fai
     ways = ", ".join(map(_way, agent_session.auth_methods)) or "none that it names"
     own = f"its own program ({setup.command})" if setup.command else "its own program"
     message = (
-        f"The agent wants somebody to sign in. It offers: {ways}. Sign in with {own}, or set "
+        f"The agent requires a sign-in. It offers: {ways}. Sign in with {own}, or set "
         "options.auth_method of the agent to one of these."
     )
     return Failure(code=FailureCode.AGENT_AUTH_REQUIRED, message=message)

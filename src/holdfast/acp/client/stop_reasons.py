@@ -70,7 +70,7 @@ def refusal_outcome(refusal: JsonRpcError, *, is_cancelled: bool) -> Outcome:
     if refusal.code == AUTH_REQUIRED:
         failure = Failure(
             code=FailureCode.AGENT_AUTH_REQUIRED,
-            message=f"The agent wants somebody to sign in ({said}).",
+            message=f"The agent requires a sign-in ({said}).",
         )
     else:
         failure = Failure(

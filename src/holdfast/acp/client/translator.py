@@ -60,7 +60,7 @@ UPDATES_MOST: Final = 100_000
 # Limit for the stored bytes of a turn plus the output that open calls hold in memory.
 BYTES_MOST: Final = 64 << 20
 _NOTICE_LONGEST: Final = 100_000
-_ODD_COST: Final = "The agent has told a cost that nobody can have spent; it was not counted."
+_ODD_COST: Final = "The agent reported an impossible cost; it was not counted."
 
 
 def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> TurnFacts:

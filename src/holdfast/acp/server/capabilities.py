@@ -16,7 +16,7 @@ MODE: Final = "mode"
 MODEL: Final = "model"
 
 _MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
-    ApprovalMode.DENY: ("Read only", "Nothing is changed, and nobody is asked."),
+    ApprovalMode.DENY: ("Read only", "Changes are refused without a question."),
     ApprovalMode.ASK: ("Ask", "You are asked before something is changed, run or sent."),
     ApprovalMode.EDITS: ("Edits", "Files are changed without asking; all else is asked about."),
     ApprovalMode.AUTO: ("Auto", "Nothing is asked but what has to be seen each time."),

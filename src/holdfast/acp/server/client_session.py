@@ -384,7 +384,7 @@ class ClientSession:
         except HoldfastError as error:
             self._fail(error)
         except Exception:
-            self._fail(Internal(Code.INTERNAL, "The news of the session cannot be told any more."))
+            self._fail(Internal(Code.INTERNAL, "The session's events cannot be sent any more."))
             raise
 
     def _fail(self, error: HoldfastError) -> None:

@@ -227,7 +227,7 @@ def _answered_elsewhere(state: str, by: str) -> str:
 
 
 BY_FLAG: Final = "flag"
-UNATTENDED_NOTE: Final = "Nobody is there to be asked."
+UNATTENDED_NOTE: Final = "No user is present to approve this."
 _DENIAL: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=UNATTENDED_NOTE)
 
 

@@ -385,7 +385,7 @@ def _require_permitted(
     if mode is not ApprovalMode.AUTO and not policy.is_attended and not is_flagged:
         raise Denied(
             Code.GRANT_EXCEEDED,
-            f"Nobody is here to be asked about {call.name}; settle the call at a terminal, or add "
+            f"No user is present to approve {call.name}; settle the call at a terminal, or add "
             f"--yes-to {call.name} where that may answer for it. Nothing was changed.",
             {"tool": call.name},
         )

@@ -201,7 +201,7 @@ def _line(approval: Approval) -> str:
     if approval.state is ApprovalState.WAITING:
         return line
     reach = f", for {question.memory}" if approval.scope is ApprovalScope.SESSION else ""
-    return f"{line} (by {approval.answered_by or 'nobody'}{reach})"
+    return f"{line} (by {approval.answered_by or 'no one'}{reach})"
 
 
 async def costs_by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:

@@ -302,7 +302,7 @@ class AgentOptions:
         str | None, typer.Option(metavar="SLUG", help="Its short name: A-Z, a-z, 0-9, _ and -.")
     ] = None
     system_prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What it is told before every turn.")
+        str | None, typer.Option(metavar="TEXT", help="System prompt, sent before every turn.")
     ] = None
     model: Annotated[
         list[str] | None,

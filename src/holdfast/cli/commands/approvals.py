@@ -115,7 +115,7 @@ class AnswerOptions(OneApproval):
 async def answer(printer: Printer, options: AnswerOptions) -> None:
     """Answer a question.
 
-    The first answer counts, wherever it comes from; whoever plays the turn goes on with it.
+    The first answer counts, wherever it comes from; the process that runs the turn continues.
     """
     from holdfast.cli.forms import approval_form
 

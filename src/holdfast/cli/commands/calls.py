@@ -31,7 +31,7 @@ class CallListOptions(Paging):
         str | None, typer.Option(metavar="ID", help="All calls of this session.")
     ] = None
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Only those whose outcome nobody knows.")
+        bool, typer.Option("--unknown", help="Only calls with an unknown outcome.")
     ] = False
     state: Annotated[
         CallState | None,
@@ -42,7 +42,7 @@ class CallListOptions(Paging):
 async def show_list(printer: Printer, options: CallListOptions) -> None:
     """List tool calls.
 
-    Without a session and a state, those of all sessions whose outcome nobody knows: the process
+    Without a session and a state, calls with an unknown outcome in all sessions: the process
     that ran them died before it could tell.
     """
     from holdfast.cli.chat.tool_lines import call_status
@@ -117,7 +117,7 @@ class SettleOptions(OneCall):
 
 
 async def settle(printer: Printer, options: SettleOptions) -> int | None:
-    """Put right a call whose outcome nobody knows.
+    """Settle a call with an unknown outcome.
 
     Nothing is changed in what was written: the agent reads how it was settled with the next
     message. Ends with 1, or with 3 if it was not allowed, when a retry does not go well.

@@ -24,9 +24,9 @@ async def chat(printer: Printer, chat_options: ChatOptions) -> int:
     """Converse with an agent.
 
     Everything is saved as it happens. At a terminal, Ctrl-C stops the answer and Ctrl-D leaves;
-    /help shows more. Before an agent changes something you are asked; in a pipe nobody can be, so
-    it is not done unless --yes-to says so. With --json, stdout is one JSON event for each line. An
-    unattended chat ends with the code of its last turn.
+    /help shows more. Before an agent changes something you are asked; in a pipe that is impossible,
+    so it is not done unless --yes-to says so. With --json, stdout is one JSON event for each line.
+    An unattended chat ends with the code of its last turn.
     """
     from holdfast.cli.chat.conversation import SignalHandler
     from holdfast.cli.chat.stdin import read_all

@@ -185,7 +185,7 @@ class ServeOptions:
 def serve(printer: Printer, options: ServeOptions) -> int:
     """Run the server.
 
-    It plays every turn that waits, whoever sent it, and answers on a port of this machine. Ctrl-C
+    It runs every waiting turn, of any sender, and answers on a port of this machine. Ctrl-C
     or SIGTERM stops it; turns that run then go on with the next start.
     """
     return serve_http(printer, options)

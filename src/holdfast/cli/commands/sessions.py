@@ -105,7 +105,7 @@ class Ending(StrEnum):
 async def resume(printer: Printer, options: SessionRef) -> None:
     """Open a closed session again.
 
-    An open one stays as it is. A turn that waits is played by whoever runs turns.
+    An open one stays as it is. A waiting turn is run by the process that runs turns.
     """
     from holdfast.cli.commands.costs import priced_session_form
 

@@ -145,8 +145,8 @@ class CopyOptions:
 async def copy(printer: Printer, options: CopyOptions) -> None:
     """Copy the whole store into another database.
 
-    From the store that is configured into Postgres, or into a file. Nobody writes meanwhile, so
-    stop every server first. Rows are counted and hashed on both sides and hash chains verified;
+    From the store that is configured into Postgres, or into a file. Writes are blocked meanwhile,
+    so stop every server first. Rows are counted and hashed on both sides and hash chains verified;
     what fails leaves nothing in the target.
     """
     from holdfast.store.transfer import run as transfer_run

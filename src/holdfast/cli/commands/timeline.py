@@ -98,7 +98,7 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
         return
     draw(printer, page.events, titles)
     if not page.events:
-        printer.remark("Nothing has happened, as far as anybody has said.")
+        printer.remark("No events.")
     if page.next_cursor is not None:
         printer.remark(f"There is more: --cursor {page.next_cursor}")
     if is_cut:

@@ -213,8 +213,8 @@ _ABOUT: Final = (
 _TAGS: Final = {
     "agents": "Who talks: a system prompt, models, tools, and what they may reach.",
     "api": "Sessions that are bound to a repository, in camelCase.",
-    "approvals": "Questions that wait for somebody.",
-    "calls": "Calls of tools, and putting right what nobody knows the outcome of.",
+    "approvals": "Tool calls that wait for an approval.",
+    "calls": "Tool calls, and settling those with an unknown outcome.",
     "costs": "What was spent.",
     "events": "What happens, as a stream or page by page.",
     "history": "What agents say they did, wherever they ran, and what all of it comes to.",

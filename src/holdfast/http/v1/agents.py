@@ -187,7 +187,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def list_programs(request: RouteRequest[NoQuery, None]) -> Response:
-    """Look for the programs; a version that is told late is not waited for."""
+    """Find the programs; a version that is reported late is not waited for."""
     found = await request.holdfast.programs()
     return Response(content=KnownProgramList(tuple(map(program_form, found))))
 

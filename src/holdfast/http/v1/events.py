@@ -271,7 +271,7 @@ ROUTES: Final = session_routes(
             "With `Accept: text/event-stream` a server-sent event stream that begins after "
             "`Last-Event-ID`, else after `since`, and goes on until the reader leaves; with "
             "`Accept: application/json` one page of the same events. With `words=house` events "
-            "are told as they are stored, in words that may change with any version."
+            "are sent as they are stored, with names that may change with any version."
         ),
     )
 )

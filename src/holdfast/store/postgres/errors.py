@@ -121,4 +121,4 @@ def unknown() -> Unavailable:
 
 def fenced() -> Conflict:
     """Return the error for a write that was fenced because the lease was lost."""
-    return Conflict(Code.LEASE_LOST, "Somebody else runs this session now.")
+    return Conflict(Code.LEASE_LOST, "Another process runs this session now.")

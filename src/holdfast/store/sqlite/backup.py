@@ -286,7 +286,7 @@ def require_sealed(backup: Path) -> None:
         raise Conflict(
             Code.BACKUP_PLAIN,
             f"{backup} is not encrypted, and the store would not be either; add --plain if it may "
-            "be read by anybody who has the file.",
+            "be read by everyone who has the file.",
         )
 
 

@@ -163,7 +163,7 @@ class SqliteStore:
             if isinstance(work, Brief) and not self._closed:
                 return cast(T, self._read_here(work))
         except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
-            log.debug("somebody, or damage, is in the way of a brief reading")
+            log.debug("a lock or damage prevents a short read")
         except (apsw.Error, MemoryError) as error:
             raise translate_error(error) from error
         with translate_errors():

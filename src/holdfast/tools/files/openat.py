@@ -66,7 +66,9 @@ def probe_kernel() -> KernelSupport:
         weaknesses.append("File scope is walked name by name: the kernel has no openat2.")
     with _open_root() as root:
         if real_path(root) is None:
-            weaknesses.append("Real paths cannot be read: protected files are told by name only.")
+            weaknesses.append(
+                "Real paths cannot be read: protected files are recognised by name only."
+            )
     return KernelSupport(
         open_folder=beneath or walk_beneath,
         speaks=_kernel_file_test(libc) if libc is not None else lambda _: False,

@@ -66,7 +66,7 @@ def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any],
         Tool(
             name="git_commit",
             description=(
-                "Commit what is staged, after staging the given paths. Somebody is asked each time."
+                "Commit what is staged, after staging the given paths. Needs an approval each time."
             ),
             arguments=CommitArguments,
             effect=lambda _: Effect.UNSAFE,

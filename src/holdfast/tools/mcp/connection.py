@@ -343,7 +343,7 @@ MESSAGE_LARGEST: Final = 8 << 20
 
 
 class McpServerEndpoint:
-    """The address of a server; `told` receives the reason of a failed request.
+    """The address of a server; `on_failure` receives the reason of a failed request.
 
     `headers` come from the user's configuration and are sent with every request.
     """
