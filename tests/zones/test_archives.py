@@ -253,7 +253,7 @@ async def test_a_snapshot_larger_than_is_written_at_once_is_brought_back_as_it_i
     old = await quiet.zones.archive(quiet.owner, "a")
     assert old is not None
     # Only importers bring one so large, and no test has the room for it.
-    monkeypatch.setattr("holdfast.zones.archives.WRITE_LARGEST", 10)
+    monkeypatch.setattr("holdfast.zones.service.WRITE_LARGEST", 10)
 
     await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
 
