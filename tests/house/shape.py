@@ -15,6 +15,9 @@ from statistics import quantiles
 from tests.house.source import ROOT, Function, Module, functions, modules
 
 FOLDER_CAP = 25
+# Loaded by name from a table, or started as a program.
+ENTRY_POINT = re.compile(r"cli/(?:commands/|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py")
+WIRING = re.compile(r"(?:app|wiring|open_store|cli/app|http/app)\.py")
 # Applied migrations keep their bytes, and generated pages repeat what the source says.
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md")
 
@@ -41,12 +44,22 @@ def crowded_folders(source: Iterable[Module]) -> dict[str, int]:
 
 
 def lone_modules(source: tuple[Module, ...]) -> list[str]:
-    """Return the modules that at most one other module imports; re-exports do not count."""
+    """Return the modules that at most one other module imports; re-exports do not count.
+
+    Entry points have no importer to be merged into, and neither has the top of a package, which
+    only the wiring or one entry point imports.
+    """
     importers: dict[str, set[str]] = defaultdict(set)
     for one in named(source):
         for target in imports(one.tree):
             importers[target].add(one.name)
-    return sorted(each.name for each in named(source) if len(importers[dotted(each)]) <= 1)
+    return sorted(
+        each.name
+        for each in named(source)
+        if len(users := importers[dotted(each)]) <= 1
+        and not ENTRY_POINT.match(each.name)
+        and not any(WIRING.match(user) or ENTRY_POINT.match(user) for user in users)
+    )
 
 
 def ambiguous_classes(source: Iterable[Module]) -> dict[str, list[str]]:
