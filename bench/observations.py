@@ -13,7 +13,7 @@ from holdfast.config import load
 from holdfast.observations.claims import Subject
 from holdfast.observations.model import EntityType
 from holdfast.observations.snapshots import Resolver
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 
 ROUNDS = 7
 CLAIMS = 200

@@ -15,7 +15,7 @@ from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Role, Text
 from holdfast.execution.system import SystemClock, SystemRandomness
-from holdfast.ports import Bell
+from holdfast.ports.system import Bell
 from holdfast.search.query import SearchQuery
 from holdfast.services.journal import Journal, SessionWriter
 from holdfast.services.stamping import IdFactory, Stamping

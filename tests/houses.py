@@ -31,7 +31,8 @@ from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import open_configured_store
-from holdfast.ports import Limits, Runtime, Tx
+from holdfast.ports.runtime import Limits, Runtime
+from holdfast.ports.store import Tx
 from holdfast.search.service import Search
 from holdfast.services.agent_processes import AgentProcesses, ProcessLimit, SessionMcpServers
 from holdfast.services.agents import Agents

@@ -17,7 +17,8 @@ from holdfast.domain.leases import Holder
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
-from holdfast.ports import Store, TurnInput
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.store import Store
 from tests.builders import AT, MODEL_ID, a_holder, a_tool_call, an_id
 
 PATIENCE = 20.0

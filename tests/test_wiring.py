@@ -9,7 +9,7 @@ from holdfast.config import Chat, Config
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import CATALOGUE, FsTier, Grant
 from holdfast.execution.system import SystemClock
-from holdfast.ports import Limits
+from holdfast.ports.runtime import Limits
 from holdfast.services.secrets import Secrets
 from holdfast.wiring import budget_of, build_toolbox, ceiling_of, limits_of
 from tests.importers.blocks import a_folder, agent_block

@@ -31,15 +31,9 @@ from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.messages import Message, ToolResult
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import (
-    CallOutcome,
-    LlmTool,
-    PlannedCall,
-    RequestedCall,
-    Toolbox,
-    ToolWorkspace,
-    Tx,
-)
+from holdfast.ports.llm import LlmTool
+from holdfast.ports.store import Tx
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
 from holdfast.process.launcher import Launcher
 from holdfast.tools.git.tools import git_tools
 from holdfast.tools.process_context import ProcessSettings

@@ -26,7 +26,11 @@ from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
 from holdfast.parsing.yaml import LARGEST
-from holdfast.ports import Clock, Llm, Machine, Randomness, Runtime, Store, Toolbox
+from holdfast.ports.llm import Llm
+from holdfast.ports.runtime import Runtime
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock, Machine, Randomness
+from holdfast.ports.tools import Toolbox
 from holdfast.search.service import Search
 from holdfast.services.agent_processes import (
     AgentProcesses,

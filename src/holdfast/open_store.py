@@ -10,7 +10,8 @@ from holdfast import keychain
 from holdfast.config import Config
 from holdfast.domain.errors import Code, Invalid
 from holdfast.execution.system import SharedMachine
-from holdfast.ports import Clock, Machine, Store
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock, Machine
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from holdfast.store.sqlite.connection import is_plain
 from holdfast.store.sqlite.encryption import KeySources, StoreKey, load_store_key

@@ -28,7 +28,9 @@ from holdfast.importers.template_sessions import TemplatePromotion
 from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import base_urls
 from holdfast.llm.router import ModelRouter
-from holdfast.ports import Clock, Limits, Randomness, Store
+from holdfast.ports.runtime import Limits
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock, Randomness
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Bounds
 from holdfast.services.secrets import Secrets

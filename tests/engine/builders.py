@@ -27,18 +27,9 @@ from holdfast.domain.models import Model, model_of
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
-from holdfast.ports import (
-    ApprovalContext,
-    CallOutcome,
-    Llm,
-    LlmDelta,
-    LlmRequest,
-    LlmTool,
-    PlannedCall,
-    RequestedCall,
-    ToolWorkspace,
-    TurnInput,
-)
+from holdfast.ports.llm import Llm, LlmDelta, LlmRequest, LlmTool
+from holdfast.ports.runtime import ApprovalContext, TurnInput
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
 MODEL = model_of("maker:model")

@@ -31,7 +31,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.tools import Effect
 from holdfast.domain.turns import OpenStep, after_crash
-from holdfast.ports import TurnInput
+from holdfast.ports.runtime import TurnInput
 from tests.engine.builders import NOW
 
 

@@ -34,7 +34,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

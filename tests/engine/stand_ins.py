@@ -28,20 +28,10 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.engine.compaction import INSTRUCTION
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import refuse_call
-from holdfast.ports import (
-    ApprovalContext,
-    CallOutcome,
-    Clock,
-    LlmDelta,
-    LlmRequest,
-    LlmTool,
-    PlannedCall,
-    Randomness,
-    RequestedCall,
-    Slice,
-    ToolWorkspace,
-    TurnInput,
-)
+from holdfast.ports.llm import LlmDelta, LlmRequest, LlmTool
+from holdfast.ports.runtime import ApprovalContext, TurnInput
+from holdfast.ports.system import Clock, Randomness
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
 from tests.engine.builders import MODEL, NOW, CountingRandomness, StillClock, a_turn
 
 Batches = list[tuple[Draft, ...]]

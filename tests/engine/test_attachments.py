@@ -24,14 +24,8 @@ from holdfast.domain.models import MediaLimits, Model, model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.attachments import REFUSED, attach_media, describe_media
 from holdfast.engine.runtime import MEDIA_REFUSED
-from holdfast.ports import (
-    Failed,
-    FailureKind,
-    LlmMedia,
-    LlmMessage,
-    LlmRequest,
-    Slice,
-)
+from holdfast.ports.llm import Failed, FailureKind, LlmMedia, LlmMessage, LlmRequest
+from holdfast.ports.tools import Slice
 from tests.engine.builders import a_row, assistant, user
 from tests.engine.scripts import looks, says
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInShelf, StandInTool, StandInToolbox

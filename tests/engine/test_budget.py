@@ -31,10 +31,9 @@ from holdfast.engine.budget import (
 )
 from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
-from holdfast.ports import (
+from holdfast.ports.llm import (
     Failed,
     FailureKind,
-    Limits,
     LlmMedia,
     LlmMessage,
     LlmReasoning,
@@ -43,8 +42,8 @@ from holdfast.ports import (
     LlmToolCall,
     StepStop,
     Stopped,
-    TurnInput,
 )
+from holdfast.ports.runtime import Limits, TurnInput
 from tests.engine.builders import (
     MODEL,
     a_row,

@@ -17,7 +17,8 @@ from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.turns import turns
 from holdfast.engine.compaction import INSTRUCTION, SUMMARY_TOKENS, foldable
 from holdfast.engine.projection import dropped_through
-from holdfast.ports import FailureKind, Limits, LlmMessage, LlmRequest
+from holdfast.ports.llm import FailureKind, LlmMessage, LlmRequest
+from holdfast.ports.runtime import Limits
 from tests.engine.builders import MODEL, assistant, call, notice, result, summary, user
 from tests.engine.scripts import ENDED, cost, fails, looks, named, says, started
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInApprover

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.events import Channel
 from holdfast.engine.streaming import DeltaPiece, Gathered, coalesce
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

@@ -15,7 +15,7 @@ from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.model_requests import ELSEWHERE, FallbackDecision, chain_of, pause
-from holdfast.ports import (
+from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,

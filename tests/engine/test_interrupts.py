@@ -26,17 +26,9 @@ from holdfast.engine.cancellation import (
 )
 from holdfast.engine.streaming import coalesce
 from holdfast.engine.tool_results import LARGEST
-from holdfast.ports import (
-    CallOutcome,
-    FailureKind,
-    LlmDelta,
-    LlmRequest,
-    PlannedCall,
-    RequestedCall,
-    TextDelta,
-    ToolWorkspace,
-    TurnInput,
-)
+from holdfast.ports.llm import FailureKind, LlmDelta, LlmRequest, TextDelta
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from tests.engine.builders import MODEL, an_agent, assistant, user
 from tests.engine.scripts import fails, looks, says
 from tests.engine.stand_ins import (

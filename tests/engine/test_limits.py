@@ -12,16 +12,16 @@ from holdfast.domain.models import model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import ResultCode
 from holdfast.engine.streaming import CALLS_MOST, LONGEST
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
-    CallOutcome,
     CallStarted,
-    Limits,
     LlmDelta,
     ReasoningDelta,
     TextDelta,
 )
+from holdfast.ports.runtime import Limits
+from holdfast.ports.tools import CallOutcome
 from tests.engine.builders import MODEL, call, result, user
 from tests.engine.scripts import (
     USAGE,

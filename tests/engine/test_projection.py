@@ -24,7 +24,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.engine.attachments import describe_media
 from holdfast.engine.projection import BEGINNING, GO_ON, NO_RESULT, REMARKS, project
-from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
+from holdfast.ports.llm import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
 from tests.marks import demands
 from tests.torture.strict import faults

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
 from holdfast.engine.projection import KEPT_MOST, ProjectionCache, project
-from holdfast.ports import LlmReasoning
+from holdfast.ports.llm import LlmReasoning
 from tests.builders import hash_of
 from tests.engine.builders import assistant, call, notice, result, summary, user
 

@@ -2,7 +2,7 @@
 
 from holdfast.domain.messages import Role, Text
 from holdfast.engine.projection import NO_RESULT, project
-from holdfast.ports import LlmMessage, LlmToolCall
+from holdfast.ports.llm import LlmMessage, LlmToolCall
 from tests.engine.builders import a_row, assistant, call, result, user
 
 

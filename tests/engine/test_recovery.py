@@ -24,13 +24,8 @@ from holdfast.domain.messages import Message, ResultStatus, Role, ToolResult
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import (
-    ApprovalContext,
-    FailureKind,
-    LlmDelta,
-    TextDelta,
-    TurnInput,
-)
+from holdfast.ports.llm import FailureKind, LlmDelta, TextDelta
+from holdfast.ports.runtime import ApprovalContext, TurnInput
 from tests.engine.builders import MODEL, CountingRandomness, an_agent, assistant, call, result, user
 from tests.engine.folds import Disk
 from tests.engine.scripts import asks, fails, good, looks, named, says, start, started

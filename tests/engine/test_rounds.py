@@ -7,14 +7,7 @@ from holdfast.domain.events import Channel
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.models import model_of
 from holdfast.domain.tools import Effect, ToolSpec
-from holdfast.ports import (
-    FailureKind,
-    LlmMessage,
-    LlmReasoning,
-    LlmTool,
-    LlmToolCall,
-    StepStop,
-)
+from holdfast.ports.llm import FailureKind, LlmMessage, LlmReasoning, LlmTool, LlmToolCall, StepStop
 from tests.engine.builders import MODEL, a_row, assistant, call, result, user
 from tests.engine.scripts import (
     ENDED,

@@ -26,7 +26,7 @@ from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.sessions import StopReason
 from holdfast.engine.model_requests import CODES
 from holdfast.llm.router import ModelRouter
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,
@@ -37,11 +37,11 @@ from holdfast.ports import (
     LlmMessage,
     LlmRequest,
     ReasoningDelta,
-    Runtime,
     StepStop,
     Stopped,
     TextDelta,
 )
+from holdfast.ports.runtime import Runtime
 from tests.engine.builders import (
     ListedLlm,
     StalledLlm,

@@ -25,7 +25,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
-from holdfast.ports import CallOutcome, LlmDelta, RequestedCall, ToolWorkspace
+from holdfast.ports.llm import LlmDelta
+from holdfast.ports.tools import CallOutcome, RequestedCall, ToolWorkspace
 from holdfast.services.approvals import Ruling
 from holdfast.tools.tool import CallPlan, Tool, ToolFailure
 from holdfast.tools.toolbox import LocalToolbox

@@ -13,7 +13,7 @@ from holdfast.domain.errors import Conflict
 from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import Status
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.houses import current, head_of, key_of, open_house, played, texts
 from tests.stand_ins import (
     Gate,

@@ -14,7 +14,7 @@ from holdfast.app import Environment
 from holdfast.domain.errors import Code, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.sessions import Status, StopReason
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 from tests.houses import (
     current,
     head_of,

@@ -21,7 +21,7 @@ from holdfast.domain.tools import _WIDTH, FsTier
 from holdfast.domain.turns import _STOP_TEXTS
 from holdfast.engine.model_requests import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
-from holdfast.ports import FailureKind
+from holdfast.ports.llm import FailureKind
 from holdfast.services.session_lifecycle import CLOSING as ENDINGS
 from holdfast.store.messages import _ROLES
 from holdfast.store.session_rows import _STATUS, _STOP

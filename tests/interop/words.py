@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.ports import StepStop
+from holdfast.ports.llm import StepStop
 from tests.interop.asked import Asked, Tool
 from tests.llm.dialects import Call, Saying, Thought
 

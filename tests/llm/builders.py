@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.domain.models import model_of
-from holdfast.ports import Llm, LlmDelta, LlmMessage, LlmRequest, LlmToolCall
+from holdfast.ports.llm import Llm, LlmDelta, LlmMessage, LlmRequest, LlmToolCall
 
 
 def said(text: str) -> LlmMessage:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.domain.costs import Usage
-from holdfast.ports import StepStop
+from holdfast.ports.llm import StepStop
 from tests.llm.fake_providers import Reply, refusing
 
 USAGE = Usage(input=9, output=5)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.domain.secrets import Secret
 from holdfast.llm.provider_models import LlmTimeouts, ProviderModels
-from holdfast.ports import LlmDelta, LlmRequest
+from holdfast.ports.llm import LlmDelta, LlmRequest
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import Dialect
 from tests.llm.fake_providers import FakeProvider, Reply

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from holdfast.llm.provider_models import LlmTimeouts
-from holdfast.ports import Failed, FailureKind, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, TextDelta
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import (
     CANARY,

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Config, SessionRequest, open_holdfast
 from holdfast.domain.messages import Media, Text, media_handle
-from holdfast.ports import LlmMedia, LlmMessage, LlmRequest, LlmToolCall
+from holdfast.ports.llm import LlmMedia, LlmMessage, LlmRequest, LlmToolCall
 from tests.houses import played
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying

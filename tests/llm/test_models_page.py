@@ -11,7 +11,7 @@ from holdfast.llm.offline import OfflineToolCall, answer, match_tool_call
 from holdfast.llm.providers import PROVIDERS
 from holdfast.llm.router import ModelRouter
 from holdfast.llm.scripted import ScriptedStep
-from holdfast.ports import Failed, FailureKind, LlmTool, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTool, TextDelta
 from tests.llm.builders import a_request, a_script, answered, heard, said
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.llm.offline import HELP, NOTE, answer
 from holdfast.llm.router import ModelRouter
-from holdfast.ports import Failed, FailureKind, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, answered, heard, said
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.secrets import Secret
 from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import PROVIDERS
-from holdfast.ports import Failed, FailureKind, LlmTool, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTool, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider

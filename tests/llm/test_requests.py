@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.models import model_of
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     LlmDelta,
     LlmMessage,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.costs import Usage
 from holdfast.llm.responses import CALLS_MOST
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

@@ -5,7 +5,7 @@ import pytest
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Prices, model_of
 from holdfast.llm.router import ModelRouter
-from holdfast.ports import Failed, FailureKind
+from holdfast.ports.llm import Failed, FailureKind
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import Dialect, Saying
 from tests.llm.fake_providers import FakeProvider

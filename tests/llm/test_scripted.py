@@ -13,7 +13,7 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import model_of
 from holdfast.llm.router import ModelRouter
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

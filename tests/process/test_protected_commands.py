@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import FsTier, Grant, ToolClass
-from holdfast.ports import PlannedCall
+from holdfast.ports.tools import PlannedCall
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Bounds, Means, Namespaces
 from holdfast.process.supervisor.path_covers import shown

@@ -12,7 +12,7 @@ from holdfast.domain.events import ToolEnded, ToolStarted, TurnEnded
 from holdfast.domain.messages import ToolCall, ToolResult, media_handle
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.tools.tool import CallPlan, Tool
 from tests.houses import news_until, payloads, played
 from tests.marks import demands

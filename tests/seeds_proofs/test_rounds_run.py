@@ -9,7 +9,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import TurnEnded, TurnStarted
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionContext
-from holdfast.ports import RequestedCall
+from holdfast.ports.tools import RequestedCall
 from tests.houses import current, news_until, payloads, played, script
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, open_tooled, own_tool, says

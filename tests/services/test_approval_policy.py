@@ -7,7 +7,7 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import ApprovalContext
+from holdfast.ports.runtime import ApprovalContext
 from holdfast.services.approvals import EARLIER, RULES, ApprovalRule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
 

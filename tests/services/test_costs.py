@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.builders import AT, an_id
 from tests.houses import House, open_house, played, raw
 from tests.stand_ins import GatedRuntime, SettableClock, an_answer

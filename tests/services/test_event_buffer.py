@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, 
 from holdfast.domain.events import Event, TurnEnded, TurnStarted
 from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
-from holdfast.ports import Frame, Store, Tx
+from holdfast.ports.store import Frame, Store, Tx
 from holdfast.services import event_stream
 from holdfast.services.event_stream import BufferedEvent
 from tests.builders import AT, an_id

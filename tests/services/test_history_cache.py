@@ -9,7 +9,7 @@ from holdfast import RunScope
 from holdfast.app import Environment
 from holdfast.domain.messages import Message, Text, encode_parts
 from holdfast.domain.sessions import Session
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.services import history_cache
 from holdfast.services.history_cache import HistoryCache
 from tests.builders import hash_of

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.events import StepDelta, TurnEnded
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import RequestedCall
+from holdfast.ports.tools import RequestedCall
 from tests.houses import news_until, payloads, played
 from tests.keychains import Known, using
 from tests.tooled import a_config, asks, call, open_tooled, own_tool, says, started

@@ -18,7 +18,7 @@ from holdfast.domain.messages import Notice, Role
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import TURN_CAP, Budget, OnExceed, Status, StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import TurnInput
+from holdfast.ports.runtime import TurnInput
 from tests.houses import current, news_until, open_house, payloads, played
 from tests.marks import demands
 from tests.stand_ins import Gate, GatedRuntime

@@ -10,7 +10,7 @@ from holdfast import RunScope
 from holdfast.app import Environment
 from holdfast.domain.events import Gap, StepDelta
 from holdfast.domain.sessions import Session
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.services.maintenance import Retention
 from tests.builders import an_event
 from tests.houses import House, key_of, open_house, payloads, played

@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.messages import Media as MediaPart
 from holdfast.domain.messages import Message, Text, ToolResult, media_handle
-from holdfast.ports import Slice
+from holdfast.ports.tools import Slice
 from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, raw
 from tests.tooled import a_config, asks, call, outcomes, says, started

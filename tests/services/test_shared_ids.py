@@ -21,7 +21,7 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
 from holdfast.execution.coordinator import RunScope
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.builders import an_id
 from tests.houses import House, head_of, key_of, news_until, open_house, payloads, played, texts
 from tests.stand_ins import (

@@ -16,7 +16,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import SessionClosed
 from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from holdfast.services.maintenance import ROUNDS, round_seconds
 from tests.houses import House, current, news_until, open_house, played, raw, texts
 from tests.marks import demands

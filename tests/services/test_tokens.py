@@ -17,7 +17,7 @@ from holdfast.app import Environment, Holdfast
 from holdfast.domain.errors import Code, Denied, Invalid, LimitReached, NotFound, StorageFull
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.tokens import Caller, Scope, Token, TokenKind, secret_of
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS
 from tests.builders import an_id
 from tests.houses import raw

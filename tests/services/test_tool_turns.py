@@ -19,7 +19,7 @@ from holdfast.domain.events import StepDelta, StepStarted, ToolEnded, ToolStarte
 from holdfast.domain.messages import ResultStatus, Role, ToolCall, ToolResult
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import RequestedCall
+from holdfast.ports.tools import RequestedCall
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.houses import current, news_until, payloads, played, texts
 from tests.llm.dialects import CHAT, Saying

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.models import model_of
-from holdfast.ports import Brief, Tx
+from holdfast.ports.store import Brief, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import raw
 from tests.store.holding import on_a_slow_disk

@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.events import Event, TurnStarted
 from holdfast.domain.ids import EventId, SessionId, SessionKey
 from holdfast.domain.models import model_of
-from holdfast.ports import Notification
+from holdfast.ports.system import Notification
 from holdfast.store.sqlite.change_watch import INTERVAL, StoreDoorbell
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_head, an_id

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.messages import encode_parts
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     REPO_ID,

@@ -13,7 +13,7 @@ from holdfast.domain.messages import CHAIN_START, link
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AGENT_ID,

@@ -23,7 +23,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Frame, Tx
+from holdfast.ports.store import Frame, Tx
 from holdfast.store.event_encoding import stored_payload
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event

@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import ForkPoint
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite import integrity
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.integrity import find_faulty_rows

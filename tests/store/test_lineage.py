@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.domain.ids import SessionId, SessionKey, uuid7
 from holdfast.domain.messages import CHAIN_START
 from holdfast.domain.sessions import ForkPoint, SessionState
-from holdfast.ports import Segment, Tx
+from holdfast.ports.store import Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     a_head,

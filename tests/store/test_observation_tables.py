@@ -20,7 +20,8 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.resolve import Fold
 from holdfast.observations.snapshots import compute_snapshot
-from holdfast.ports import KnownEntity, Tx
+from holdfast.ports.observations import KnownEntity
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent, an_id

@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.drafts import Draft
 from holdfast.store.postgres.store import PostgresStore

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.domain.errors import Code, HoldfastError
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.store import PostgresStore
 from tests.builders import an_agent

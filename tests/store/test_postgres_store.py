@@ -14,7 +14,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Unavailable
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.search.documents import ADD, MATCHING
 from holdfast.store.postgres import connect, lane
 from holdfast.store.postgres import writer as postgre_writer

@@ -11,7 +11,7 @@ from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
 from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.domain.time import microseconds
-from holdfast.ports import NewRow, Segment, Tx
+from holdfast.ports.store import NewRow, Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     MODEL_ID,

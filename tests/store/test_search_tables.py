@@ -12,8 +12,8 @@ from holdfast.config import load
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Session, SessionRequest
-from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
+from holdfast.ports.store import Tx
 from holdfast.search import index as search_index
 from holdfast.search.documents import DocumentOrigin
 from holdfast.search.index import Document, IndexRange

@@ -19,7 +19,7 @@ from holdfast.domain.sessions import (
     StopReason,
 )
 from holdfast.domain.tools import Grant
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AT,

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.models import model_of
-from holdfast.ports import Brief
+from holdfast.ports.store import Brief
 from holdfast.store.sqlite import jobs as sqlite_jobs
 from holdfast.store.sqlite.jobs import Answer
 from holdfast.store.sqlite.reader import READERS

@@ -16,7 +16,7 @@ from holdfast.domain.queries import AgentQuery
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.tools import Effect, FsTier, Grant
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AT,

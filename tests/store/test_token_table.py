@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.tokens import Scope, SignInCode, Token, TokenKind, digest_of
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_token, an_id
 from tests.houses import raw

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Internal, Invalid, Unavailable
 from holdfast.domain.models import Model, model_of
-from holdfast.ports import Brief, Tx
+from holdfast.ports.store import Brief, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import an_agent
 from tests.houses import raw

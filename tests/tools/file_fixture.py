@@ -9,13 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.ports import (
-    CallOutcome,
-    PlannedCall,
-    RequestedCall,
-    Slice,
-    ToolWorkspace,
-)
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
 from holdfast.tools.files.openat import KernelSupport
 from holdfast.tools.files.tools import FileSettings, file_tools
 from holdfast.tools.session_tools import checkpoint_tool, read_output_tool

@@ -17,13 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import (
-    CallOutcome,
-    PlannedCall,
-    RequestedCall,
-    Slice,
-    ToolWorkspace,
-)
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
 from holdfast.tools.tool import Tool
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import CallOutcome, PlannedCall, ToolWorkspace
+from holdfast.ports.tools import CallOutcome, PlannedCall, ToolWorkspace
 from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox

@@ -13,13 +13,7 @@ from typing import Any
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.ports import (
-    CallOutcome,
-    PlannedCall,
-    RequestedCall,
-    Slice,
-    ToolWorkspace,
-)
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
 from holdfast.process.child import ChildOrder
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Bounds, Confinement, Means

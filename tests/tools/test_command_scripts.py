@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports import PlannedCall
+from holdfast.ports.tools import PlannedCall
 from tests.tools.process_fixture import PYTHON, Workbench, codes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import FileProblem, PlannedWrite
+from holdfast.ports.tools import FileProblem, PlannedWrite
 from holdfast.process.launcher import Launcher
 from holdfast.tools.files.access import FileAccess, FileSettings
 from holdfast.tools.files.openat import probe_kernel

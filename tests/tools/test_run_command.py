@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, Grant, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.process.child import ChildNotStarted
 from holdfast.process.environment import child_environment, restricted_path
 from holdfast.process.executables import executables, find_executable, readable_for

@@ -11,7 +11,7 @@ from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.text import is_small
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.tools.tool import (
     CallPlan,
     Tool,

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import PlannedCall, RequestedCall, Slice
+from holdfast.ports.tools import PlannedCall, RequestedCall, Slice
 from tests.tools.file_fixture import Workshop
 
 # Everything that changes something on a disk.

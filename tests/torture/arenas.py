@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.tools.files.openat import KernelSupport
 from tests.tools.file_fixture import CANARY, Workshop
 from tests.torture.spellings import furnish

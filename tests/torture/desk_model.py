@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast import Holdfast, RunScope, open_holdfast
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.torture.clients.house import settings
 
 AGENT = "holdfast"

@@ -13,7 +13,7 @@ from holdfast.domain.approvals import Approval, Question
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.builders import AT
 from tests.http.api.client import Client
 from tests.http.asgi import Answer

@@ -12,7 +12,7 @@ import msgspec
 from holdfast import HoldfastError, StorageFull, Unavailable
 from holdfast.domain.errors import Code
 from holdfast.domain.events import name_of
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Session, SessionId, open_holdfast
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.torture.clients.house import new_id, settings
 from tests.torture.notebooks import key_beside
 from tests.torture.recovery import recovered

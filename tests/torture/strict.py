@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast import Message, RunScope, open_holdfast
 from holdfast.domain.queries import SessionQuery
 from holdfast.engine.projection import project
-from holdfast.ports import LlmMessage
+from holdfast.ports.llm import LlmMessage
 from tests.torture.clients.house import settings
 
 

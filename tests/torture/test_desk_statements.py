@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from holdfast import Holdfast, HoldfastError, RunScope, open_holdfast
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.checks import faults
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.jobs import drive

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import HoldfastError, StorageFull, open_holdfast
 from holdfast.app import Environment
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.marks import proves
 from tests.torture.attempts import Record
 from tests.torture.audit import audit

@@ -25,7 +25,7 @@ from holdfast import (
 )
 from holdfast.app import Environment
 from holdfast.http.app import AppOptions, create_app
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.cli.processes import ran, running
 from tests.cli.server_probe import card_of, got, wait_until
 from tests.http.asgi import ask

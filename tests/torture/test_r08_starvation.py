@@ -15,7 +15,7 @@ from holdfast import RunScope, Unavailable, open_holdfast
 from holdfast.domain.errors import Code
 from holdfast.domain.models import Model, model_of
 from holdfast.execution.system import SystemMachine
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.marks import proves
 from tests.torture.attempts import read_lines
 from tests.torture.audit import audit

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, SessionRequest, open_holdfast
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.importers.blocks import a_file, a_folder, agent_block
 from tests.marks import proves
 from tests.torture.clients.house import settings

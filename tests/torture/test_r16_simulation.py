@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.ids import LOCAL_OWNER
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from holdfast.services.agents import Agents
 from holdfast.services.models import Models
 from holdfast.services.stamping import IdFactory

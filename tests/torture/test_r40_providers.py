@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.ports import Failed, FailureKind, LlmDelta, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmDelta, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, heard, said
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import CANARY, CHAT, DIALECTS, Call, Dialect, Saying, Thought

@@ -21,7 +21,7 @@ from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import StepDelta, StepFailed, TurnEnded
 from holdfast.domain.sessions import Budget, OnExceed, SessionContext, Status, StopReason
-from holdfast.ports import StepStop
+from holdfast.ports.llm import StepStop
 from tests.houses import current, news_until, payloads, played
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import CHAT, Call, Saying

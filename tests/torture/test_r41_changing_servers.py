@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.tools.mcp.tools import McpTools
 from tests.marks import proves
 from tests.tools.http_hosts import code_of

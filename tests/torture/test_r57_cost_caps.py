@@ -25,7 +25,7 @@ from holdfast.engine import compaction, model_requests
 from holdfast.engine.budget import Need
 from holdfast.engine.turn_state import TurnState
 from holdfast.llm.prices import prices_of
-from holdfast.ports import StepStop
+from holdfast.ports.llm import StepStop
 from tests.houses import current, played
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import (

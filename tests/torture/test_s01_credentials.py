@@ -12,7 +12,7 @@ import pytest
 from holdfast.app import Environment
 from holdfast.domain.tokens import Scope as TokenScope
 from holdfast.http.auth import COOKIE
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.http.asgi import ask
 from tests.http.v1.client import HOST, Visitor
 from tests.marks import proves

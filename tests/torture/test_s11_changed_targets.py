@@ -21,7 +21,7 @@ from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.messages import Message, ToolResult
-from holdfast.ports import CallOutcome, PlannedCall, Toolbox, ToolWorkspace
+from holdfast.ports.tools import CallOutcome, PlannedCall, Toolbox, ToolWorkspace
 from tests.houses import played
 from tests.marks import proves
 from tests.tooled import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.marks import proves
 from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder, run_without_threads

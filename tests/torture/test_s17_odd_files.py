@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.marks import proves, skip_row
 from tests.tools.file_fixture import CANARY
 from tests.torture.arenas import CALLS, Arena, quick_folder

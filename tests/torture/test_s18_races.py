@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from holdfast.tools.files.openat import KernelSupport, probe_kernel, walk_beneath
 from tests.marks import proves
 from tests.tools.file_fixture import CANARY

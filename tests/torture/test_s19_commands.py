@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.marks import proves, skip_row
 from tests.tools.process_fixture import Workbench
 from tests.torture.bypasses import ALONE, CHAINS, GLOBS, LISTED, WRAPPERS, Call, bypasses, joined

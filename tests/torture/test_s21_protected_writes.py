@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.process.protected_paths import ProtectedPaths
 from tests.marks import proves
 from tests.tools.file_fixture import Workshop

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import PlannedCall
+from holdfast.ports.tools import PlannedCall
 from holdfast.tools.tool import ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.http_request import web_tools

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import Grant
-from holdfast.ports import CallOutcome, ToolWorkspace
+from holdfast.ports.tools import CallOutcome, ToolWorkspace
 from tests.marks import proves
 from tests.tools.http_hosts import (
     HOST,

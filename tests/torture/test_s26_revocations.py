@@ -16,7 +16,7 @@ from holdfast.domain.tokens import Scope, Token
 from holdfast.execution.coordinator import RunScope as Turns
 from holdfast.http import sse
 from holdfast.http.protocol import IDLE_SECONDS
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.cli.processes import PATIENCE, running
 from tests.cli.server_probe import card_of
 from tests.http.sse_reader import Listener, listening

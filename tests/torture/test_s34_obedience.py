@@ -28,14 +28,8 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports import (
-    CallOutcome,
-    LlmTool,
-    PlannedCall,
-    RequestedCall,
-    Toolbox,
-    ToolWorkspace,
-)
+from holdfast.ports.llm import LlmTool
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
 from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, script
 from tests.marks import proves

@@ -6,7 +6,7 @@ from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import microseconds
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.files import ZoneFiles, free_archive
 from holdfast.zones.lines import LineQuery

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.files import ZoneFiles, ZoneStamp
 from holdfast.zones.model import PART_SIZE, ZoneFile
 from holdfast.zones.tables import REST_MOST

@@ -10,7 +10,7 @@ from holdfast.app import Environment, Holdfast, open_holdfast
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.execution.coordinator import RunScope
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.files import ZoneFiles, ZoneStamp
 from holdfast.zones.merge import MergeResult, _ZoneMerge, merge_zone

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.files import newest_lines
 from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import PART_SIZE

@@ -233,7 +233,7 @@ async def test_a_torn_tail_is_ended_and_kept(quiet: Holdfast) -> None:
 
 async def torn(house: Holdfast, content: bytes) -> None:
     """Leave an output as a writer leaves it that was cut off."""
-    from holdfast.ports import Tx
+    from holdfast.ports.store import Tx
     from holdfast.zones.binding import stamp_of
     from holdfast.zones.files import ZoneFiles
 

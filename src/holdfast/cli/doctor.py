@@ -13,7 +13,7 @@ from holdfast.domain.errors import Code, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.ports import Store
+    from holdfast.ports.store import Store
 
 _EVENTS_MISSING: Final = "events_missing"
 _BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"

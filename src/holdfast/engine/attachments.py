@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Internal
 from holdfast.domain.messages import Media, Part, Text, media_hash
 from holdfast.domain.models import MediaLimits
-from holdfast.ports import LlmMedia, LlmMessage, OutputStore
+from holdfast.ports.llm import LlmMedia, LlmMessage
+from holdfast.ports.tools import OutputStore
 
 REFUSED: Final = "the provider refused a request with it"
 _MIB: Final = 1 << 20

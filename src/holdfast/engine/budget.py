@@ -20,7 +20,7 @@ from holdfast.domain.tools import ToolClass
 from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
-from holdfast.ports import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
+from holdfast.ports.llm import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
 from holdfast.services.approvals import Ruling
 
 # Output limit under a budget for a model whose own maximum is unknown.

@@ -14,7 +14,7 @@ from holdfast.engine.budget import charge, is_affordable, need_aside, output_lim
 from holdfast.engine.projection import GO_ON, dropped_through, project
 from holdfast.engine.streaming import ModelAnswer, ask
 from holdfast.engine.turn_state import TurnState
-from holdfast.ports import Failed, Llm, LlmMessage, LlmRequest
+from holdfast.ports.llm import Failed, Llm, LlmMessage, LlmRequest
 
 SUMMARY_TOKENS: Final = 4_096
 INSTRUCTION: Final = (

@@ -31,16 +31,8 @@ from holdfast.engine.compaction import Compactor
 from holdfast.engine.projection import ProjectionCache
 from holdfast.engine.streaming import ModelAnswer, ask
 from holdfast.engine.turn_state import TurnState
-from holdfast.ports import (
-    Clock,
-    Failed,
-    FailureKind,
-    Llm,
-    LlmMessage,
-    LlmRequest,
-    Randomness,
-    StepStop,
-)
+from holdfast.ports.llm import Failed, FailureKind, Llm, LlmMessage, LlmRequest, StepStop
+from holdfast.ports.system import Clock, Randomness
 
 CODES: Final[Mapping[FailureKind, FailureCode]] = {
     FailureKind.RATE_LIMIT: FailureCode.PROVIDER_RATE_LIMIT,

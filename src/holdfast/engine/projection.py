@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.turns import turns
 from holdfast.engine.attachments import REFUSED, describe_media, media_in, media_of
-from holdfast.ports import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
+from holdfast.ports.llm import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
     NoticeCode.ABORTED: "(The turn above was stopped by the user before it was finished.)",

@@ -46,17 +46,10 @@ from holdfast.engine.streaming import AskedCall, ModelAnswer
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refuse_call
 from holdfast.engine.tool_results import DEEPEST
 from holdfast.engine.turn_state import TurnState
-from holdfast.ports import (
-    Clock,
-    Failed,
-    FailureKind,
-    Llm,
-    LlmReasoning,
-    Randomness,
-    StepStop,
-    Toolbox,
-    TurnInput,
-)
+from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.system import Clock, Randomness
+from holdfast.ports.tools import Toolbox
 
 logger = logging.getLogger("holdfast.engine")
 Batch = Sequence[Draft]

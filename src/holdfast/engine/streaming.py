@@ -13,7 +13,7 @@ from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import MessageId
 from holdfast.domain.text import storable
 from holdfast.engine.cancellation import clear_cancellation
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from holdfast.domain.approvals import Approval, ApprovalState, Question
 from holdfast.domain.drafts import Draft
-from holdfast.ports import Approver
+from holdfast.ports.runtime import Approver
 from holdfast.services.approvals import EARLIER, Ruling, ruling
 
 

@@ -20,13 +20,7 @@ from holdfast.engine.cancellation import clear_cancellation, stop_if_cancelled
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.tool_results import UNSHOWABLE, limit_result
 from holdfast.engine.turn_state import TurnState
-from holdfast.ports import (
-    CallOutcome,
-    PlannedCall,
-    RequestedCall,
-    Toolbox,
-    ToolWorkspace,
-)
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
 from holdfast.services.approvals import Ruling
 
 logger = logging.getLogger("holdfast.engine")

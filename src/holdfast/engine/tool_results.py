@@ -16,7 +16,7 @@ import msgspec
 from holdfast.domain.messages import media_handle
 from holdfast.domain.text import is_small, storable
 from holdfast.engine.cancellation import finish_despite_cancel
-from holdfast.ports import OutputStore
+from holdfast.ports.tools import OutputStore
 
 LARGEST: Final = 48 << 10
 LINES_MOST: Final = 1_500

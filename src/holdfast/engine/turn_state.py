@@ -20,7 +20,8 @@ from holdfast.domain.messages import (
     ToolResult,
     encode_parts,
 )
-from holdfast.ports import LlmReasoning, LlmTool, TurnInput
+from holdfast.ports.llm import LlmReasoning, LlmTool
+from holdfast.ports.runtime import TurnInput
 
 # Upper bound of the tokens that providers add to each message.
 MESSAGE_TOKENS: Final = 64

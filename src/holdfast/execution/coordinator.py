@@ -16,7 +16,7 @@ from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
-from holdfast.ports import ProcessPool
+from holdfast.ports.agent_processes import ProcessPool
 from holdfast.services.background_tasks import Background, rest
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, is_fenced

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.domain.leases import Holder
-from holdfast.ports import Machine
+from holdfast.ports.system import Machine
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

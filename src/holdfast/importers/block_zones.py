@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Owner
-from holdfast.ports import Store, Tx
 from holdfast.ports.blocks import Block, BlockFile, BlockSource
+from holdfast.ports.store import Store, Tx
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import definition_for, stamp_of
 from holdfast.zones.files import ZoneFiles, free_archive, make_room

@@ -33,7 +33,7 @@ from holdfast.observations.resolve import resolve
 from holdfast.observations.service import Observations
 from holdfast.observations.timeline import EventType, events_of
 from holdfast.observations.validation import decode_payload_strictly
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 
 # Names of entity types in a report.
 KINDS: Final = {

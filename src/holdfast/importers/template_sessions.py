@@ -13,7 +13,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import SessionQuery
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.merge import merge_zone

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, Model
 from holdfast.llm.text_chunks import count_usage, split_words
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

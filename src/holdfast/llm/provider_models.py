@@ -33,7 +33,7 @@ from holdfast.llm.responses import (
     ResponseStream,
     TooManyCallsError,
 )
-from holdfast.ports import Failed, FailureKind, LlmDelta, LlmRequest
+from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmRequest
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as VendorModel

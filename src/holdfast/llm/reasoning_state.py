@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.ports import LlmMessage, LlmToolCall
+from holdfast.ports.llm import LlmMessage, LlmToolCall
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponsePart

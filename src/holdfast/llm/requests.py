@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.llm.providers import PROVIDERS, Provider
 from holdfast.llm.reasoning_state import restore_parts
-from holdfast.ports import LlmMessage, LlmRequest, ToolChoice
+from holdfast.ports.llm import LlmMessage, LlmRequest, ToolChoice
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequestPart, ModelResponse

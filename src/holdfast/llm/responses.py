@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.domain.costs import Usage
 from holdfast.llm.reasoning_state import encode_state
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

@@ -13,7 +13,7 @@ from holdfast.llm.prices import context_window_of, prices_of
 from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import PROVIDERS, max_output_of, media_limits_of, nearest_name
 from holdfast.llm.scripted import ScriptedModel
-from holdfast.ports import Failed, FailureKind, LlmDelta, LlmRequest
+from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmRequest
 
 # The provider is not named, because a mistyped model may be a key pasted by accident.
 _UNKNOWN: Final = "Holdfast does not know the model's provider"

@@ -19,7 +19,7 @@ from holdfast.domain.models import Model
 from holdfast.llm.text_chunks import count_usage, split_pieces, split_words
 from holdfast.parsing import regex as parsing_regex
 from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
     CallStarted,

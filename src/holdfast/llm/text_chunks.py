@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.domain.costs import Usage
-from holdfast.ports import LlmRequest
+from holdfast.ports.llm import LlmRequest
 
 _WORD: Final = re.compile(r"\S+\s*|\s+")
 

@@ -58,7 +58,8 @@ from holdfast.observations.snapshots import (
     found_in_list,
 )
 from holdfast.observations.timeline import TimelineEvent, events_of, timeline
-from holdfast.ports import EventFilter, KnownEntity, Store, Tx
+from holdfast.ports.observations import EventFilter, KnownEntity
+from holdfast.ports.store import Store, Tx
 
 log = logging.getLogger(__name__)
 

@@ -56,7 +56,9 @@ from holdfast.observations.snapshots import (
     mark_of,
     rebuild_snapshots,
 )
-from holdfast.ports import Clock, KnownEntity, Store, Tx
+from holdfast.ports.observations import KnownEntity
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.system import Clock
 from holdfast.services.journal import Journal, JournalTransaction
 from holdfast.services.stamping import Stamping
 

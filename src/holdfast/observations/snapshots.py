@@ -25,7 +25,8 @@ from holdfast.observations.model import Entity, EntityType, entity_not_found
 from holdfast.observations.queries import ListedEntity, RebuildReport
 from holdfast.observations.resolve import Fold, JournalClaim, JournalView, claim_of, resolve
 from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references
-from holdfast.ports import Fact, KnownEntity, Projection, Store, Tx
+from holdfast.ports.observations import Fact, KnownEntity, Projection
+from holdfast.ports.store import Store, Tx
 
 # Larger snapshots are computed on demand, because each claim would rewrite them.
 BODY_MOST: Final = 256 << 10

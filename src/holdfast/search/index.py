@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Tx
 from holdfast.ports.search import Backlog
+from holdfast.ports.store import Tx
 from holdfast.search.documents import (
     ADD,
     ALL_ROWS,

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.queries import Page, decode_count, encode_count
-from holdfast.ports import Store, Tx
 from holdfast.ports.search import (
     TOGETHER,
     Backlog,
@@ -20,6 +19,7 @@ from holdfast.ports.search import (
     SearchBatch,
     SearchRequest,
 )
+from holdfast.ports.store import Store, Tx
 from holdfast.search.query import (
     Hit,
     SearchQuery,

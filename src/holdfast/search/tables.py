@@ -16,8 +16,8 @@ from holdfast.domain.time import instant, microseconds, moment
 from holdfast.observations.claims import observation_id
 from holdfast.observations.model import EntityType
 from holdfast.observations.tables import ObservationTables
-from holdfast.ports import Segment
 from holdfast.ports.search import Backlog, FoundDocument, SearchBatch, SearchRequest
+from holdfast.ports.store import Segment
 from holdfast.search.documents import (
     BACKLOG,
     CLAIM,

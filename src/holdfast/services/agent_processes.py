@@ -18,7 +18,10 @@ from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import holder_of
 from holdfast.domain.messages import Media
 from holdfast.domain.sessions import OPEN, Session, SessionState
-from holdfast.ports import Brief, Doorbell, Machine, ProcessPool, Store, Toolbox, Tx
+from holdfast.ports.agent_processes import ProcessPool
+from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.system import Doorbell, Machine
+from holdfast.ports.tools import Toolbox
 from holdfast.services.background_tasks import Background, rest
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.repos import Repos, find_repo

@@ -16,7 +16,8 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Created, digest_of
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import tool_fields
-from holdfast.ports import Clock, Store, Tx
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.system import Clock
 from holdfast.services.batches import fill_page
 from holdfast.services.journal import lease_lost
 from holdfast.services.models import Models

@@ -35,7 +35,9 @@ from holdfast.domain.queries import (
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import ApprovalContext, Brief, Clock, Doorbell, Store, Tx
+from holdfast.ports.runtime import ApprovalContext
+from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.system import Clock, Doorbell
 from holdfast.services.batches import fill_page
 from holdfast.services.journal import (
     Journal,

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import session_not_found
 

@@ -25,7 +25,8 @@ from holdfast.domain.queries import (
 )
 from holdfast.domain.sessions import admit_turn, has_waiting_turn
 from holdfast.domain.text import require_text
-from holdfast.ports import Coordinator, Store, Tx
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Store, Tx
 from holdfast.services.batches import fill_page
 from holdfast.services.journal import Journal, SessionWriter, find_session_state
 from holdfast.services.stamping import IdFactory

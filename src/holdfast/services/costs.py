@@ -11,7 +11,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Budget, OnExceed, Session, SessionState, stricter_budget
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 
 
 class Costs:

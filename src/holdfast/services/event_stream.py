@@ -28,7 +28,8 @@ from holdfast.domain.events import NAMES, PRUNED, Event, Gap, StepDelta, name_of
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Brief, Doorbell, Frame, Notification, Store, Tx
+from holdfast.ports.store import Brief, Frame, Store, Tx
+from holdfast.ports.system import Doorbell, Notification
 from holdfast.services.background_tasks import Background
 from holdfast.services.journal import find_session_state, session_not_found
 

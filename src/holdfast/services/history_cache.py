@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
 from holdfast.domain.sessions import SessionState
-from holdfast.ports import Segment, Tx
+from holdfast.ports.store import Segment, Tx
 
 BYTES_MOST: Final = 32 << 20
 # Measured memory overhead of a row beside its text.

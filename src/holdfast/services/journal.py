@@ -53,7 +53,8 @@ from holdfast.domain.secrets import ScrubbedStream, Scrubber
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect, ToolSpec
-from holdfast.ports import Brief, Doorbell, NewRow, Notification, Store, Tx
+from holdfast.ports.store import Brief, NewRow, Store, Tx
+from holdfast.ports.system import Doorbell, Notification
 from holdfast.services.stamping import Stamping, idempotency_key, mask_credentials, redact
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from holdfast.domain.leases import DURATION_MS, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import SessionState, Status, has_waiting_turn
 from holdfast.domain.turns import after_crash, after_restart
-from holdfast.ports import Clock, Machine, Store
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock, Machine
 from holdfast.services.approvals import expire
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, repair_turn

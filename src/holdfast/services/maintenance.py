@@ -10,7 +10,9 @@ from msgspec import Struct
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.ports import Clock, Coordinator, Store
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock
 from holdfast.services.background_tasks import rest
 from holdfast.services.leases import Leases
 from holdfast.services.sessions import Sessions

@@ -6,7 +6,8 @@ from typing import Final
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import is_media_type, media_handle
-from holdfast.ports import Slice, Store, Tx
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.tools import Slice
 from holdfast.services.journal import find_session_state, session_not_found
 
 CONTENT_LARGEST: Final = 32 << 20

@@ -21,7 +21,8 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
-from holdfast.ports import Brief, Coordinator, Store, Tx
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, Scan
 from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import (

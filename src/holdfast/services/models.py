@@ -18,7 +18,7 @@ from holdfast.domain.models import (
     model_of,
 )
 from holdfast.domain.sessions import Created, Session
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 
 
 class ModelCatalogue(Protocol):

@@ -13,7 +13,8 @@ from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo, is_within
 from holdfast.domain.sessions import Created
 from holdfast.domain.text import is_encodable, require_text
-from holdfast.ports import Clock, Store, Tx
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.system import Clock
 from holdfast.services.stamping import IdFactory
 
 log = logging.getLogger(__name__)

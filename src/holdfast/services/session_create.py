@@ -52,7 +52,7 @@ from holdfast.domain.tools import (
     narrow_tools,
     remote_id,
 )
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.agents import find_agent
 from holdfast.services.costs import turns_left

@@ -42,7 +42,8 @@ from holdfast.domain.sessions import (
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import narrow
 from holdfast.domain.turns import after_abort
-from holdfast.ports import Coordinator, Tx
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.journal import (
     Journal,

@@ -23,7 +23,7 @@ from holdfast.domain.queries import (
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Session, SessionState, Status
 from holdfast.domain.text import require_text
-from holdfast.ports import Brief, Store, Tx
+from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import READ_AT_ONCE, encode
 from holdfast.services.journal import session_not_found
 from holdfast.services.leases import Leases

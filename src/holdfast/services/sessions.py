@@ -25,7 +25,8 @@ from holdfast.domain.sessions import (
     Verb,
     transition,
 )
-from holdfast.ports import Brief, Coordinator, Store, Tx
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import read_batches
 from holdfast.services.journal import (
     Journal,

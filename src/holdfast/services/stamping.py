@@ -23,7 +23,7 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
 from holdfast.domain.tokens import SECRET_BITS, secret_of
-from holdfast.ports import Clock, Randomness
+from holdfast.ports.system import Clock, Randomness
 
 
 class IdFactory:

@@ -28,7 +28,8 @@ from holdfast.domain.tokens import (
     digest_of,
     is_secret,
 )
-from holdfast.ports import Brief, Clock, Store, Tx
+from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.system import Clock
 from holdfast.services.stamping import IdFactory
 
 LIFE_LONGEST: Final = timedelta(days=3_650)

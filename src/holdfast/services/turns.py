@@ -42,7 +42,9 @@ from holdfast.domain.sessions import (
     transition,
 )
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
-from holdfast.ports import Brief, Limits, ProcessSlot, Runtime, Store, TurnInput, Tx
+from holdfast.ports.agent_processes import ProcessSlot
+from holdfast.ports.runtime import Limits, Runtime, TurnInput
+from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
 from holdfast.services.costs import budget_of

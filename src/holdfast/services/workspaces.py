@@ -7,7 +7,8 @@ from typing import Any, Final, Protocol
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
 from holdfast.domain.tools import ALWAYS, Grant
-from holdfast.ports import Store, ToolWorkspace
+from holdfast.ports.store import Store
+from holdfast.ports.tools import ToolWorkspace
 from holdfast.services.media import SessionOutputStore
 
 

@@ -27,7 +27,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.ports import Frame
+from holdfast.ports.store import Frame
 from holdfast.store.database import (
     APPENDED_FOUND,
     TOLD_OF_FOUND,

@@ -10,7 +10,7 @@ from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.ports import NewRow, Segment
+from holdfast.ports.store import NewRow, Segment
 from holdfast.store.database import (
     DAMAGE,
     HASH_FOUND,

@@ -12,7 +12,7 @@ from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
 from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.ports import Segment
+from holdfast.ports.store import Segment
 from holdfast.search.documents import NOTE, NOTE_TITLE
 from holdfast.search.index import note_removal
 from holdfast.store.database import Database, Row, sound

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import ToolWorkspace
+from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.environment import child_environment, is_below, restricted_path
 from holdfast.process.executables import Executable, readable_for
 from holdfast.process.sandbox import Bounds, Confinement, Guard

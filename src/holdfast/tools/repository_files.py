@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 
 from holdfast.domain.text import visible
 from holdfast.domain.tools import FsTier, ResultCode, ToolClass
-from holdfast.ports import FileProblem, PlannedWrite
-from holdfast.ports.tools import Trouble
+from holdfast.ports.tools import FileProblem, PlannedWrite, Trouble
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.protected_paths import fold_path
 from holdfast.tools.files.access import LARGEST, FileAccess, read_whole

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.text import is_encodable, visible
 from holdfast.domain.tools import Effect, Grant, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.child import ChildNotStarted, ChildOrder
 from holdfast.process.environment import is_below

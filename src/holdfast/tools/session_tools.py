@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.tools.files.read import format_instant
 from holdfast.tools.tool import CallPlan, Tool, ToolFailure, plan_read_only
 

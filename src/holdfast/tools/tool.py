@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 
 A = TypeVar("A", bound=Struct)
 

@@ -17,13 +17,8 @@ from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.text import is_small
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import (
-    CallOutcome,
-    LlmTool,
-    PlannedCall,
-    RequestedCall,
-    ToolWorkspace,
-)
+from holdfast.ports.llm import LlmTool
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.services import background_tasks
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.tool import Tool, ToolFailure, UnansweredRequest

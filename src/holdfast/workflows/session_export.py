@@ -30,7 +30,7 @@ from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Session
 from holdfast.domain.text import require_text
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from holdfast.services.batches import MessageBatch, read_batches
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.models import Models

@@ -9,7 +9,7 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.events import ZoneArchived
 from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
 from holdfast.domain.time import microseconds
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.services.journal import JournalTransaction, SessionWriter
 from holdfast.services.stamping import Stamping
 from holdfast.zones.files import ZoneStamp, clear_active_zone

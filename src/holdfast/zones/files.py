@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import Owner
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.lines import (
     LINES_MOST,
     TEXT_MOST,

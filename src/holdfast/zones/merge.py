@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.binding import definition_for
 from holdfast.zones.files import ZoneFiles, ZoneStamp, free_archive
 from holdfast.zones.model import (

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Internal
 from holdfast.domain.ids import Owner
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.zones.files import lines_between, newest_lines, read_lines
 from holdfast.zones.lines import LineQuery, display_line
 from holdfast.zones.model import (

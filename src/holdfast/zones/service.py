@@ -1,4 +1,4 @@
-"""Zones: read and write the files of an agent's active zone, follow its output, and keep archives."""
+"""Zones: read and write an agent's active zone, follow its output, keep archives."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.queries import require_limit
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Status
-from holdfast.ports import Brief, Store, Tx
+from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.journal import Journal, JournalTransaction
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import definition_for, notify_bound_session, stamp_of

@@ -14,7 +14,7 @@ from holdfast.app import Environment
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Plan, Reasoning, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.acp.harness import END, Aboard, aboard
 
 pytestmark = pytest.mark.anyio

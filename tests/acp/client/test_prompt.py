@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
     Text,
     media_handle,
 )
-from holdfast.ports import Slice
+from holdfast.ports.tools import Slice
 from tests.builders import a_message
 
 pytestmark = pytest.mark.anyio

@@ -28,7 +28,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.acp.session_updates import (
     END_TURN,
     MODEL,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.ports import FileProblem
+from holdfast.ports.tools import FileProblem
 from holdfast.process.launcher import Launcher
 from holdfast.tools.files import hard_links as file_hard_links
 from holdfast.tools.files.access import FileAccess

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import PlannedCall
+from holdfast.ports.tools import PlannedCall
 from holdfast.process.protected_paths import fold_name, is_private_key
 from tests.tools.file_fixture import Workshop, result, told
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.tools import FsTier, ToolClass
-from holdfast.ports import PlannedCall
+from holdfast.ports.tools import PlannedCall
 from holdfast.process.protected_paths import RunLater, fold_path, run_later
 from holdfast.services.approvals import RULES, ApprovalRule
 from tests.tools.file_fixture import Workshop, result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from tests.tools.file_fixture import ShelfInMemory, Workshop, result, told
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.ports import CallOutcome, PlannedCall, RequestedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall
 from tests.tools.file_fixture import Workshop, result, told
 from tests.tools.write_program import CALLS
 

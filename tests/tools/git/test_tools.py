@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from tests.tools.process_fixture import Workbench, codes
 
 # Programs are started here, which belongs to the whole run and not to the quick one.

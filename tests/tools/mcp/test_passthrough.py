@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant
-from holdfast.ports import ClientMcpServer, ClientMcpServers
+from holdfast.ports.tools import ClientMcpServer, ClientMcpServers
 from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import PassthroughServers
 from holdfast.tools.process_context import ProcessSettings

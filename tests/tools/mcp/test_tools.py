@@ -16,7 +16,8 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
-from holdfast.ports import CallOutcome, LlmTool, PlannedCall
+from holdfast.ports.llm import LlmTool
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox

@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Effect, Grant, ToolClass
-from holdfast.ports import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.http_request import web_tools

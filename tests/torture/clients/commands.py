@@ -6,7 +6,7 @@ Another process watches what it executes. Prints how each call came out.
 import json
 from pathlib import Path
 
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 from tests.tools.process_fixture import Workbench
 from tests.torture.bypasses import GLOBS, LISTED
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from tests.torture.clients.house import settings
 from tests.torture.desk_model import AGENT, Desks, done, found, next_step
 from tests.torture.disks import Disk, Operation

@@ -10,7 +10,7 @@ from holdfast import Event, Holdfast, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.events import StepDelta, StepStarted, TurnEnded
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
-from holdfast.ports import Store
+from holdfast.ports.store import Store
 from tests.torture.attempts import Record, read_attempts
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.clients.load import repeat

@@ -24,15 +24,8 @@ from holdfast.domain.calls import CallState
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionContext
-from holdfast.ports import (
-    CallOutcome,
-    PlannedCall,
-    RequestedCall,
-    Store,
-    Toolbox,
-    ToolWorkspace,
-    Tx,
-)
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import an_id
 from tests.tooled import open_wrapped

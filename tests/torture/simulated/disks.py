@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from holdfast.domain.errors import Code, StorageFull, Unavailable
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.store import Tables

@@ -8,23 +8,20 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.engine.tool_calls import refuse_call
-from holdfast.ports import (
+from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
-    CallOutcome,
     CallStarted,
     Failed,
     FailureKind,
     LlmDelta,
     LlmRequest,
     LlmTool,
-    PlannedCall,
-    RequestedCall,
     StepStop,
     Stopped,
     TextDelta,
-    ToolWorkspace,
 )
+from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from tests.torture.simulated.disks import Mortal
 from tests.torture.simulated.worlds import World
 

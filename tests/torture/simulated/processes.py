@@ -13,7 +13,7 @@ from holdfast.domain.tools import Grant
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.execution.coordinator import LocalCoordinator
 from holdfast.execution.workspace_folders import WorkspaceFolders
-from holdfast.ports import Limits
+from holdfast.ports.runtime import Limits
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.calls import Calls

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast import Message
 from holdfast.domain.ids import SessionKey
-from holdfast.ports import Store, Tx
+from holdfast.ports.store import Store, Tx
 from tests.engine.virtual_time import VirtualTimeLoop
 from tests.torture.attempts import meant
 from tests.torture.audit import judge

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
-from holdfast.ports import Notification, Store
+from holdfast.ports.store import Store
+from holdfast.ports.system import Notification
 from tests.torture.simulated.disks import Disk
 
 BEGINNING = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)

@@ -40,7 +40,7 @@ from holdfast.domain.agent_processes import ProcessExit
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import ResultCode, ToolClass
-from holdfast.ports import COVERED_VARIABLE, CallOutcome, FileProblem, PlannedWrite
+from holdfast.ports.tools import COVERED_VARIABLE, CallOutcome, FileProblem, PlannedWrite
 from holdfast.process.agent_child import AgentStart, find_command
 from holdfast.process.process_table import SESSION_VARIABLE
 from holdfast.services.approvals import BY_TIME

@@ -44,12 +44,8 @@ from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFoun
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.turns import turns
-from holdfast.ports import (
-    ClientMcpServer,
-    ClientMcpServers,
-    McpServerSource,
-    TurnInput,
-)
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, McpServerSource
 from holdfast.process.agent_child import AgentNotStarted, AgentStart
 
 log = logging.getLogger(__name__)

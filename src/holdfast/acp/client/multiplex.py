@@ -33,7 +33,7 @@ from holdfast.acp.rpc.framing import (
 from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.acp.rpc.streams import DEFAULT_LIMITS, Inbox
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
-from holdfast.ports import TurnInput
+from holdfast.ports.runtime import TurnInput
 from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import SESSION_VARIABLE
 

@@ -27,7 +27,7 @@ from holdfast.domain.approvals import (
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.text import visible, visible_json
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import ApprovalContext
+from holdfast.ports.runtime import ApprovalContext
 from holdfast.services.approvals import ONE_BY_ONE, Ruling
 
 REJECT_ONCE: Final = "reject_once"

@@ -15,7 +15,7 @@ from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
-from holdfast.ports import ProcessSlot
+from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import is_leaving
 

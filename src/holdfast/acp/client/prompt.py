@@ -30,7 +30,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.turns import Turn, turns
-from holdfast.ports import OutputStore
+from holdfast.ports.tools import OutputStore
 
 TRANSCRIPT_LONGEST: Final = 100_000
 RESULT_LONGEST: Final = 2_000

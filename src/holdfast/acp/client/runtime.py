@@ -43,7 +43,9 @@ from holdfast.domain.ids import uuid7
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import OnExceed, StopReason, title_of
 from holdfast.domain.time import microseconds
-from holdfast.ports import Clock, OutputStore, Randomness, RepositoryFiles, TurnInput
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.system import Clock, Randomness
+from holdfast.ports.tools import OutputStore, RepositoryFiles
 
 log = logging.getLogger(__name__)
 Drafts = tuple[Draft, ...]

@@ -21,7 +21,7 @@ from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Message, Notice, NoticeCode, Role
 from holdfast.domain.secrets import Secret
-from holdfast.ports import ClientMcpServer
+from holdfast.ports.tools import ClientMcpServer
 
 
 def server_entries(

@@ -30,7 +30,7 @@ from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import Location, ResultStatus, Role, ToolCall, ToolError, ToolResult
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import CallOutcome
+from holdfast.ports.tools import CallOutcome
 
 _PURE: Final = frozenset({"read", "search", "think", "fetch"})
 _TITLE_LONGEST: Final = 1_000

@@ -50,7 +50,8 @@ from holdfast.domain.events import Channel, Failure, PlanChanged
 from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import Notice, NoticeCode, Plan, Role, ToolCall
 from holdfast.domain.sessions import StopReason
-from holdfast.ports import CallOutcome, TurnInput
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.tools import CallOutcome
 
 Batch = tuple[Draft, ...]
 

@@ -37,7 +37,8 @@ from holdfast.domain.drafts import ApprovalDecided, Draft
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports import ApprovalContext, Approver, PlannedWrite, RepositoryFiles
+from holdfast.ports.runtime import ApprovalContext, Approver
+from holdfast.ports.tools import PlannedWrite, RepositoryFiles
 from holdfast.process.agent_child import AgentStart
 from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.cli.services import House
     from holdfast.config import Config
     from holdfast.domain.sessions import Session
-    from holdfast.ports import ToolWorkspace
+    from holdfast.ports.tools import ToolWorkspace
     from holdfast.tools.files.access import FileAccess
 
 
@@ -231,7 +231,7 @@ def _keeper(config: "Config") -> "FileAccess":
 
 
 def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
-    from holdfast.ports import ToolWorkspace
+    from holdfast.ports.tools import ToolWorkspace
 
     return ToolWorkspace(
         session="",

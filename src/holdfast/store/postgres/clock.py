@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from holdfast.ports import Clock
+from holdfast.ports.system import Clock
 from holdfast.store.postgres.connection import PostgresConnection
 
 NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError

@@ -12,7 +12,8 @@ from typing import Any, Self, TypeVar, cast
 import asyncpg
 
 from holdfast.domain.ids import SessionKey
-from holdfast.ports import Clock, Tx
+from holdfast.ports.store import Tx
+from holdfast.ports.system import Clock
 from holdfast.search.index import IndexUpkeep
 from holdfast.store.postgres.checks import faults, lacking
 from holdfast.store.postgres.clock import DatabaseClock

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
-from holdfast.ports import Notification
+from holdfast.ports.system import Notification
 from holdfast.services.background_tasks import Background, rest
 
 log = logging.getLogger(__name__)

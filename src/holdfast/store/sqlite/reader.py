@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
-from holdfast.ports import Tx
+from holdfast.ports.store import Tx
 from holdfast.store.sqlite.connection import Connection
 from holdfast.store.sqlite.jobs import (
     BREATH,

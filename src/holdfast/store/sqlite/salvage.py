@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.messages import Message
-from holdfast.ports import Segment
+from holdfast.ports.store import Segment
 from holdfast.store.messages import MessageRows
 from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.backup import (

@@ -14,7 +14,7 @@ import apsw
 
 from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.observations.tables import ObservationTables, SnapshotTables
-from holdfast.ports import Brief, Tx
+from holdfast.ports.store import Brief, Tx
 from holdfast.search.index import IndexUpkeep
 from holdfast.search.tables import SearchTables
 from holdfast.store.agent_processes import AgentProcessRows

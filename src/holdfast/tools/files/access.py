@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import ResultCode
-from holdfast.ports import ToolWorkspace
+from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.protected_paths import KEY_HEAD, ProtectedPaths, fold_path, is_private_key
 from holdfast.tools.files.errors import (
     hard_linked,

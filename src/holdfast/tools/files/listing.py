@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.tools.files.access import FileAccess, allow_if_transient
 from holdfast.tools.files.path_walk import PathTarget

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.domain.tools import FsTier, narrowest_tier
-from holdfast.ports import ToolWorkspace
+from holdfast.ports.tools import ToolWorkspace
 
 Names = tuple[str, ...]
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
 from holdfast.tools.files.errors import translate_os_errors

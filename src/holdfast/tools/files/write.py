@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace as replace_field
 
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.tools.files.access import LARGEST, FileAccess
 from holdfast.tools.files.changes import FileChange, change_class, resolved_path

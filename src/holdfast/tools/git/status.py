@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.tools import Grant, ResultCode
-from holdfast.ports import Slice, ToolWorkspace
+from holdfast.ports.tools import Slice, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.executables import Executable, find_executable
 from holdfast.process.launcher import Launcher

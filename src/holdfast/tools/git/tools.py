@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.text import is_encodable, quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread, run_to_end
 from holdfast.process.environment import restricted_path
 from holdfast.process.executables import Executable, find_executable

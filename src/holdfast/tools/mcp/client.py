@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Secret
 from holdfast.domain.tools import Grant, ResultCode
-from holdfast.ports import ToolWorkspace
+from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.launcher import Launcher
 from holdfast.tools.mcp.declarations import (

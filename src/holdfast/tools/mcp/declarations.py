@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import visible
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.ports import ToolWorkspace
+from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.child import ChildOrder
 from holdfast.process.environment import is_below
 from holdfast.process.executables import Executable, find_executable

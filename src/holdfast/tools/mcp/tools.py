@@ -17,7 +17,8 @@ from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.secrets import Secret
 from holdfast.domain.text import quote, visible, visible_json
 from holdfast.domain.tools import REMOTE, Effect, ResultCode, ToolClass, remote_id
-from holdfast.ports import ClientMcpServer, ClientMcpServers, LlmTool, RequestedCall, ToolWorkspace
+from holdfast.ports.llm import LlmTool
+from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.executables import find_executable
 from holdfast.tools.mcp.client import McpClient, McpSettings, require_consent, resolve_secrets

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.text import quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.tools.tool import CallPlan, Tool, ToolFailure, UnansweredRequest
 from holdfast.tools.web.connection import RESERVED_HEADERS, WebSettings
 from holdfast.tools.web.ssrf import URL_LONGEST, Url, allowed_domains, read_url, require_domain
