@@ -32,7 +32,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "share of modules with one importer": (13.6, 10),
     "class names defined twice": (29, 20),
     "dialect words in the source": (115, 0),
-    "dialect words in the docs": (148, 0),
+    "dialect words in the docs": (12, 0),
 }
 
 # Files that a program writes, by name; nothing else is exempt from anything here.
