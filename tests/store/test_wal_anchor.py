@@ -7,17 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.domain.errors import Code, Internal, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from holdfast.store.sqlite.backup import back_up, restore
-from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.connection import Connection, connect
+from holdfast.store.sqlite.salvage import salvage
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.conftest import KEY
 
@@ -114,6 +116,170 @@ async def test_a_log_that_was_cut_off_below_the_anchor_is_refused(
 
         with pytest.raises(Internal, match="acknowledged"):
             SqliteStore(copy, KEY)
+
+
+def _flip_the_last_frame(file: Path) -> None:
+    content = bytearray(_log(file).read_bytes())
+    content[32 + (_frames(file) - 1) * FRAME + 24 + 1_000] ^= 4
+    _log(file).write_bytes(content)
+
+
+def _cut_the_last_frame_off(file: Path) -> None:
+    os.truncate(_log(file), 32 + (_frames(file) - 1) * FRAME)
+
+
+DAMAGE = (_flip_the_last_frame, _cut_the_last_frame_off, lambda file: _log(file).unlink())
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=["flipped", "cut", "removed"])
+async def test_only_the_anchor_tells_lost_commits_from_an_interrupted_write(
+    store: SqliteStore, file: Path, damage: Callable[[Path], None]
+) -> None:
+    await store.scrub()
+    await _add(store, "one", "two")
+    refused, silent = _copied(file, "refused"), _copied(file, "silent")
+    for copy in (refused, silent):
+        damage(copy)
+    _anchor(silent).unlink()
+
+    with pytest.raises(Internal, match="acknowledged"):
+        SqliteStore(refused, KEY)
+
+    # The control: without the anchor the acknowledged commit is gone, and nothing says so.
+    assert "two" not in await _names(silent)
+
+
+def _begin_a_log(connection: Connection) -> None:
+    """Reset a checkpointed log, write uncommitted frames into it, and roll back."""
+    connection.query("PRAGMA cache_size = 1")
+    connection.query("BEGIN IMMEDIATE")
+    connection.query("CREATE TABLE spilled (content)")
+    for _ in range(40):
+        connection.query("INSERT INTO spilled VALUES (zeroblob(20000))")
+    connection.query("ROLLBACK")
+
+
+def _commit_without_a_record(connection: Connection) -> None:
+    """Do what a process does that is killed before it has recorded its commit."""
+    connection.query("BEGIN IMMEDIATE")
+    connection.query("CREATE TABLE unrecorded (content)")
+    connection.query("COMMIT")
+
+
+def _salts(file: Path) -> int:
+    return int.from_bytes(_log(file).read_bytes()[16:20])
+
+
+async def _checkpoint(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commit once with a checkpoint after it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_wal_anchor, "CHECKPOINT_FRAMES", 1)
+        await _add(store, "checkpointed")
+
+
+async def test_a_new_log_with_random_salts_raises_no_alarm(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = connect(file, KEY)
+    await _add(store, "one", "two")
+    before = _salts(file)
+    await _checkpoint(store, monkeypatch)
+    _begin_a_log(store._writer.connection)
+    assert _salts(file) == (before + 1) & 0xFFFF_FFFF
+
+    # This connection has not seen the reset, so SQLite takes random salts.
+    _commit_without_a_record(other)
+
+    assert abs(_salts(file) - before) > 1 << 16
+    names = {"one", "two", "checkpointed"}
+    assert await _names(_copied(file, "killed")) == names
+    connect(file, KEY).close()
+    other.close()
+    await _add(store, "four")
+    assert await _names(_copied(file, "begun")) == {*names, "four"}
+
+
+async def test_a_log_that_readers_keep_from_being_truncated_may_be_followed_by_any_other(
+    store: SqliteStore, file: Path
+) -> None:
+    other, reader = connect(file, KEY), connect(file, KEY)
+    await _add(store, "one", "two")
+    reader.query("BEGIN")
+    reader.query("SELECT count(*) FROM sqlite_schema")
+    with other.at_once(), pytest.raises(apsw.BusyError):
+        other.empty_log()
+    reader.query("COMMIT")
+    reader.close()
+    before = _salts(file)
+    _begin_a_log(store._writer.connection)
+
+    _commit_without_a_record(other)
+
+    assert abs(_salts(file) - before) > 1 << 16
+    assert await _names(_copied(file, "killed")) == {"one", "two"}
+    other.close()
+
+
+async def test_a_checkpointed_log_may_neither_be_missing_nor_damaged_nor_older(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _add(store, "one")
+    older = _log(file).read_bytes()
+    store._writer.connection.raw.wal_checkpoint(mode=1)
+    await _add(store, "two")
+    await _checkpoint(store, monkeypatch)
+
+    def replace_by_an_older_one(file: Path) -> None:
+        _log(file).write_bytes(older)
+
+    # SQLite would read the frames that remain, or the older ones, instead of the database file.
+    for number, damage in enumerate((*DAMAGE, replace_by_an_older_one)):
+        damaged = _copied(file, f"damaged{number}")
+        damage(damaged)
+        with pytest.raises(Internal, match="acknowledged"):
+            SqliteStore(damaged, KEY)
+
+
+async def test_a_commit_after_a_checkpoint_is_anchored_again(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = connect(file, KEY)
+    await _checkpoint(store, monkeypatch)
+    # The reader keeps the log from being reset, so that the commit continues it.
+    reader.query("BEGIN")
+    reader.query("SELECT count(*) FROM sqlite_schema")
+    await _add(store, "two")
+    reader.query("COMMIT")
+    copies = [_copied(file, "continued")]
+    await _checkpoint(store, monkeypatch)
+    await _add(store, "three")
+    copies.append(_copied(file, "reset"))
+    reader.close()
+
+    for copy in copies:
+        _log(copy).unlink()
+        with pytest.raises(Internal, match="acknowledged"):
+            SqliteStore(copy, KEY)
+
+
+async def test_what_another_program_did_with_the_log_loses_nothing(
+    store: SqliteStore, file: Path
+) -> None:
+    await _add(store, "one", "two")
+    copy = _copied(file, "opened")
+    other = apsw.Connection(str(copy))
+    other.pragma("key", f"raw:{KEY.hex()}")
+    other.pragma("user_version")
+    other.close()
+    assert not _log(copy).exists()
+
+    with pytest.raises(Internal, match="another SQLite program") as refused:
+        SqliteStore(copy, KEY)
+
+    assert "holdfast salvage" in refused.value.message
+    assert salvage(copy, KEY, copy.with_name("whole.backup")).lost == ()
+    restore(copy.with_name("whole.backup"), KEY, copy)
+    assert await _names(copy) == {"one", "two"}
 
 
 async def test_frames_beyond_the_anchor_are_a_torn_tail(store: SqliteStore, file: Path) -> None:

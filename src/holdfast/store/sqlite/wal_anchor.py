@@ -6,6 +6,10 @@ with its checksum. It is written after the fsync of a commit, and is itself sync
 generation begins or ends. On disk it is never ahead of the log. Frames after it are a torn tail; a
 missing frame at or before it was acknowledged and is lost.
 
+A reset log usually continues the salts of the previous one; a connection that did not see the reset
+takes random salts instead. A log is reset only after a checkpoint, so the anchor records that one
+may have copied the frames before it begins. From then on, any newer log may follow.
+
 Knows no tables; frames are only read for their checksums.
 """
 
@@ -47,10 +51,11 @@ _RECORD: Final = struct.Struct(">8sIIIIII")
 _CRC: Final = struct.Struct(">I")
 _SIZE: Final = _RECORD.size + _CRC.size
 _MAGIC: Final = b"HFanchor"
-# Log with committed frames; empty log; log that is being checkpointed and truncated.
-_OPEN, _EMPTY, _EMPTYING = 1, 2, 3
+# Log with committed frames; empty log; log that is being checkpointed and truncated; log with
+# committed frames that a checkpoint may have copied.
+_OPEN, _EMPTY, _EMPTYING, _CHECKPOINTED = 1, 2, 3, 4
 
-# `salt1` increases by one per log reset; a larger distance means an unrelated log.
+# `salt1` increases by one per log reset unless it is random; a larger distance means another log.
 _RESETS_MOST: Final = 1 << 16
 _WORD: Final = 0xFFFF_FFFF
 # Seconds. A write takes microseconds; on a timeout the anchor just stays behind.
@@ -71,8 +76,8 @@ class Record(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Return whether the log holds frames that are not in the database file."""
-        return self.state == _OPEN
+        """Return whether the log may hold frames that are not in the database file."""
+        return self.state in {_OPEN, _CHECKPOINTED}
 
 
 Change = Callable[[Record | None], Record | None]
@@ -94,11 +99,14 @@ def check(record: Record | None, store: Path) -> None:
     salts = salts_of(header)
     if salts == record.salts:
         is_there = len(frame) == FRAME.size and FRAME.unpack(frame)[2:] == (*salts, *record.sums)
-    elif salts is not None and 0 < (salts[0] - record.salts[0]) & _WORD <= _RESETS_MOST:
-        # A reset log: SQLite resets only after all frames were synced into the database file.
-        is_there = True
-    else:
+    elif salts is None:
         is_there = record.state == _EMPTYING
+    elif record.state == _OPEN:
+        # A reset log: SQLite resets only after all frames were synced into the database file.
+        is_there = 0 < (salts[0] - record.salts[0]) & _WORD <= _RESETS_MOST
+    else:
+        # Any log but an older one, which would replace pages of the database file with its own.
+        is_there = (record.salts[0] - salts[0]) & _WORD > _RESETS_MOST
     if not is_there:
         raise lost_changes(store, record.frame)
 
@@ -143,7 +151,7 @@ class Anchor:
     def compare(self, raw: apsw.Connection) -> None:
         """Raise if SQLite recovered fewer frames than the anchor records."""
         record = self._read()
-        if record is None or not record.is_open:
+        if record is None or record.state == _EMPTY:
             return
         if self._is_first:
             frames = recovered(raw)
@@ -205,8 +213,22 @@ class Anchor:
         if not pages:
             return
         self._salts = first, second
-        record = Record(_OPEN, self._salts, frame, (one, two))
-        self._update(lambda before: self._later(before, record))
+        is_due = frame >= CHECKPOINT_FRAMES
+        record = Record(_CHECKPOINTED if is_due else _OPEN, self._salts, frame, (one, two))
+        current = self._update(lambda before: self._later(before, record))
+        # If it was not recorded, a later commit tries again.
+        if is_due and current is not None and current.salts == self._salts:
+            self._checkpoint(self._salts)
+
+    def _checkpoint(self, salts: tuple[int, int]) -> None:
+        """Copy the log into the database file, after the anchor has recorded it."""
+        # Like SQLite's hook: a failed checkpoint is retried after a later commit.
+        with suppress(apsw.Error):
+            if self._raw is not None:
+                self._raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if salts_of(os.pread(self._log or 0, HEADER.size, 0)) != salts:
+            # Another process has reset the log before it was copied.
+            self._update(lambda before: _in_state(before, _CHECKPOINTED, _OPEN))
 
     def _settled_frame(self, place: int) -> bytes:
         """Return a frame of a new generation, or an empty one if it is not of the current one.
@@ -247,15 +269,16 @@ class Anchor:
             raise apsw.BusyError("another connection empties the log")
         try:
             # Recorded first: after a crash in the truncation, a missing log is not a loss.
-            self._change(lambda before: _in_state(before, _OPEN, _EMPTYING))
+            self._change(lambda before: _in_state(before, _EMPTYING, _OPEN, _CHECKPOINTED))
             try:
                 raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except BaseException:
-                self._change(lambda before: _in_state(before, _EMPTYING, _OPEN))
+                # A reader that prevents the truncation does not prevent the copy.
+                self._change(lambda before: _in_state(before, _CHECKPOINTED, _EMPTYING))
                 raise
             # A log that is not empty was started by another process, which anchors it.
             if not os.stat(self._log_path).st_size:
-                self._change(lambda before: _in_state(before, _EMPTYING, _EMPTY))
+                self._change(lambda before: _in_state(before, _EMPTY, _EMPTYING))
         except OSError as error:
             raise apsw.IOError(f"the anchor cannot be written: {error.strerror}") from error
         finally:
@@ -280,12 +303,8 @@ class Anchor:
                 os.close(descriptor)
         self._file = self._log = None
 
-    def _note(self, raw: apsw.Connection, _: str, frames: int) -> int:
+    def _note(self, _: apsw.Connection, __: str, frames: int) -> int:
         self._frame = frames
-        if frames >= CHECKPOINT_FRAMES:
-            # Like SQLite's hook: a failed checkpoint is retried after a later commit.
-            with suppress(apsw.Error):
-                raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return 0
 
     def _is_emptied(self) -> bool:
@@ -299,9 +318,12 @@ class Anchor:
     def _later(self, before: Record | None, record: Record) -> Record | None:
         """Return the record of a commit, or None if a later one is recorded."""
         if before is not None and before.salts == record.salts and before.state != _EMPTY:
-            # A truncation recorded here was interrupted, because a running one holds the lock.
-            is_behind = before.frame < record.frame or before.state == _EMPTYING
-            return record if is_behind else None
+            later = max(before, record, key=lambda each: each.frame)
+            # A truncation recorded here was interrupted, because a running one holds the lock. It
+            # may have copied the log, and so may a checkpoint, as long as the log is not reset.
+            state = record.state if before.state == _OPEN else _CHECKPOINTED
+            later = replace(later, state=state)
+            return later if later != before else None
         header = os.pread(self._log or 0, HEADER.size, 0)
         # If another process has reset the log, it anchors the later commits.
         return record if salts_of(header) == record.salts else None
@@ -311,32 +333,35 @@ class Anchor:
             return None
         return _decoded(os.pread(self._file, _SIZE, 0))
 
-    def _update(self, change: Change) -> bool:
-        """Replace the record under a lock; a failure returns `False` and never fails a commit."""
+    def _update(self, change: Change) -> Record | None:
+        """Replace the record under a lock; return the present one, or None if that failed.
+
+        Never fails a commit.
+        """
         if self._file is None or self._log is None:
-            return False
+            return None
         try:
             if not _is_locked(self._log, fcntl.LOCK_EX, _WRITE_PATIENCE):
-                return False
+                return None
             try:
-                self._change(change)
+                return self._change(change)
             finally:
                 fcntl.flock(self._log, fcntl.LOCK_UN)
         except OSError as error:
             log.warning("%s cannot be written: %s", self._path, error.strerror)
-            return False
-        return True
+            return None
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: Change) -> Record | None:
         before = self._read()
         record = change(before)
         if record is None:
-            return
+            return before
         known = (before.salts, before.state) if before is not None else None
         is_same = known == (record.salts, record.state)
         content = _RECORD.pack(_MAGIC, record.state, *record.salts, record.frame, *record.sums)
         content += _CRC.pack(zlib.crc32(content))
         write_record(self._file or 0, content, is_synced=not is_same)
+        return record
 
     def _is_alone(self) -> bool:
         """Return whether no other connection is open; holds an exclusive lock until closed."""
@@ -356,7 +381,7 @@ class Anchor:
             return False
         record = self._read()
         is_said = record is not None and record.state == _EMPTY
-        return is_said or self._update(lambda _: Record(_EMPTY))
+        return is_said or self._update(lambda _: Record(_EMPTY)) is not None
 
     def _displaced(self, name: str) -> Unavailable:
         self.is_displaced = True
@@ -420,8 +445,8 @@ def _is_locked(descriptor: int, kind: int, patience: float) -> bool:
         time.sleep(0.0002)
 
 
-def _in_state(record: Record | None, before: int, after: int) -> Record | None:
-    return replace(record, state=after) if record is not None and record.state == before else None
+def _in_state(record: Record | None, state: int, *before: int) -> Record | None:
+    return replace(record, state=state) if record is not None and record.state in before else None
 
 
 def _decoded(content: bytes) -> Record | None:

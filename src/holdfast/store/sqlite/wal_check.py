@@ -66,7 +66,9 @@ def lost_changes(store: Path, acknowledged: int, recovered: int | None = None) -
         Code.CORRUPT_STORE,
         f"{store}-wal is damaged, cut off or missing: {acknowledged} frames of it were "
         f"acknowledged at least{whole}. Put the file back if it was moved, restore a backup, or "
-        "run `holdfast salvage FILE` to keep what is whole.",
+        "run `holdfast salvage FILE` to keep what is whole. If another SQLite program has opened "
+        "the store, it may have copied the log into it and removed it: nothing is lost then, and "
+        "`holdfast salvage` followed by `holdfast restore` keeps everything.",
         {"recovered": recovered, "acknowledged": acknowledged},
     )
 
