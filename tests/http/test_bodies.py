@@ -1,7 +1,10 @@
 """Large answers: complete, in pieces, within a budget, and over for readers that stop."""
 
 import asyncio
+import gc
 import gzip
+import weakref
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
@@ -10,8 +13,18 @@ import pytest
 from holdfast.domain.errors import LimitReached
 from holdfast.domain.ids import Owner, SessionId, TokenId
 from holdfast.domain.tokens import Caller, Scope
+from holdfast.http import bodies
 from holdfast.http.app import Application
-from holdfast.http.limits import CALLER_BYTES, LARGE, RETRY_SECONDS, TOTAL_BYTES, Room
+from holdfast.http.limits import (
+    CALLER_BYTES,
+    LARGE,
+    RETRY_SECONDS,
+    STARTING_MOST,
+    TOTAL_BYTES,
+    WAITING_MOST,
+    Room,
+)
+from holdfast.services import batches
 from tests.http.sse_reader import Listener, listening
 from tests.http.v1.client import Visitor, refusal
 
@@ -179,6 +192,88 @@ async def test_who_waits_is_admitted_when_there_is_room(
         assert not waiting.done()
 
     assert numbers((await waiting).document) == list(range(1, 13))
+
+
+@pytest.mark.parametrize("query", ["", "?limit=10"])
+async def test_few_responses_are_read_before_their_size_is_known(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    reads = Reads()
+    monkeypatch.setattr("holdfast.services.batches.rows_of", reads.watch(batches.rows_of))
+    monkeypatch.setattr("holdfast.http.v1.messages.members", reads.hold(bodies.members))
+    session = await recorded(visitor, 2)
+    path = f"/v1/sessions/{session['id']}/messages{query}"
+
+    answers = await asyncio.gather(*(visitor.get(path) for _ in range(40)))
+
+    assert {answer.status for answer in answers} == {200}
+    assert 1 < reads.most <= STARTING_MOST
+
+
+async def test_who_waits_holds_no_rows(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.http.bodies.STREAM_BYTES", CALLER_BYTES)
+    reads = Reads()
+    monkeypatch.setattr("holdfast.services.batches.rows_of", reads.watch(batches.rows_of))
+    session = await recorded(visitor, 12)
+    path = f"/v1/sessions/{session['id']}/messages"
+
+    async with reading(visitor, path):
+        waiting = [asyncio.create_task(visitor.get(path)) for _ in range(WAITING_MOST)]
+        for _ in range(1_000):
+            if room_of(visitor)._waiting < WAITING_MOST:
+                await asyncio.sleep(0.01)
+        gc.collect()
+        # Those of the one that is being read, and the last result of each reader of the store.
+        assert reads.alive <= 2 + STARTING_MOST < WAITING_MOST
+        # One more is refused before it reads anything.
+        before = reads.count
+        assert refusal(await visitor.get(path)) == (429, "answer_limit")
+        assert reads.count == before
+
+    for each in waiting:
+        assert numbers((await each).document) == list(range(1, 13))
+    assert room_of(visitor).held == 0
+
+
+class Reads:
+    """Counts batches of rows: how many were read, and how many are held at the same time."""
+
+    def __init__(self) -> None:
+        self.count = self.most = 0
+        self._batches: list[weakref.ref[Any]] = []
+        self._holding = 0
+
+    @property
+    def alive(self) -> int:
+        """Return how many batches are in memory."""
+        return sum(each() is not None for each in self._batches)
+
+    def watch(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the same function, whose results are watched."""
+
+        async def rows(*given: Any, **more: Any) -> Any:
+            self.count += 1
+            found = Rows(await read(*given, **more))
+            self._batches.append(weakref.ref(found))
+            return found
+
+        return rows
+
+    def hold(self, encode: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the same function, whose calls are counted while they run."""
+
+        async def encoded(*given: Any) -> Any:
+            self._holding += 1
+            self.most = max(self.most, self._holding)
+            await asyncio.sleep(0.01)
+            self._holding -= 1
+            return await encode(*given)
+
+        return encoded
+
+
+class Rows(list[Any]):
+    """A list that can be referred to weakly."""
 
 
 @pytest.mark.parametrize("count", [1, 2])

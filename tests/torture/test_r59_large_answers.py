@@ -28,7 +28,9 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 SIZE = 1_000_000
-STALLED, EXPORTS = 8, 4
+# Whole lists, and pages of them; most are refused.
+STALLED, EXPORTS = 240, 4
+QUERIES = ("", "?limit=20")
 MEMORY_MOST = 200 * MIB
 HEALTH_P99 = 0.25
 # What readers that stopped and exports that ended leave behind.
@@ -50,7 +52,7 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
     ids = asyncio.run(written(home, outside, (listed, exported)))
     seen = Seen()
 
-    asyncio.run(read_all(Server(crew, home), ids, seen))
+    asyncio.run(read_all(Server(crew, home), ids, seen, stalled_count=STALLED))
 
     tell(
         f"{STALLED} stalled readers of {listed} MB, {EXPORTS} exports of {exported} MB: "
@@ -73,7 +75,7 @@ def test_a_server_that_makes_answers_whole_is_found(
     ids = asyncio.run(written(home, outside, (60, 1)))
     seen = Seen()
 
-    asyncio.run(read_all(Server(crew, home, fault="whole"), ids, seen, exports=0))
+    asyncio.run(read_all(Server(crew, home, fault="whole"), ids, seen, stalled_count=8, exports=0))
 
     assert seen.cut == 0
     assert seen.peak > MEMORY_MOST
@@ -123,7 +125,12 @@ async def lived(house: House, count: int) -> SessionId:
 
 
 async def read_all(
-    server: Server, ids: tuple[SessionId, SessionId], seen: Seen, *, exports: int = EXPORTS
+    server: Server,
+    ids: tuple[SessionId, SessionId],
+    seen: Seen,
+    *,
+    stalled_count: int,
+    exports: int = EXPORTS,
 ) -> None:
     """Stall, export and list at the same time, and watch the server meanwhile."""
     server.start()
@@ -133,15 +140,15 @@ async def read_all(
     seen.before = server.resident()
     watch = Watch(server, seen)
     watch.start()
-    stalled = [Stalled(server, f"/v1/sessions/{listed}/messages") for _ in range(STALLED)]
-    for each in stalled:
-        await each.connect()
+    path = f"/v1/sessions/{listed}/messages"
+    queries = [QUERIES[number % len(QUERIES)] for number in range(stalled_count)]
+    stalled = [Stalled(server, path + query) for query in queries]
+    await asyncio.gather(*(each.connect() for each in stalled))
     forms = ["markdown", "jsonl"]
     paths = [f"/v1/sessions/{exported}/export?format={forms[n % 2]}" for n in range(exports)]
     reads = [asyncio.to_thread(messages_in, server, path) for path in paths]
     seen.exported = await asyncio.gather(*reads)
     if exports:
-        path = f"/v1/sessions/{listed}/messages"
         seen.listed = await asyncio.to_thread(messages_in, server, path)
         # Those that waited are cut off last; ours are the watcher's and the one that asks.
         await until_connected(server, 2)

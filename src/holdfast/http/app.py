@@ -21,7 +21,7 @@ from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.api.sessions import API_ROUTES
 from holdfast.http.auth import Authenticator, require_allowed_models
-from holdfast.http.bodies import SEND_SECONDS, chunks_of
+from holdfast.http.bodies import SEND_SECONDS, chunks_of, read_in_turn
 from holdfast.http.errors import (
     error_response,
     internal_error,
@@ -185,9 +185,8 @@ class Application:
             raise path_not_found()
         if route is None:
             return method_not_allowed(found.allowed)
-        return await route.handler(
-            await self._build_request(request, route, found, exchange.caller)
-        )
+        asked = await self._build_request(request, route, found, exchange.caller)
+        return await (read_in_turn(asked) if route.is_large else route.handler(asked))
 
     async def _authorize(self, request: Request, route: Route | None) -> Caller | None:
         """Return the caller; without authorization the error does not reveal which routes exist."""

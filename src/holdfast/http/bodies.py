@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.domain.errors import Code, LimitReached
 from holdfast.http.limits import Held, Room
 from holdfast.http.responses import (
     GZIP_HEADERS,
@@ -31,7 +32,7 @@ from holdfast.http.responses import (
     gzip_etag,
     matches_etag,
 )
-from holdfast.http.routing import RouteRequest
+from holdfast.http.routing import RouteHandler, RouteRequest
 
 # From this size on, a body is sent while it is produced instead of being completed in memory.
 WHOLE_LARGEST: Final = 512 << 10
@@ -48,13 +49,50 @@ Pieces = AsyncGenerator[bytes, None]
 JSON: Final = Response()
 
 
+async def read_in_turn(asked: RouteRequest[Any, Any]) -> Response | StreamResponse:
+    """Run the handler of a route with large responses, few at a time.
+
+    Only a handler that has read its first rows knows that its response is large. If the budget has
+    no room then, the rows are dropped, and the handler runs again when memory is reserved.
+    """
+    handler = asked.route.handler
+    asked.room.require_turn(asked.caller)
+    try:
+        return await read_in_slot(asked, handler)
+    except LimitReached as error:
+        if error.code is not Code.ANSWER_LIMIT:
+            raise
+    held = await asked.room.wait(asked.caller, STREAM_BYTES)
+    try:
+        answer = await read_in_slot(replace(asked, held=held), handler)
+    except BaseException:
+        held.release()
+        raise
+    if isinstance(answer, Response):
+        held.release()
+    return answer
+
+
+async def read_in_slot(
+    asked: RouteRequest[Any, Any], handler: RouteHandler
+) -> Response | StreamResponse:
+    """Run a handler while few others read; the content of its response is encoded."""
+    async with asked.room.starting:
+        answer = await handler(asked)
+        if isinstance(answer, StreamResponse) or answer.content is None:
+            return answer
+        # The rows are dropped before the next response is read.
+        return replace(answer, content=encode_json(answer.content))
+
+
 async def in_pieces(
     asked: RouteRequest[Any, Any], pieces: Pieces, like: Response = JSON, *, tag: str | None = None
 ) -> Response | StreamResponse:
     """Return a response whose body is produced in pieces; a small one is an ordinary response.
 
     Status, media type and headers are those of `like`. With a `tag` the response has an ETag: one
-    of its own if it is small, `tag` if it is large.
+    of its own if it is small, `tag` if it is large. Refuses a large one that the budget has no room
+    for, unless memory is reserved already (`read_in_turn`).
     """
     first: list[bytes] = []
     size = 0
@@ -63,7 +101,7 @@ async def in_pieces(
             first.append(piece)
             size += len(piece)
             if size > WHOLE_LARGEST:
-                held = await asked.room.wait(asked.caller, STREAM_BYTES)
+                held = asked.held or asked.room.take(asked.caller, STREAM_BYTES)
                 break
         else:
             return replace(like, content=b"".join(first), has_etag=tag is not None)

@@ -31,6 +31,8 @@ TOTAL_BYTES: Final = 64 << 20
 # Longer than the send timeout of a reader that stopped reading.
 WAIT_SECONDS: Final = 25.0
 WAITING_MOST: Final = 16
+# Responses of unknown size that are read at the same time; as many as the store has readers.
+STARTING_MOST: Final = 4
 
 
 @cache
@@ -85,6 +87,8 @@ class Room:
         self._freed = asyncio.Event()
         # One at a time: several encoders would only compete for the interpreter lock.
         self.encoding: Final = asyncio.Semaphore(1)
+        # Limits how many responses are read before their size is known and reserved.
+        self.starting: Final = asyncio.Semaphore(STARTING_MOST)
         # Limits how many large responses produce their next chunk at the same time.
         self.making: Final = asyncio.Semaphore(2)
         # For content that must be read completely before its size is known.
@@ -107,6 +111,12 @@ class Room:
     def require(self, caller: Caller | None) -> None:
         """Refuse a caller whose unread responses have used up the budget."""
         if not self._fits(caller, LARGE):
+            raise _crowded()
+
+    def require_turn(self, caller: Caller | None) -> None:
+        """Refuse a caller whose budget is used up while too many responses wait for theirs."""
+        own = self._of[caller.token_id if caller else None]
+        if own + LARGE > CALLER_BYTES and self._waiting >= WAITING_MOST:
             raise _crowded()
 
     async def wait(self, caller: Caller | None, size: int) -> "Held":

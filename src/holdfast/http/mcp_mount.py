@@ -78,8 +78,10 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
     """Return the route of the MCP endpoint."""
 
     async def converse(request: RouteRequest[NoQuery, bytes]) -> Response:
-        request.room.require(request.caller)
-        reply = await mcp_handler(request.required_caller, request.body, request.headers)
+        # The size of a reply is known and reserved only afterwards.
+        async with request.room.starting:
+            request.room.require(request.caller)
+            reply = await mcp_handler(request.required_caller, request.body, request.headers)
         return Response(status=reply.status, content=reply.body or None)
 
     return Route(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.http.limits import Room
+from holdfast.http.limits import Held, Room
 from holdfast.http.responses import Response, StreamResponse
 from holdfast.http.services import House
 from holdfast.http.sse import OpenStreams
@@ -39,6 +39,8 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     query: Q
     body: B
     headers: Mapping[str, str]
+    # Memory that is reserved for a large response.
+    held: Held | None = None
 
     @property
     def owner(self) -> Owner:
@@ -65,7 +67,8 @@ class Route:
     codes of this route beyond those of every route. A `tolerant` route ignores unknown keys in body
     and query. Where a body has its own validation, `parse_body` converts its bytes to what the
     handler gets, and `body` only documents it. `refused` formats errors in the route's own
-    protocol, once the caller is authenticated.
+    protocol, once the caller is authenticated. `is_large` marks a read whose response may take
+    megabytes; few of them are read at the same time, and the handler may run twice.
     """
 
     method: str
@@ -87,6 +90,7 @@ class Route:
     media_type: str = "application/json"
     other_media_types: tuple[str, ...] = ()
     is_stream: bool = False
+    is_large: bool = False
     has_no_head: bool = False
     description: str = ""
     examples: Mapping[str, Any] = field(default_factory=dict)

@@ -134,6 +134,7 @@ ROUTES: Final = (
         summary="Return the messages that a reader has not seen.",
         handler=list_messages,
         needs=Scope.READ,
+        is_large=True,
         query=AgentMessagesQuery,
         responses={200: tuple[AgentMessage, ...]},
         response_headers={200: ("x-next-after",)},

@@ -138,6 +138,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="List agents, newest first.",
         handler=list_agents,
         needs=Scope.READ,
+        is_large=True,
         query=AgentsQuery,
         responses={200: AgentList},
     ),

@@ -69,6 +69,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="List the calls of all sessions.",
         handler=list_calls,
         needs=Scope.READ,
+        is_large=True,
         query=CallsQuery,
         responses={200: CallList},
     ),
@@ -80,6 +81,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             summary="List the calls of a session in their order.",
             handler=list_session_calls,
             needs=Scope.READ,
+            is_large=True,
             query=CallsQuery,
             responses={200: CallList},
             error_codes=(Code.SESSION_NOT_FOUND,),
@@ -93,6 +95,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             summary="Return a call.",
             handler=read_call,
             needs=Scope.READ,
+            is_large=True,
             responses={200: CallForm, 304: None},
             error_codes=(Code.CALL_NOT_FOUND, Code.SESSION_NOT_FOUND),
         )

@@ -10,6 +10,7 @@ from holdfast.domain.events import NAMES, Event, Gap, name_of
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.queries import Count, Page, decode_count, encode_count
 from holdfast.domain.tokens import Caller, Scope
+from holdfast.http.bodies import read_in_slot
 from holdfast.http.responses import Response, StreamResponse, encode_json
 from holdfast.http.routing import (
     SESSION_PATH,
@@ -146,7 +147,7 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
     """Follow the session, or read a page of its events."""
     _require_cursor(request.headers.get("last-event-id") or "0")
     if _wants_json(request):
-        return await events_page(request)
+        return await read_in_slot(request, events_page)
     for name in _PAGE_PARAMETERS:
         if getattr(request.query, name) is not None:
             raise invalid_query(name, "it is for a page of JSON; a stream begins behind since")

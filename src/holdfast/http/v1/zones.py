@@ -243,6 +243,7 @@ def _read_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -
         summary=summary,
         handler=handler,
         needs=Scope.READ,
+        is_large=True,
         error_codes=error_codes,
         **rest,
     )
@@ -250,9 +251,8 @@ def _read_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -
 
 def _change_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -> Route:
     method = rest.pop("method", "POST")
-    return replace(
-        _read_route(path, name, summary, handler, **rest), method=method, needs=Scope.WRITE
-    )
+    route = _read_route(path, name, summary, handler, **rest)
+    return replace(route, method=method, needs=Scope.WRITE, is_large=False)
 
 
 def _archive_route(route: Route) -> Route:
