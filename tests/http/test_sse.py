@@ -351,6 +351,29 @@ async def test_right_after_its_start_a_server_refuses_no_one_who_sends_and_follo
     assert [len(each) for each in done] == [2 * turns] * clients
 
 
+async def test_streams_that_return_to_a_new_server_begin_as_soon_as_new_ones(
+    visitor: Visitor,
+) -> None:
+    session = await a_conversation(visitor)
+    path = events(session, "?until=settled")
+    loop = asyncio.get_running_loop()
+
+    async def connect(count: int, **headers: str) -> float:
+        async def begin() -> None:
+            async with listening(visitor.app, path, visitor.secret, **headers) as reader:
+                await reader.until("connected")
+
+        begun = loop.time()
+        await asyncio.gather(*(begin() for _ in range(count)))
+        return loop.time() - begun
+
+    await connect(1)
+    new, returning = await connect(150), await connect(150, last_event_id="3")
+
+    # Compared, because other work slows both down. 30 a second would take 5 s.
+    assert returning < 2 * new + 1.5
+
+
 async def test_a_crowd_is_asked_to_come_back_when_there_is_a_server_again(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
