@@ -97,6 +97,8 @@ _SYSTEM_START: Final = (
     ("etc", "ld.so.preload"),
     ("var", "spool", "cron"),
 )
+_SYSTEM_TOPS: Final = frozenset(names[:1] for names in _SYSTEM_START)
+_START_TOPS: Final = frozenset(names[0] for names in _START_FOLDERS)
 
 
 def fold_name(name: str) -> str:
@@ -134,9 +136,9 @@ class ProtectedPaths:
         """Return whether writing this file is forbidden."""
         if self.hides(path, is_folder=False) or not _OURS_AND_GIT.isdisjoint(path):
             return True
-        if any(path[: len(names)] == names for names in _SYSTEM_START):
+        if path[:1] in _SYSTEM_TOPS and any(path[: len(n)] == n for n in _SYSTEM_START):
             return True
-        if any(_passes(path, names) for names in _START_FOLDERS):
+        if not _START_TOPS.isdisjoint(path) and any(_passes(path, n) for n in _START_FOLDERS):
             return True
         name = _last(path)
         return name in _START_FILES or _POWERSHELL_PROFILE.fullmatch(name) is not None
@@ -405,6 +407,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
 _FOLDERS: Final = tuple(
     (tuple(folder.split("/")), kind) for kind, rule in _RULES.items() for folder in rule.folders
 )
+_FIRST_NAMES: Final = frozenset(folders[0] for folders, _ in _FOLDERS)
 _NAMES: Final = tuple(
     (re.compile("|".join(translate(pattern) for pattern in rule.names)), kind)
     for kind, rule in _RULES.items()
@@ -417,9 +420,11 @@ _TREES: Final = frozenset({"worktrees", "worktree", "workspaces"})
 def run_later(path: Names) -> RunLater | None:
     """Return the class of a path given by its folded names; `None` for ordinary files."""
     names = _in_its_tree(path)
-    for folders, kind in _FOLDERS:
-        if _passes_through(names, folders):
-            return kind
+    # Most paths match no folder rule; comparing all rules would take most of a survey's time.
+    if not _FIRST_NAMES.isdisjoint(names):
+        for folders, kind in _FOLDERS:
+            if _passes(names, folders):
+                return kind
     last = names[-1] if names else ""
     return next((kind for pattern, kind in _NAMES if pattern.match(last)), None)
 
@@ -428,11 +433,6 @@ def _in_its_tree(path: Names) -> Names:
     """Return the names below an agent's worktree, as in `.claude/worktrees/one/src/a.py`."""
     agents = _RULES[RunLater.AGENT].folders
     for at in range(len(path) - 3, -1, -1):
-        if path[at] in agents and path[at + 1] in _TREES:
+        if path[at + 1] in _TREES and path[at] in agents:
             return path[at + 3 :]
     return path
-
-
-def _passes_through(path: Names, folders: Names) -> bool:
-    size = len(folders)
-    return any(path[at : at + size] == folders for at in range(len(path) - size + 1))
