@@ -1,61 +1,29 @@
 """Holds that protected paths hold for commands: read, written, planted, moved or linked around."""
 
+import errno
+import filecmp
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.domain.tools import FsTier, Grant, ToolClass
+from holdfast.domain.tools import FsTier, Grant, ResultCode, ToolClass
 from holdfast.ports.tools import PlannedCall
+from holdfast.process.child import ChildNotStarted
 from holdfast.process.launcher import Launcher
-from holdfast.process.sandbox import Bounds, Means, Namespaces
-from holdfast.process.supervisor.path_covers import shown
+from holdfast.process.sandbox import Bounds, Means
+from holdfast.tools.run_command import start_failure
+from tests.process.conftest import SECRET, is_held, run_plainly, sh
 from tests.tools.process_fixture import Workbench, known_means
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-SECRET = "canary-4711"
-
-
-@pytest.fixture(params=["all means", "users' namespaces"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Workbench:
-    """Be a repository with secrets, hooks and build files, and a user who owns it."""
-    means = known_means()
-    if request.param == "users' namespaces" and means.namespaces is Namespaces.ROOT:
-        means = Means(
-            namespaces=Namespaces.USER,
-            mounts=True,
-            network=True,
-            landlock=means.landlock,
-            seccomp=means.seccomp,
-        )
-    bench = Workbench(tmp_path, launcher=Launcher(means))
-    bench.means = means
-    bench.repository({"a.txt": "one\n", "Makefile": "all:\n", ".vscode/tasks.json": "{}\n"})
-    bench.git("config", "remote.origin.url", f"https://ada:{SECRET}@example.com/a.git")
-    for name in (".env", ".ssh/id_ed25519", "deploy.pem"):
-        (bench.work / name).parent.mkdir(exist_ok=True)
-        (bench.work / name).write_text(f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n")
-    return bench
-
-
-async def sh(bench: Workbench, script: str, **options: Any) -> dict[str, Any]:
-    """Run a script as the command `sh t.sh`."""
-    (bench.work / "t.sh").write_text(script)
-    bench.allow("sh t.sh", tier=options.pop("tier", FsTier.SANDBOXED))
-    return await bench.run("sh", "t.sh", **options)
-
-
-def is_held(bench: Workbench) -> bool:
-    """Tell whether this system can hold any of it; what it cannot is not claimed."""
-    return bench.means.mounts
 
 
 @pytest.mark.parametrize("tier", list(FsTier))
@@ -72,53 +40,6 @@ async def test_secrets_cannot_be_read(bench: Workbench, tier: FsTier) -> None:
     assert SECRET not in told["stdout"] + told["stderr"]
     assert "https://example.com/a.git" in told["stdout"]
     assert SECRET in (bench.work / ".env").read_text()
-
-
-PLANT = "printf '#!/bin/sh\\ntouch {trace}\\n' > %s/pre-commit; chmod +x %s/pre-commit"
-HOOK = PLANT.replace("%s", ".git/hooks")
-MONITOR = "[core]\\nfsmonitor=touch {trace}\\n"
-PLANTS = {
-    "hook": HOOK,
-    "hooks replaced": f"mv .git/hooks .git/h; mkdir .git/hooks; {HOOK}",
-    "repository replaced": f"cp -r .git x; mv .git y; mv x .git; {HOOK}",
-    "monitor": "git config core.fsmonitor 'touch {trace}; false'",
-    "hooks elsewhere": f"mkdir h; {PLANT.replace('%s', 'h')}; git config core.hooksPath h",
-    "settings replaced": f"cp .git/config c; printf '{MONITOR}' >> c; mv -f c .git/config",
-    "common folder": (
-        f"cp -r .git evil; printf '{MONITOR}' >> evil/config; echo ../evil > .git/commondir"
-    ),
-    "removed": "rm -rf .git; git init -q; git config core.fsmonitor 'touch {trace}'",
-}
-
-
-@pytest.mark.parametrize("how", PLANTS)
-async def test_nothing_planted_runs_when_the_user_commits(bench: Workbench, how: str) -> None:
-    if not is_held(bench):
-        return
-    trace = bench.user / "ran"
-    head = bench.git("rev-parse", "HEAD")
-    settings = (bench.work / ".git/config").read_bytes()
-
-    await sh(bench, PLANTS[how].format(trace=trace))
-
-    (bench.work / "a.txt").write_text("two\n")
-    bench.git("status")
-    bench.git("commit", "--all", "--message=second")
-    assert not trace.exists()
-    assert bench.git("rev-parse", "HEAD~1") == head
-    assert (bench.work / ".git/config").read_bytes() == settings
-
-
-def test_the_plants_would_run_without_covers(bench: Workbench) -> None:
-    for how, script in PLANTS.items():
-        trace = bench.user / "ran"
-        work = bench.work.with_name(f"copy of {how}")
-        shutil.copytree(bench.work, work)
-        subprocess.run(["sh", "-c", script.format(trace=trace)], cwd=work, check=False)
-        subprocess.run(["git", "commit", "-qam", "x"], cwd=work, env=bench.environment, check=False)
-
-        assert trace.exists(), how
-        trace.unlink()
 
 
 @pytest.mark.parametrize("name", ["Makefile", ".vscode/tasks.json", ".env", ".git/HEAD"])
@@ -214,6 +135,158 @@ async def test_a_folder_above_that_is_replaced_takes_nothing_along(bench: Workbe
     assert len(told["notices"]) == 1
 
 
+SECRETS = {
+    "file": ("conf/.env", "conf"),
+    "file below": ("conf/inner/.env", "conf"),
+    "named by its folder": ("conf/.docker/config.json", "conf/.docker"),
+    "link": ("conf/.env", "conf"),
+    "hard link": ("conf/notes.txt", "conf"),
+    "repository": ("conf/.git/config", "conf"),
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+async def test_a_folder_with_a_secret_cannot_be_moved(bench: Workbench, what: str) -> None:
+    if not is_held(bench):
+        return
+    name, folder = SECRETS[what]
+    path = bench.work / name
+    path.parent.mkdir(parents=True)
+    if what == "link":
+        (bench.work / "target").write_text(SECRET)
+        path.symlink_to("../target")
+    elif what == "hard link":
+        os.link(bench.work / ".env", path)
+    elif what == "repository":
+        bench.git("init", "--quiet", folder=bench.work / "conf")
+        bench.git(
+            *("config", "remote.a.url", f"https://a:{SECRET}@b.c/d"), folder=bench.work / "conf"
+        )
+    else:
+        path.write_text(SECRET)
+    before = path.read_bytes()
+
+    await sh(bench, f"mkdir -p build; mv {folder} build/moved; mv {folder} moved; mv conf m2")
+    read = await sh(bench, "grep -ra canary . ; cat target")
+
+    assert SECRET not in read["stdout"]
+    assert path.read_bytes() == before
+
+
+async def test_a_folder_with_a_secret_can_be_worked_in(bench: Workbench) -> None:
+    (bench.work / "conf").mkdir()
+    (bench.work / "conf/.env").write_text(SECRET)
+    done = await sh(bench, "echo x > a; mv a conf/a; mkdir conf/b; mv conf/a conf/b/c; mv conf/b b")
+
+    assert done["exit_code"] == 0, done
+    assert (bench.work / "b/c").read_text() == "x\n"
+
+
+DEEP = """
+import os, sys
+folder = os.open(".", os.O_RDONLY)
+for _ in range(20):
+    os.makedirs("d" * 250, exist_ok=True)
+    os.chdir("d" * 250)
+if sys.argv[1] == "move":
+    os.rename("conf", "conf", src_dir_fd=folder)
+elif sys.argv[1] == "read":
+    print(open("conf/.env").read())
+else:
+    open("Makefile", "w").write("all:")
+"""
+
+
+async def test_no_path_is_too_long_to_be_found(bench: Workbench) -> None:
+    if not is_held(bench):
+        return
+    (bench.work / "conf").mkdir()
+    (bench.work / "conf/.env").write_text(SECRET)
+    (bench.work / "deep.py").write_text(DEEP)
+    await sh(bench, "/usr/bin/python3 deep.py move")
+    read = await sh(bench, "/usr/bin/python3 deep.py read")
+    new = await sh(bench, "/usr/bin/python3 deep.py write")
+
+    assert SECRET not in read["stdout"]
+    assert (bench.work / "conf/.env").read_text() == SECRET
+    assert any(".moved-aside" in each for each in new["notices"])
+    os.rename(bench.work / ("d" * 250), bench.user / "removed")
+
+
+async def test_a_folder_that_is_there_and_too_deep_is_hidden(bench: Workbench) -> None:
+    if not is_held(bench):
+        return
+    run_plainly(bench, sys.executable, "-c", DEEP, "write")
+    (bench.work / "deep.py").write_text(
+        "import os\nfor _ in range(20): os.chdir('d' * 250)\nprint(os.listdir())"
+    )
+    read = await sh(bench, "/usr/bin/python3 deep.py")
+
+    assert "Makefile" not in read["stdout"]
+    assert "notices" not in read
+
+
+LISTS = """
+import os, sys
+from holdfast.process.supervisor.path_survey import Survey, restore
+from holdfast.process.supervisor.syscalls import StepRefused
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+guard = dict(roots=[sys.argv[1]], outside=[], open_names=[], home=None, writes_git=False)
+try:
+    before = Survey(guard | {"is_jailed": True})
+    print(before.covers.get(sys.argv[1] + "/closed"))
+    os.mkdir(sys.argv[1] + "/new")
+    os.chmod(sys.argv[1] + "/new", 0o300)
+    print(restore(guard | {"is_jailed": True}, before.known))
+except StepRefused as refused:
+    print(refused.stage)
+"""
+
+
+@pytest.mark.parametrize("is_root_closed", [False, True])
+def test_a_folder_that_cannot_be_listed_is_hidden(is_root_closed: bool) -> None:
+    # A user without privileges can reach it, unlike `tmp_path`.
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder, "work")
+        (work / "closed").mkdir(parents=True)
+        owner = 65534 if os.geteuid() == 0 else os.geteuid()
+        for path in (Path(folder), work, work / "closed"):
+            os.chown(path, owner, -1)
+        (work if is_root_closed else work / "closed").chmod(0o300)
+        ran = subprocess.run(
+            [sys.executable, "-c", LISTS, str(work)], capture_output=True, text=True, check=True
+        )
+        (work / "closed").chmod(0o700)
+        work.chmod(0o700)
+
+    hidden = f"hidden\n['{work}/new']\n"
+    assert ran.stdout == ("survey\n" if is_root_closed else hidden)
+
+
+async def test_a_folder_of_another_user_is_hidden(bench: Workbench) -> None:
+    if not is_held(bench) or os.geteuid() != 0:
+        return
+    folder = bench.work / "data"
+    folder.mkdir()
+    (folder / "Makefile").write_text("all:\n")
+    os.chown(folder, 65534, -1)
+    folder.chmod(0o711)
+    result = await sh(bench, "cat a.txt; echo x >> data/Makefile")
+
+    assert result["stdout"] == "one\n"
+    assert not any(".moved-aside" in each for each in result.get("notices", ()))
+    assert (folder / "Makefile").read_text() == "all:\n"
+
+
+def test_a_workspace_that_cannot_be_searched_is_named_in_the_error() -> None:
+    failure = start_failure(ChildNotStarted("survey", errno.EACCES), "make")
+
+    assert failure.code is ResultCode.UNAVAILABLE
+    assert "permission denied. Make the folder readable." in failure.message
+
+
 async def test_other_names_of_a_protected_file_are_covered(bench: Workbench) -> None:
     if not is_held(bench):
         return
@@ -237,50 +310,6 @@ async def test_a_protected_link_is_covered_where_it_leads_and_put_back(bench: Wo
     assert SECRET not in told["stdout"]
     assert (bench.work / ".env").read_text() == SECRET
     assert (bench.work / ".env").is_symlink()
-
-
-async def test_git_itself_adds_and_commits_and_changes_nothing_else(bench: Workbench) -> None:
-    if not is_held(bench):
-        return
-    (bench.work / "b.txt").write_text("b\n")
-    bench.git("config", "user.name", "A User")
-    bench.git("config", "user.email", "user@example.com")
-    settings = (bench.work / ".git/config").read_bytes()
-
-    added = await _git(bench, "add", "b.txt")
-    committed = await _git(bench, "commit", "-m", "second")
-    shown = await _git(bench, "show", "--output=.git/hooks/pre-push", "HEAD")
-    set_ = await _git(bench, "config", "core.fsmonitor", "touch x")
-    common = await _git(bench, "show", "--output=.git/commondir", "HEAD")
-
-    assert (added["exit_code"], committed["exit_code"]) == (0, 0), committed
-    assert bench.git("log", "--format=%s") == "second\nfirst\n"
-    assert shown["exit_code"] != 0
-    assert set_["exit_code"] != 0
-    assert len(common["notices"]) == 1
-    assert (bench.work / ".git/config").read_bytes() == settings
-    assert not (bench.work / ".git/hooks/pre-push").exists()
-    assert not (bench.work / ".git/commondir").exists()
-
-
-async def _git(bench: Workbench, *words: str) -> dict[str, Any]:
-    bench.allow(globs=("git **",))
-    return await bench.run("git", *words)
-
-
-async def test_a_second_working_tree_is_covered(bench: Workbench) -> None:
-    if not is_held(bench):
-        return
-    tree = bench.work / "tree"
-    bench.git("worktree", "add", "--quiet", str(tree))
-    await sh(
-        bench,
-        "echo 'gitdir: /tmp' > tree/.git; echo x > .git/worktrees/tree/config.worktree;"
-        " echo ../../../evil > .git/worktrees/tree/commondir",
-    )
-
-    assert bench.git("status", "--short", folder=tree) == ""
-    assert not (bench.work / ".git/worktrees/tree/config.worktree").exists()
 
 
 async def test_what_the_settings_name_can_be_written(bench: Workbench) -> None:
@@ -324,18 +353,6 @@ async def test_without_mounts_a_command_is_asked_about_in_every_mode(tmp_path: P
     assert allowed.tool_class is ToolClass.PROCESS
 
 
-async def test_in_full_reach_a_repository_further_up_is_covered(bench: Workbench) -> None:
-    if not is_held(bench):
-        return
-    settings = (bench.work / ".git/config").read_bytes()
-    bench.work = bench.work / "inner"
-    bench.work.mkdir()
-    await sh(bench, "git config core.fsmonitor x; echo x > ../.git/hooks/y", tier=FsTier.FULL)
-
-    assert (bench.work.parent / ".git/config").read_bytes() == settings
-    assert not (bench.work.parent / ".git/hooks/y").exists()
-
-
 async def test_a_command_is_bounded_in_memory_and_cpu_time(tmp_path: Path) -> None:
     bench = Workbench(tmp_path)
     bench.bounds = Bounds(memory=256 << 20, cpu_seconds=1)
@@ -347,27 +364,34 @@ async def test_a_command_is_bounded_in_memory_and_cpu_time(tmp_path: Path) -> No
     assert (busy["exit_code"], busy["timed_out"]) == (128 + signal.SIGKILL, False)
 
 
-def test_of_a_configuration_only_what_is_harmless_is_shown() -> None:
-    content = b"""
-[core]
-\tbare = false
-\tfsmonitor = evil \\
-\tbare = true
-\thooksPath = x ; [user] name = y
-[remote "origin"] url = https://ada:pw@example.com/x
-\tproxy = http://pw@proxy
-[credential] helper = store
-[include]
-\tpath = ../x
-[user] name = Ada
-"""
-    assert shown(content).decode().splitlines() == [
-        "[core]",
-        "\tbare = false",
-        '[remote "origin"]',
-        "\turl = https://example.com/x",
-        "[credential]",
-        "[include]",
-        "[user]",
-        "\tname = Ada",
-    ]
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo x >> tools/deploy",
+        "rm -f tools/deploy; echo x > tools/deploy; chmod +x tools/deploy",
+        "mv tools t; mkdir tools; printf '#!/bin/sh' > tools/deploy; chmod +x tools/deploy",
+        "mv tools t; mkdir tools; cp /bin/true tools/deploy",
+        "mv tools t; mkdir evil; cp /bin/true evil/deploy; ln -s evil tools",
+    ],
+)
+async def test_an_executable_script_cannot_be_written(bench: Workbench, attack: str) -> None:
+    if not is_held(bench):
+        return
+    script = bench.work / "tools/deploy"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    await sh(bench, attack)
+
+    assert not script.exists() or script.read_text() == "#!/bin/sh\n"
+
+
+async def test_commands_write_new_scripts_and_binaries(bench: Workbench) -> None:
+    shutil.copy("/bin/true", bench.work / "program")
+    made = await sh(bench, "printf '#!/bin/sh' > run; chmod +x run; cp /bin/false program; ./run")
+    bench.command_writes = ("run",)
+    named = await sh(bench, "echo '#' >> run")
+
+    assert (made["exit_code"], named["exit_code"]) == (0, 0), (made, named)
+    assert "notices" not in made
+    assert filecmp.cmp(bench.work / "program", "/bin/false", shallow=False)

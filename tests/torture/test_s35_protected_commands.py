@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.settings import COMMAND_FOLDERS
 from holdfast.domain.tools import FsTier
 from holdfast.process.launcher import Launcher
 from holdfast.process.supervisor.path_survey import ASIDE
@@ -26,13 +27,21 @@ SECRETS = (
 THERE = (
     *("Makefile", ".vscode/tasks.json", "package.json", ".github/workflows/ci.yml", ".bashrc"),
     *(".git/HEAD", ".git/config", ".git/hooks/pre-push", "sub/pyproject.toml"),
+    *("tools/hooks/pre-commit", "tools/settings", "tools/deploy"),
+)
+# What the repository's configuration names: files in `THERE`, and a program that is not there.
+SETTINGS = (
+    *(("core.hooksPath", "tools/hooks"), ("include.path", "../tools/settings")),
+    ("diff.external", "tools/absent"),
 )
 ABSENT = (
     *(".envrc", ".zshrc", ".gitlab-ci.yml", ".husky/pre-commit", ".git/hooks/pre-commit"),
     *(".git/config.worktree", ".git/commondir", "sub/.git/hooks/pre-commit", "sub/.git/config"),
-    *("new/Makefile", ".idea/workspace.xml", "new/deep/.bash_profile"),
+    *("new/Makefile", ".idea/workspace.xml", "new/deep/.bash_profile", "tools/absent"),
 )
 READS = ("cat {0}", "cp {0} got; cat got", "ln {0} got; cat got", "ln -s $PWD/{0} got; cat got")
+# The second command of a pair starts after `NEXT`.
+READS += ("mkdir -p build; mv $(dirname {0}) build/x NEXT grep -ra canary build",)
 READS += ("mv {0} got; cat got", "tar cf - {0}", "dd if={0} 2>/dev/null", "cat < $PWD/./{0}")
 WRITES = (
     *("printf '{1}' > {0}", "printf '{1}' > w; mv -f w {0}", "rm -f {0}; printf '{1}' > {0}"),
@@ -63,6 +72,7 @@ class Attacked:
 
     def __init__(self, root: Path) -> None:
         self.bench = Workbench(root, launcher=Launcher(known_means()))
+        self.bench.command_writes = COMMAND_FOLDERS
         self.trace = self.bench.user / "ran"
         self.bench.repository({"a.txt": "one\n"})
         for name in (*SECRETS, *THERE):
@@ -70,6 +80,12 @@ class Attacked:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 path.write_text(CANARY)
+        (self.bench.work / "tools/settings").write_text("[user]\n\tname = Ada\n")
+        for name in ("tools/hooks/pre-commit", "tools/deploy"):
+            (self.bench.work / name).write_text("#!/bin/sh\n")
+            (self.bench.work / name).chmod(0o755)
+        for setting in SETTINGS:
+            self.bench.git("config", *setting)
         for name in SECRETS[6:7]:
             (self.bench.work / name).write_text(f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n")
         self.before = self.contents()
@@ -88,7 +104,7 @@ class Attacked:
         lost += [f"{name}: {script}" for name, was in self.before.items() if self._is(name, was)]
         # What is a folder now was a folder above that the script moved.
         lost += [f"made {name}: {script}" for name in ABSENT if (self.bench.work / name).exists()]
-        for words in (("status",), ("commit", "--quiet", "--allow-empty", "-m", "x")):
+        for words in (("status",), ("diff",), ("commit", "-q", "--allow-empty", "-m", "x")):
             subprocess.run(
                 ["git", *words],
                 cwd=self.bench.work,
@@ -134,7 +150,10 @@ def test_the_scripts_reach_much_without_covers(tmp_path: Path, tell: Tell) -> No
         attacked = Attacked(tmp_path / str(number))
         script = form.replace("TRACE", str(attacked.trace))
         plain = subprocess.run(
-            ["sh", "-c", script], cwd=attacked.bench.work, capture_output=True, check=False
+            ["sh", "-c", script.replace(" NEXT ", "\n")],
+            cwd=attacked.bench.work,
+            capture_output=True,
+            check=False,
         )
         lost.append(bool(attacked.losses(script, plain.stdout.decode(errors="replace"))))
 
@@ -144,10 +163,13 @@ def test_the_scripts_reach_much_without_covers(tmp_path: Path, tell: Tell) -> No
 
 async def run(bench: Workbench, script: str) -> str:
     """Run a script as a listed command and return what it said."""
-    (bench.work / "t.sh").write_text(script)
     bench.allow("sh t.sh", tier=FsTier.SANDBOXED)
-    told = await bench.run("sh", "t.sh")
-    notices = " ".join(told.get("notices", ()))
+    said = notices = ""
+    for command in script.split(" NEXT "):
+        (bench.work / "t.sh").write_text(command)
+        result = await bench.run("sh", "t.sh")
+        notices += " ".join(result.get("notices", ()))
+        said += str(result["stdout"]) + str(result["stderr"])
     aside = [path for path in bench.work.rglob(f"*{ASIDE}*") if os.access(path, os.F_OK)]
-    assert bool(aside) <= (ASIDE in notices), told
-    return str(told["stdout"]) + str(told["stderr"])
+    assert bool(aside) <= (ASIDE in notices), (notices, said)
+    return said

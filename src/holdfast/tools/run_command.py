@@ -219,6 +219,12 @@ def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
             ResultCode.TARGET_CHANGED,
             "The program or the working directory has changed since it was allowed; ask again.",
         )
+    if refused.stage == "survey":
+        return ToolFailure(
+            ResultCode.UNAVAILABLE,
+            "The workspace cannot be searched for protected paths, so the command was not run or"
+            f" its new files were not checked: {refused.reason}. Make the folder readable.",
+        )
     if refused.stage != "start":
         return ToolFailure(
             ResultCode.UNAVAILABLE, f"The process could not be confined here: {refused}."

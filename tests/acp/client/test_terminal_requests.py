@@ -9,7 +9,7 @@ import pytest
 from holdfast.domain.approvals import ApprovalMode
 from tests.acp.client.test_agent_requests import does
 from tests.acp.harness import END, aboard
-from tests.tools.process_fixture import known_means
+from tests.tools.process_fixture import known_means, marked
 
 pytestmark = pytest.mark.anyio
 
@@ -119,3 +119,21 @@ async def test_protected_paths_hold_for_the_commands_of_a_terminal(tmp_path: Pat
     assert not (work / ".envrc").exists()
     assert (work / "plain.txt").read_text() == "kept\n"
     assert (work / ".git/index").exists()
+
+
+async def test_a_background_process_of_a_terminal_makes_no_protected_file(tmp_path: Path) -> None:
+    if not known_means().mounts:
+        return
+    work = _repository(tmp_path / "tree")
+    late = "trap '' TERM; echo > ready; sleep 3; echo x > .envrc"
+    line = f'setsid sh -c "{late}" > /dev/null 2>&1 & while [ ! -e ready ]; do sleep 0.1; done'
+
+    answers = await _answers(
+        tmp_path,
+        runs(line, "t"),
+        does("terminal/wait_for_exit", "ended", terminalId="$t"),
+    )
+
+    assert answers["ended"]["result"] == {"exitCode": 0, "signal": None}
+    assert not marked("echo > ready")
+    assert not (work / ".envrc").exists()

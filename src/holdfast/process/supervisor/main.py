@@ -8,11 +8,12 @@ import select
 import sys
 import time
 
-from holdfast.process.supervisor.namespaces import enter_namespaces, guarded, set_up_mounts
+from holdfast.process.supervisor.namespaces import enter_namespaces, set_up_mounts, survey_of
 from holdfast.process.supervisor.restrictions import exec_command
 from holdfast.process.supervisor.syscalls import (
     KILL,
     LINUX,
+    SUBREAPER,
     TERM,
     StepRefused,
     SuppressErrors,
@@ -38,7 +39,7 @@ _LOOK_MS = 20
 # Interval at which init reaps orphaned processes.
 _TIDY_MS = 500
 _TOLD_MOST = 100
-_DEATH_SIGNAL, _DUMPABLE, _ADOPT = 1, 4, 36
+_DEATH_SIGNAL, _DUMPABLE = 1, 4
 
 
 def main() -> None:
@@ -100,10 +101,11 @@ def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
 def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> None:
     """Run the command as a subreaper: adopt its orphaned descendants and end them too."""
     if LINUX:
-        libc.prctl(_ADOPT, 1, 0, 0, 0)
+        libc.prctl(SUBREAPER, 1, 0, 0, 0)
         # Processes of the same user must not ptrace the supervisor or read its memory.
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
-    known = guarded(order["guard"], covers=False)
+    survey = survey_of(order["guard"])
+    known = survey.known if survey is not None else {}
     command = os.fork()
     if command == 0:
         exec_command(order, report)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.process.supervisor.path_survey import Identity
+    from holdfast.process.supervisor.path_survey import Identity, Survey
 
 _OPEN_TREE, _MOVE_MOUNT, _SET_MOUNT = 428, 429, 442
 _HERE, _RECURSIVE, _CLONE, _FROM_DESCRIPTOR = -100, 0x8000, 1, 4
@@ -58,22 +58,27 @@ def set_up_mounts(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
 def cover(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
     """Restrict the file system to what the command may see and change; see `set_up_mounts`."""
     _mount("proc", (None, "/", None), _PRIVATE)
+    # Before the mounts, which may hide a git configuration that names paths of the workspace.
+    survey = survey_of(order["guard"])
     if order["mounts"] is not None:
         _cover(order["mounts"])
-    return guarded(order["guard"], covers=order["mounts"] is not None)
-
-
-def guarded(guard: dict[str, Any] | None, *, covers: bool) -> dict[str, tuple[Identity, str]]:
-    """Find the protected paths of a workspace, and mount their covers if `covers` is set."""
-    if guard is None:
+    if survey is None:
         return {}
     from holdfast.process.supervisor.path_covers import place
-    from holdfast.process.supervisor.path_survey import Survey, seen
+    from holdfast.process.supervisor.path_survey import seen
 
-    survey = Survey(guard)
-    if covers:
+    if order["mounts"] is not None:
         place(survey.covers)
     return seen(survey.known)
+
+
+def survey_of(guard: dict[str, Any] | None) -> Survey | None:
+    """Find the protected paths of a workspace."""
+    if guard is None:
+        return None
+    from holdfast.process.supervisor.path_survey import Survey
+
+    return Survey(guard)
 
 
 def _cover(mounts: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LINUX = sys.platform == "linux"
 KILL, TERM, STOP = 9, 15, 19
+# prctl option: orphaned descendants become children of this process.
+SUBREAPER = 36
 
 libc = ctypes.CDLL(None, use_errno=True)
 

@@ -2,7 +2,7 @@
 
 The arguments are the order and the argv of the command. The names of its environment variables
 carry a prefix, so that none of them takes effect before the covers are mounted. When the command
-has ended, protected paths that it created are renamed. Background processes are not waited for.
+has ended, its background processes are ended too, and protected paths that it created are renamed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ import marshal
 import os
 import signal
 import sys
+import time
 
 from holdfast.process.supervisor.namespaces import cover, enter_namespaces
-from holdfast.process.supervisor.path_survey import restore
+from holdfast.process.supervisor.path_survey import ASIDE, restore
 from holdfast.process.supervisor.restrictions import confine
-from holdfast.process.supervisor.syscalls import StepRefused
+from holdfast.process.supervisor.syscalls import (
+    SUBREAPER,
+    TERM,
+    StepRefused,
+    descendants,
+    end_descendants,
+    libc,
+    reap,
+    send,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
 # Equals `ports.COVERED_VARIABLE`, which a bare interpreter cannot import.
 VARIABLE = "+"
 _ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Seconds between SIGTERM and SIGKILL for background processes.
+_GRACE = 1.0
 
 
 def main() -> NoReturn:
@@ -37,25 +49,49 @@ def main() -> NoReturn:
         # The current directory still refers to the file tree below the new mounts.
         os.chdir(folder)
     except StepRefused as refused:
-        message = f"protected paths cannot be covered here: {refused.stage} ({refused.problem})\n"
-        os.write(2, message.encode())
+        reason = f"{refused.stage} ({os.strerror(refused.problem)})"
+        os.write(2, f"protected paths cannot be covered here: {reason}\n".encode())
         os._exit(126)
     # Termination signals are ignored: the command handles them, and `restore` must run afterwards.
     for number in _ASKED_TO_END:
         signal.signal(number, signal.SIG_IGN)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
     command = os.fork()
     if command == 0:
         _become(order, words)
     _, status = os.waitpid(command, 0)
-    for path in restore(order["guard"], known):
-        message = f"{path} is protected: what was put there is now {path}.moved-aside\n"
-        os.write(2, os.fsencode(message))
+    _end_background()
+    _restore(order["guard"], known)
     if os.WIFSIGNALED(status):
         ended_by = os.WTERMSIG(status)
         if ended_by != signal.SIGKILL:
             signal.signal(ended_by, signal.SIG_DFL)
         os.kill(os.getpid(), ended_by)
     os._exit(os.WEXITSTATUS(status))
+
+
+def _end_background() -> None:
+    """End what the command has left running: it could create protected paths after `restore`."""
+    for each in descendants():
+        send(each, TERM)
+    until = time.monotonic() + _GRACE
+    while descendants():
+        if time.monotonic() >= until:
+            end_descendants()
+        time.sleep(0.01)
+        reap()
+
+
+def _restore(guard: dict[str, Any], known: dict[str, Any]) -> None:
+    try:
+        moved = restore(guard, known)
+    except StepRefused as refused:
+        message = f"new protected paths cannot be found: {os.strerror(refused.problem)}\n"
+        os.write(2, message.encode())
+        return
+    for path in moved:
+        message = f"{path} is protected: what was put there was renamed to end in {ASIDE}\n"
+        os.write(2, os.fsencode(message))
 
 
 def _become(order: dict[str, Any], words: list[str]) -> NoReturn:
