@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.process.supervisor.git_config import entries
-from holdfast.process.supervisor.path_covers import shown
+from holdfast.process.supervisor.git_config import entries, shown
 from tests.process.conftest import is_held, run_plainly, sh
 from tests.tools.process_fixture import Workbench
 

@@ -119,8 +119,11 @@ class Attacked:
         path = self.bench.work / name
         if path.is_symlink() or not path.exists():
             # Moved away with its folder, whole, and nothing else is in its place.
-            moved = Path(f"{path.parent}.x") / path.name
-            return path.is_symlink() or not moved.is_file() or moved.read_bytes() != was
+            folders = [each for each in path.parents if each.is_relative_to(self.bench.work)]
+            moved = [Path(f"{each}.x", path.relative_to(each)) for each in folders]
+            return path.is_symlink() or not any(
+                each.is_file() and each.read_bytes() == was for each in moved
+            )
         return path.read_bytes() != was
 
 

@@ -1,7 +1,8 @@
-"""Find the paths that a git configuration names: included files, hooks, and programs git runs.
+"""What a git configuration shows to a command, and the paths that it names.
 
-The files are parsed here and not by git, because the survey after a command runs in a PID namespace
-that has ended and cannot start a process.
+Named are included files, hooks, and programs that git runs. The files are parsed here and not by
+git, because the survey after a command runs in a PID namespace that has ended and cannot start a
+process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_SHOWN_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(.*)')
+_SHOWN_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?")
+_SHOWN = {
+    "core": {
+        *("repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase"),
+        *("precomposeunicode", "symlinks", "autocrlf", "eol", "safecrlf", "sparsecheckout"),
+        *("sparsecheckoutcone", "sharedrepository", "protecthfs", "protectntfs"),
+    },
+    "extensions": {
+        *("objectformat", "noop", "preciousobjects", "refstorage", "worktreeconfig"),
+        "relativeworktrees",
+    },
+    "user": {"name", "email"},
+    "branch": {"remote", "merge", "rebase"},
+    "remote": {"url", "fetch", "pushurl"},
+    "submodule": {"active", "url"},
+}
+# User name and optional password before the host.
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
 _BLANK = re.compile(r"(?:\s+|[#;][^\n]*)*")
 _SECTION = re.compile(r'\[\s*([A-Za-z0-9-]+)[^\s"\]]*\s*(?:"(?:[^"\\\n]|\\.)*")?\s*\]')
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(=?)")
@@ -30,6 +50,29 @@ _COMMAND_KEY = re.compile(
 _LARGEST = 1 << 20
 # Git's own limit.
 _INCLUDES_DEEPEST = 10
+
+
+def shown(content: bytes) -> bytes:
+    """Return the harmless entries of a git configuration, one per line.
+
+    Entries that cannot be parsed are omitted, and so are values with a line continuation.
+    """
+    lines = []
+    section, is_continued = "", False
+    for raw in content[:_LARGEST].decode("utf-8", "surrogateescape").split("\n"):
+        line = raw.strip()
+        was_continued, is_continued = is_continued, raw.endswith("\\")
+        if was_continued or is_continued:
+            continue
+        found = _SHOWN_SECTION.match(line)
+        if found:
+            section, line = found[1].lower(), found[3]
+            lines.append(f"[{section}]" if found[2] is None else f'[{section} "{found[2]}"]')
+        entry = _SHOWN_ENTRY.match(line)
+        if entry and entry[1].lower() in _SHOWN.get(section, ()):
+            value = _CREDENTIALS.sub("", entry[2] if entry[2] is not None else "true")
+            lines.append(f"\t{entry[1]} = {value}")
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
 def named_paths(config: str, top: str, home: str | None) -> Iterator[str]:
@@ -76,7 +119,8 @@ def entries(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    parts, is_quoted = [], False
+    parts: list[str] = []
+    is_quoted = False
     while piece := _PIECE.match(text, at):
         part = piece[0]
         if part == "\n":

@@ -9,55 +9,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 import sys
 
+from holdfast.process.supervisor.git_config import shown
 from holdfast.process.supervisor.syscalls import StepRefused, libc, require, system
-
-_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(.*)')
-_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?")
-_SHOWN = {
-    "core": {
-        *("repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase"),
-        *("precomposeunicode", "symlinks", "autocrlf", "eol", "safecrlf", "sparsecheckout"),
-        *("sparsecheckoutcone", "sharedrepository", "protecthfs", "protectntfs"),
-    },
-    "extensions": {
-        *("objectformat", "noop", "preciousobjects", "refstorage", "worktreeconfig"),
-        "relativeworktrees",
-    },
-    "user": {"name", "email"},
-    "branch": {"remote", "merge", "rebase"},
-    "remote": {"url", "fetch", "pushurl"},
-    "submodule": {"active", "url"},
-}
-# User name and optional password before the host.
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
-_LARGEST = 1 << 20
-
-
-def shown(content: bytes) -> bytes:
-    """Return the harmless entries of a git configuration, one per line.
-
-    Entries that cannot be parsed are omitted, and so are values with a line continuation.
-    """
-    lines = []
-    section, is_continued = "", False
-    for raw in content[:_LARGEST].decode("utf-8", "surrogateescape").split("\n"):
-        line = raw.strip()
-        was_continued, is_continued = is_continued, raw.endswith("\\")
-        if was_continued or is_continued:
-            continue
-        found = _SECTION.match(line)
-        if found:
-            section, line = found[1].lower(), found[3]
-            lines.append(f"[{section}]" if found[2] is None else f'[{section} "{found[2]}"]')
-        entry = _ENTRY.match(line)
-        if entry and entry[1].lower() in _SHOWN.get(section, ()):
-            value = _CREDENTIALS.sub("", entry[2] if entry[2] is not None else "true")
-            lines.append(f"\t{entry[1]} = {value}")
-    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
-
 
 # Kinds of cover: unreadable; git settings without secrets and without entries that run programs;
 # read-only; or only protected against being moved.

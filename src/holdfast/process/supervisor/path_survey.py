@@ -271,7 +271,9 @@ class Survey:
         """
         hidden = [path for path, kind in self.covers.items() if kind in (HIDDEN, SETTINGS)]
         links = [path for path, (_, leads) in self.known.items() if leads]
-        tops = {*self._roots} if self._is_jailed else {*self._roots, self._home}
+        tops = {*self._roots}
+        if self._home is not None and not self._is_jailed:
+            tops.add(self._home)
         for path in (*hidden, *links, *(git_dir for git_dir, _ in self._repositories)):
             for folder in _folders_above(path, tops) or ():
                 self.covers.setdefault(folder, PINNED)
@@ -349,7 +351,7 @@ def _state(path: str) -> tuple[Identity, str]:
     return _ABSENT, ""
 
 
-def _folders_above(path: str, tops: set[str | None]) -> list[str] | None:
+def _folders_above(path: str, tops: set[str]) -> list[str] | None:
     """Return the folders between a path and the nearest top above it; `None` without a top."""
     found: list[str] = []
     while path != "/":
