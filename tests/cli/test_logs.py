@@ -102,6 +102,16 @@ def test_the_level_decides_and_the_last_word_counts() -> None:
     assert len(ours) == 1
 
 
+def test_headers_of_responses_are_logged_at_no_level() -> None:
+    stream = io.StringIO()
+    configure("debug", stream)
+
+    for name in ("httpcore2.http11", "httpx2"):
+        logging.getLogger(name).debug("headers: set-cookie: s3cr3t-value")
+
+    assert stream.getvalue() == ""
+
+
 class Unprintable:
     """A value that cannot be shown."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 
 import pytest
 
@@ -21,6 +20,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from tests.client.servers import QUICK, Call, answering, impostor, silent
+from tests.tools.http_hosts import client_tls, says, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -180,7 +180,9 @@ async def test_where_nobody_listens_the_remedy_is_named() -> None:
         url = server.url
 
     async with Client(url, timeouts=Timeouts(request=0.05, pause=0.01)) as client:
-        with pytest.raises(Unavailable, match=f"{url}.*holdfast serve") as refused:
+        with pytest.raises(
+            Unavailable, match=rf"{url} \(connection refused\).*holdfast serve"
+        ) as refused:
             await client.models.list()
 
     assert (refused.value.code, refused.value.details) == (
@@ -241,8 +243,9 @@ def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> None:
     assert "secret" not in refused.value.message
 
 
-async def test_a_token_that_http_cannot_carry_is_refused_without_repeating_it() -> None:
-    async with impostor(silent()) as server, Client(server.url, "se\ncret") as client:
+@pytest.mark.parametrize("token", ["se\ncret", "sé cret"])
+async def test_a_token_that_http_cannot_carry_is_refused_without_repeating_it(token: str) -> None:
+    async with impostor(silent()) as server, Client(server.url, token) as client:
         with pytest.raises(Invalid) as refused:
             await client.models.list()
 
@@ -258,15 +261,45 @@ async def test_a_server_below_a_path_is_asked_there() -> None:
     assert server.calls[0].head.startswith("GET /holdfast/v1/models HTTP/1.1\r\n")
 
 
-def test_a_certificate_that_is_not_trusted_is_not_a_matter_of_patience() -> None:
-    transport = Client("https://127.0.0.1").requests.transport
-    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_message = "self-signed certificate"
+async def test_a_certificate_that_is_not_trusted_is_not_a_matter_of_patience() -> None:
+    async with (
+        serving(says()) as host,
+        Client(f"https://127.0.0.1:{host.port}", timeouts=QUICK) as client,
+    ):
+        with pytest.raises(Invalid, match="is not trusted: unable to get local") as refused:
+            await client.models.list()
 
-    with pytest.raises(Invalid, match="self-signed") as refused, transport.as_unavailable():
-        raise error
+    assert (refused.value.code, host.heard) == (Code.SERVER_UNREACHABLE, [])
 
-    assert refused.value.code is Code.SERVER_UNREACHABLE
+
+async def test_a_certificate_of_a_given_authority_is_trusted() -> None:
+    async with serving(says(b'{"data":[]}'), names=("localhost",)) as host:
+        url = f"https://localhost:{host.port}"
+        async with Client(url, tls=client_tls(), timeouts=QUICK) as client:
+            assert await client.models.list() == ()
+
+    assert [heard.line for heard in host.heard] == ["GET /v1/models"]
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with impostor(answering(200, '{"data":[]}')) as server, Client(server.url) as client:
+        assert await client.models.list() == ()
+
+
+async def test_what_is_not_repeatable_uses_a_connection_of_its_own() -> None:
+    async def keeps(call: Call) -> None:
+        await call.answer(200, "{}")
+        await call.reader.read()
+
+    async with impostor(keeps) as server, Client(server.url, timeouts=QUICK) as client:
+        await client.requests.get("/v1/a", dict)
+        await client.requests.post("/v1/b", {}, dict, seconds=5)
+        await client.requests.post("/v1/c", {}, dict, seconds=5)
+
+    # The server counts connections: the first one is kept, and not used for the others.
+    assert [call.head.split(" ")[1] for call in server.calls] == ["/v1/a", "/v1/b", "/v1/c"]
 
 
 def test_a_query_says_only_what_is_not_usual() -> None:

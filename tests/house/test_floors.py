@@ -34,8 +34,8 @@ HOMES = {
     "typer": "cli",
     "uvicorn": "http",
 }
-# The one package that has two sides, each with a home of its own.
-OTHER_SIDE = {"mcp": "mcp"}
+# Packages with a second home: the other side of a protocol, and the other client (decision 0018).
+OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {
     "apsw": "apsw-sqlite3mc",

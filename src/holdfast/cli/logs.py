@@ -46,6 +46,9 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    # At DEBUG they would write the headers of responses, cookies included.
+    for name in ("httpcore2", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def scrub_with(scrubber: ScrubberProvider) -> None:

@@ -448,7 +448,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.requests.transport.close()
+        await self.requests.transport.aclose()
 
     def follow(
         self,

@@ -16,13 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct, inspect
 
-from holdfast.client.transport import (
-    ANSWER_SECONDS,
-    HttpRequest,
-    HttpResponse,
-    Transport,
-    read_body,
-)
+from holdfast.client.transport import ANSWER_SECONDS, HttpRequest, HttpResponse, Transport
 from holdfast.domain.errors import (
     Code,
     Denied,
@@ -230,15 +224,15 @@ class Requests:
 
     async def pieces(self, path: str, query: Struct | None = None) -> AsyncGenerator[bytes, None]:
         """Stream the raw response body; not retried."""
-        async with self.transport.stream(_build_request("GET", path, query)) as (head, line):
-            if head.status >= 300:
+        async with self.transport.stream(_build_request("GET", path, query)) as stream:
+            if stream.status >= 300:
                 with self.transport.as_unavailable():
-                    body = await read_body(line)
-                raise error_from_response(head.status, dict(head.headers), body)
+                    body = await stream.read()
+                raise error_from_response(stream.status, stream.headers, body)
             while True:
                 with self.transport.as_unavailable():
                     async with asyncio.timeout(ANSWER_SECONDS):
-                        chunk = await line.chunk()
+                        chunk = await stream.chunk()
                 if chunk is None:
                     return
                 yield chunk

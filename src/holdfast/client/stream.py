@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.client.requests import Requests, error_from_response, invalid_response
-from holdfast.client.transport import HttpConnection, HttpRequest, read_body
+from holdfast.client.transport import HttpRequest, HttpStream
 from holdfast.domain.errors import (
     HoldfastError,
     Internal,
@@ -19,7 +19,6 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.parsing.http1 import Head, NotHttpError
 
 FRAME_LARGEST: Final = 16 << 20
 _NUMBER_LONGEST: Final = 18
@@ -166,10 +165,10 @@ class ResumingStream(Generic[N]):
     async def _connection(self) -> AsyncGenerator[N | StreamGap, None]:
         """Yield the items of one connection, until it breaks or the server closes it."""
         frames = SseParser()
-        async with self._transport.stream(self._request()) as (head, line):
-            await self._require_stream(head, line)
+        async with self._transport.stream(self._request()) as stream:
+            await self._require_stream(stream)
             is_first = True
-            while (chunk := await self._chunk(line)) is not None:
+            while (chunk := await self._chunk(stream)) is not None:
                 for frame in frames.feed(chunk):
                     if is_first:
                         self._begin(frame)
@@ -190,21 +189,21 @@ class ResumingStream(Generic[N]):
             headers["last-event-id"] = str(self._cursor)
         return HttpRequest(method="GET", target=self._followed.target, headers=headers)
 
-    async def _require_stream(self, head: Head, line: HttpConnection) -> None:
-        headers = dict(head.headers)
-        if head.status != 200:
+    async def _require_stream(self, stream: HttpStream) -> None:
+        if stream.status != 200:
             with self._transport.as_unavailable():
                 async with asyncio.timeout(self._timeouts.silence):
-                    body = await read_body(line, _ERROR_BODY_LARGEST)
-            raise error_from_response(head.status, headers, body)
-        if not headers.get("content-type", "").startswith("text/event-stream"):
+                    body = await stream.read(_ERROR_BODY_LARGEST)
+            raise error_from_response(stream.status, stream.headers, body)
+        if not stream.headers.get("content-type", "").startswith("text/event-stream"):
             raise InvalidStreamError("this is no event stream")
 
-    async def _chunk(self, line: HttpConnection) -> bytes | None:
+    async def _chunk(self, stream: HttpStream) -> bytes | None:
         try:
-            async with asyncio.timeout(self._timeouts.silence):
-                return await line.chunk()
-        except (OSError, NotHttpError):
+            with self._transport.as_unavailable():
+                async with asyncio.timeout(self._timeouts.silence):
+                    return await stream.chunk()
+        except Unavailable:
             # Broken or timed out; a stream only ends properly with a `closing` frame.
             return None
 

@@ -1,23 +1,32 @@
-"""HTTP/1.1 connections to one server, with keep-alive; sends each request once, without retries."""
+"""HTTP requests to one server over pooled connections; sends each request once, without retries."""
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Final
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from holdfast.domain.errors import Code, Invalid, Unavailable
-from holdfast.parsing.http1 import End, Head, NeedMore, NotHttpError, Talk, UnsendableError
+from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncHTTPTransport, Response
 
 IDLE_CONNECTIONS_MOST: Final = 8
+# Shorter than the server's keep-alive timeout, so that the client closes idle connections first.
+IDLE_SECONDS: Final = 4.0
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
 BODY_LARGEST: Final = 256 << 20
-_CHUNK: Final = 1 << 16
-_PORTS: Final = {"http": 80, "https": 443}
+HEADERS_MOST: Final = 256
+_SCHEMES: Final = frozenset({"http", "https"})
+
+
+class InvalidHttpError(Exception):
+    """The response exceeds a limit, or the connection broke before the response was complete."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,174 +54,146 @@ class HttpResponse:
     body: bytes
 
 
-class HttpConnection:
-    """One open connection and the response being read from it."""
+class HttpStream:
+    """A response whose body is being read; header names are in lower case."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._talk = Talk()
-        self._is_free = True
-
-    @property
-    def is_reusable(self) -> bool:
-        """Return whether the connection can carry another request, as far as the client can see."""
-        return self._is_free and not self._reader.at_eof() and not self._writer.is_closing()
-
-    async def ask(self, sent: HttpRequest) -> Head:
-        """Send a request and return the response head."""
-        self._is_free = False
-        headers = tuple(sent.headers.items())
-        self._writer.write(self._talk.request(sent.method, sent.target, headers, sent.body))
-        await self._writer.drain()
-        piece = await self._next()
-        if not isinstance(piece, Head):
-            raise NotHttpError("The answer has no head.")
-        return piece
+    def __init__(self, response: "Response") -> None:
+        self.status: Final = response.status_code
+        self.headers: Final = dict(response.headers)
+        self._chunks = response.aiter_raw()
 
     async def chunk(self) -> bytes | None:
         """Return the next chunk of the body; None at its end."""
-        piece = await self._next()
-        if isinstance(piece, End):
-            self._is_free = piece.is_reusable
-            return None
-        if isinstance(piece, Head):
-            raise NotHttpError("The answer has two heads.")
-        return piece
+        return await anext(self._chunks, None)
 
-    def close(self) -> None:
-        """Close the connection."""
-        # Abort instead of a graceful close, because pending data is not needed any more.
-        self._writer.transport.abort()
-
-    async def _next(self) -> Head | bytes | End:
-        while isinstance(piece := self._talk.next(), NeedMore):
-            self._talk.receive(await self._reader.read(_CHUNK))
-        return piece
+    async def read(self, most: int = BODY_LARGEST) -> bytes:
+        """Read the rest of the body; raises if it exceeds the size limit."""
+        chunks: list[bytes] = []
+        size = 0
+        while (chunk := await self.chunk()) is not None:
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                raise InvalidHttpError("the response is larger than allowed")
+        return b"".join(chunks)
 
 
 class Transport:
-    """Connection pool for one server."""
+    """Connection pool for one server; imports httpx2 at the first request."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
     ) -> None:
         parts = _parse_server_url(url)
-        self._host = parts.hostname or ""
-        self._port = parts.port or _PORTS[parts.scheme]
-        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._base = parts.path.rstrip("/")
         self._headers = {"host": parts.netloc, **headers}
-        self._idle: list[HttpConnection] = []
+        self._tls = tls
+        # By the number of idle connections that they keep.
+        self._pools: dict[int, AsyncHTTPTransport] = {}
         self.origin: Final = f"{parts.scheme}://{parts.netloc}"
 
-    def close(self) -> None:
-        """Close all idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+    async def aclose(self) -> None:
+        """Close all connections."""
+        while self._pools:
+            await self._pools.popitem()[1].aclose()
 
     async def ask(self, sent: HttpRequest) -> HttpResponse:
         """Send a request and return the complete response."""
-        kept = self._take_idle() if sent.repeatable else None
+        pool = self._pool(IDLE_CONNECTIONS_MOST if sent.repeatable else 0)
         with self.as_unavailable():
-            if kept is not None:
-                try:
-                    return await self._exchange(kept, sent)
-                except TimeoutError:
-                    raise
-                except (OSError, NotHttpError):
-                    # Closed by the server while idle; so are, probably, the other idle ones.
-                    self.close()
-            return await self._exchange(await self._connect(), sent)
+            async with asyncio.timeout(sent.seconds), self._open(pool, sent) as stream:
+                body = await stream.read()
+        return HttpResponse(status=stream.status, headers=stream.headers, body=body)
 
     @asynccontextmanager
-    async def stream(self, sent: HttpRequest) -> AsyncIterator[tuple[Head, HttpConnection]]:
+    async def stream(self, sent: HttpRequest) -> AsyncIterator[HttpStream]:
         """Send a request over its own connection and stream the response."""
-        with self.as_unavailable():
-            line = await self._connect()
-            try:
+        async with AsyncExitStack() as stack:
+            with self.as_unavailable():
                 async with asyncio.timeout(sent.seconds):
-                    head = await line.ask(self._whole(sent))
-            except BaseException:
-                line.close()
-                raise
-        try:
-            yield head, line
-        finally:
-            line.close()
+                    stream = await stack.enter_async_context(self._open(self._pool(0), sent))
+            yield stream
 
     @contextmanager
     def as_unavailable(self) -> Iterator[None]:
         """Translate connection errors into `HoldfastError`s that name the remedy."""
+        import httpx2
+
         try:
             yield
-        except UnsendableError:
+        except (UnicodeEncodeError, httpx2.InvalidURL, httpx2.LocalProtocolError):
             raise Invalid(
                 Code.INVALID_INPUT, "The token or the address has characters that HTTP cannot send."
             ) from None
-        except ssl.SSLCertVerificationError as error:
+        except (OSError, httpx2.TransportError, InvalidHttpError) as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> HoldfastError:
+        cause = _root_cause(error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
             # `Invalid` and not `Unavailable`, because a retry does not make it trusted.
-            raise Invalid(
+            return Invalid(
                 Code.SERVER_UNREACHABLE,
-                f"The certificate of {self.origin} is not trusted: {error.verify_message}.",
-            ) from None
-        except (OSError, NotHttpError) as error:
-            raise Unavailable(
-                Code.SERVER_UNREACHABLE,
-                f"No Holdfast server answers at {self.origin} ({_cause(error)}); start one with "
-                "`holdfast serve`, or correct the address.",
-                {"server": self.origin},
-            ) from None
+                f"The certificate of {self.origin} is not trusted: {cause.verify_message}.",
+            )
+        return Unavailable(
+            Code.SERVER_UNREACHABLE,
+            f"No Holdfast server answers at {self.origin} ({_reason(cause)}); start one with "
+            "`holdfast serve`, or correct the address.",
+            {"server": self.origin},
+        )
 
-    def _take_idle(self) -> HttpConnection | None:
-        while self._idle:
-            line = self._idle.pop()
-            if line.is_reusable:
-                return line
-            line.close()
-        return None
+    def _pool(self, idle_most: int) -> "AsyncHTTPTransport":
+        if idle_most not in self._pools:
+            import httpx2
 
-    async def _exchange(self, line: HttpConnection, sent: HttpRequest) -> HttpResponse:
+            if self._tls is None:
+                # Loading the system's certificates takes time, and plain HTTP needs none.
+                is_secure = self.origin.startswith("https:")
+                self._tls = (
+                    ssl.create_default_context()
+                    if is_secure
+                    else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                )
+            limits = httpx2.Limits(
+                max_keepalive_connections=idle_most, keepalive_expiry=IDLE_SECONDS
+            )
+            # The transport and not `AsyncClient`: no proxies, redirects, cookies or compression.
+            self._pools[idle_most] = httpx2.AsyncHTTPTransport(
+                verify=self._tls, trust_env=False, limits=limits
+            )
+        return self._pools[idle_most]
+
+    @asynccontextmanager
+    async def _open(
+        self, pool: "AsyncHTTPTransport", sent: HttpRequest
+    ) -> AsyncIterator[HttpStream]:
+        import httpx2
+
+        request = httpx2.Request(
+            sent.method,
+            self.origin,
+            headers={**self._headers, **sent.headers},
+            content=sent.body,
+            # The target as it is, because httpx2 would normalise `..` and percent-encoding.
+            extensions={
+                "target": (self._base + sent.target).encode("ascii"),
+                "timeout": {"connect": CONNECT_SECONDS},
+            },
+        )
+        response = await pool.handle_async_request(request)
         try:
-            async with asyncio.timeout(sent.seconds):
-                head = await line.ask(self._whole(sent))
-                body = await read_body(line)
-        except BaseException:
-            line.close()
-            raise
-        if line.is_reusable and len(self._idle) < IDLE_CONNECTIONS_MOST:
-            self._idle.append(line)
-        else:
-            line.close()
-        return HttpResponse(status=head.status, headers=dict(head.headers), body=body)
-
-    async def _connect(self) -> HttpConnection:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
-        return HttpConnection(reader, writer)
-
-    def _whole(self, sent: HttpRequest) -> HttpRequest:
-        length = {"content-length": str(len(sent.body))} if sent.method != "GET" else {}
-        headers = {**self._headers, **length, **sent.headers}
-        return replace(sent, target=self._base + sent.target, headers=headers)
-
-
-async def read_body(line: HttpConnection, most: int = BODY_LARGEST) -> bytes:
-    """Read the rest of a response; raises if it exceeds the size limit."""
-    chunks: list[bytes] = []
-    size = 0
-    while (chunk := await line.chunk()) is not None:
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > most:
-            raise NotHttpError("The answer is larger than anything we asked for.")
-    return b"".join(chunks)
+            if len(response.headers.raw) > HEADERS_MOST:
+                raise InvalidHttpError("the response has too many headers")
+            yield HttpStream(response)
+        finally:
+            await response.aclose()
 
 
 def _parse_server_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        is_whole = bool(parts.scheme in _PORTS and parts.hostname and parts.port != 0)
+        is_whole = bool(parts.scheme in _SCHEMES and parts.hostname and parts.port != 0)
     except ValueError:
         is_whole = False
         parts = urlsplit("")
@@ -226,11 +207,29 @@ def _parse_server_url(url: str) -> SplitResult:
     return parts
 
 
-def _cause(error: OSError | NotHttpError) -> str:
-    if isinstance(error, TimeoutError):
+def _root_cause(error: Exception) -> Exception:
+    """Return the error of the operating system or of TLS behind those of the libraries."""
+    if isinstance(error, ExceptionGroup):
+        # One error for each address of the host; any of them explains the failure.
+        return _root_cause(error.exceptions[0])
+    # httpcore2 drops the cause of its errors, and keeps it as their first argument. The cause of a
+    # `TimeoutError` is the cancellation, which is not an `Exception`.
+    for cause in (error.__cause__, *error.args[:1]):
+        if isinstance(cause, Exception):
+            return _root_cause(cause)
+    return error
+
+
+def _reason(cause: Exception) -> str:
+    if isinstance(cause, TimeoutError):
         return "it takes too long"
-    if isinstance(error, NotHttpError):
-        return str(error).rstrip(".").lower()
-    # The errno text, because asyncio's own message only names the failed call.
-    reason = os.strerror(error.errno) if error.errno else type(error).__name__
-    return reason.lower()
+    if isinstance(cause, InvalidHttpError):
+        return str(cause)
+    if isinstance(cause, socket.gaierror):
+        return "its name cannot be resolved"
+    if isinstance(cause, OSError) and cause.errno:
+        # The errno text, because asyncio's own message only names the failed call.
+        return os.strerror(cause.errno).lower()
+    if isinstance(cause, OSError):
+        return type(cause).__name__.lower()
+    return "the answer is not whole, or not what http allows"
