@@ -19,7 +19,7 @@ HOMES = {
     "apsw": "store",
     "asyncpg": "store",
     "genai_prices": "llm",
-    "h11": "parsing",
+    "httpcore2": "tools",
     "httpx2": "tools",
     "keyring": "keychain",
     "mcp": "tools",

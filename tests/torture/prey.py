@@ -1,10 +1,12 @@
 """Every reader that takes bytes or words from outside: wire decoders, transcripts, policies."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import msgspec
 
 from holdfast.acp.rpc.framing import (
@@ -28,12 +30,12 @@ from holdfast.http.requests import decode_body, decode_query
 from holdfast.http.routing import Route
 from holdfast.http.sse import event_frames
 from holdfast.parsing.agent_files import parse_agent
-from holdfast.parsing.http1 import End, NeedMore, NotHttpError, Talk
 from holdfast.tools.files.access import FileAccess, FileSettings
 from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.patterns import LinePattern, glob_matcher
 from holdfast.tools.run_command import CommandArguments, is_allowed, split_entry
-from holdfast.tools.tool import ToolFailure
+from holdfast.tools.tool import ToolFailure, UnansweredRequest
+from holdfast.tools.web.exchange import LimitedHead, WebExchange
 from holdfast.tools.web.ssrf import blocked_reason, read_url, require_domain
 from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.replay import PAGE, WINDOW, output_preview, plan_replay, snapshot_preview
@@ -85,7 +87,7 @@ def wires() -> Iterator[Prey]:
         "streams", (b"id: 7\nevent: x\ndata: {}\n\n: hb\n\n",), _stream, (InvalidStreamError,)
     )
     yield Prey("stream writer", (b"a word", b"\n\ndata: x"), _written)
-    yield Prey("answers of servers", (_ANSWER, _CHUNKED), _answer, (NotHttpError,))
+    yield Prey("answers of servers", (_ANSWER, _CHUNKED), _answer, (UnansweredRequest,))
     lines = (b'{"jsonrpc":"2.0","id":1,"method":"a","params":{}}\n', _line({"result": {}}))
     yield Prey("lines of programs", lines, _lines)
     yield Prey("updates of programs", (_line(UPDATE),), _update)
@@ -184,10 +186,14 @@ def _written(given: bytes) -> None:
 
 
 def _answer(given: bytes) -> None:
-    talk = Talk()
-    talk.request("GET", "/", [("host", "example.com")])
-    talk.receive(given)
-    while not isinstance(talk.next(), NeedMore | End):
+    asyncio.run(_read_response(given))
+
+
+async def _read_response(given: bytes) -> None:
+    request = httpcore2.Request("GET", "https://example.com/", headers=[("host", "example.com")])
+    stream = httpcore2.AsyncMockStream([given])
+    response = await WebExchange(request, LimitedHead(stream), None).answer()
+    async for _ in response.chunks():
         pass
 
 

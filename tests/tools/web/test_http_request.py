@@ -548,6 +548,36 @@ async def test_an_answer_has_a_size(raw: bytes, code: str) -> None:
     assert code_of(done) == code
 
 
+async def test_interim_responses_without_end_are_given_up() -> None:
+    async def endless(_: Heard, writer: asyncio.StreamWriter) -> None:
+        while not writer.transport.is_closing():
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+            await writer.drain()
+
+    async with serving(endless) as host:
+        done = await requested(
+            settings(time_limit=60),
+            granting(f"{HOST}:{host.port}"),
+            url=f"https://{HOST}:{host.port}/",
+        )
+
+    assert code_of(done) == "error/failed"
+
+
+async def test_a_name_that_passed_the_check_is_not_looked_up_again() -> None:
+    async def resolve(_: str, __: int) -> Sequence[str]:
+        return ("localhost",)
+
+    async with serving(says()) as host:
+        done = await requested(
+            settings(resolve=resolve),
+            granting(f"{HOST}:{host.port}"),
+            url=f"https://{HOST}:{host.port}/",
+        )
+
+    assert (code_of(done), host.connections) == ("error/failed", 0)
+
+
 async def test_a_host_that_says_nothing_is_given_up() -> None:
     async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         silent.append(writer)

@@ -422,7 +422,7 @@ class _Pinned(httpx2.AsyncBaseTransport):
             local=endpoint.local,
         )
         if answer.header("content-encoding") not in ("", "identity"):
-            answer.close()
+            await answer.aclose()
             raise UnansweredRequest(
                 ResultCode.FAILED, "The server packs what was not to be packed."
             )
@@ -453,4 +453,4 @@ class _Body(httpx2.AsyncByteStream):
             self._on_failure(trouble)
 
     async def aclose(self) -> None:
-        self._answer.close()
+        await self._answer.aclose()

@@ -5,10 +5,9 @@ The body size is limited, also during decompression (zip bombs).
 
 import asyncio
 import hashlib
-import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
@@ -17,7 +16,12 @@ from holdfast.domain.text import quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.tools.tool import CallPlan, Tool, ToolFailure, UnansweredRequest
-from holdfast.tools.web.connection import RESERVED_HEADERS, WebSettings
+from holdfast.tools.web.connection import (
+    HEADER_NAME,
+    HEADER_VALUE,
+    RESERVED_HEADERS,
+    WebSettings,
+)
 from holdfast.tools.web.ssrf import URL_LONGEST, Url, allowed_domains, read_url, require_domain
 
 BODY_LARGEST: Final = 4 << 20
@@ -95,8 +99,6 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Headers = tuple[tuple[str, str], ...]
 _BODY_LARGEST: Final = 1 << 20
 _HEADERS_LARGEST: Final = 32 << 10
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
 _CREDENTIALS: Final = frozenset({"authorization", "cookie"})
 _KEY: Final = "idempotency-key"
 # The longest key that common APIs accept.
@@ -166,7 +168,7 @@ class _HttpRequestTool:
         try:
             async with asyncio.timeout(self._settings.time_limit):
                 exchange = await open_exchange(request, self._settings)
-                with closing(exchange):
+                async with aclosing(exchange):
                     answer = await exchange.answer()
                     async with aclosing(answer.chunks()) as chunks:
                         encoding = answer.header("content-encoding")
@@ -213,7 +215,7 @@ def _key(
     has_own = any(name == _KEY for name, _ in headers)
     if arguments.method not in {"GET", "HEAD"} and not has_own:
         key = asked.idempotency_key
-        is_usual = len(key) <= _KEY_LONGEST and _HEADER_VALUE.fullmatch(key)
+        is_usual = len(key) <= _KEY_LONGEST and HEADER_VALUE.fullmatch(key)
         yield _KEY, key if is_usual else hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -226,6 +228,6 @@ def _outgoing_headers(headers: dict[str, str], has_credential: bool) -> Iterator
                 ResultCode.INVALID_ARGUMENTS,
                 f"The header {low} is not taken from a call; it has to be configured for the host.",
             )
-        legal = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
+        legal = HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)
         if legal and low not in _CREDENTIALS and not RESERVED_HEADERS.fullmatch(low):
             yield low, value
