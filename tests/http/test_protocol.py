@@ -9,9 +9,11 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holdfast import Holdfast
 from holdfast.http import protocol
@@ -244,29 +246,28 @@ async def test_a_stream_with_a_request_behind_it_ends_with_its_reader(
 async def test_only_one_waiting_request_is_read_on_behind(
     line: Line, quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused: list[int] = []
-    pause = FlowControl.pause_reading
+    pauses: dict[FlowControl, bool] = {}
+    receive = RequestResponseCycle.receive
 
-    def noted(flow: FlowControl) -> None:
-        paused.append(1)
-        pause(flow)
+    async def noted(cycle: RequestResponseCycle) -> Any:
+        # When the stream begins; its wait for a disconnect reads on.
+        pauses.setdefault(cycle.flow, cycle.flow.read_paused)
+        return await receive(cycle)
 
-    monkeypatch.setattr(FlowControl, "pause_reading", noted)
+    monkeypatch.setattr(RequestResponseCycle, "receive", noted)
     _, secret = await quiet.tokens.ensure_local()
     session = await quiet.open()
     target, bearer = f"/v1/sessions/{session.id}/events", f"Authorization: Bearer {secret}"
     streaming = line.request(target, bearer, "Accept: text/event-stream")
 
-    pauses = []
     for waiting in (1, 2):
         reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
         # In one piece, so that what waits was taken when the stream begins.
         writer.write(streaming + line.request("/healthz") * waiting)
         await reader.readuntil(b"event: connected")
-        pauses.append(len(paused))
         writer.close()
 
-    assert pauses == [0, 1]
+    assert list(pauses.values()) == [False, True]
 
 
 async def test_a_connection_goes_on_when_the_rest_of_a_body_comes_in_time(line: Line) -> None:

@@ -308,7 +308,7 @@ class _Exchange:
     async def _stream(self, answer: StreamResponse, request: Request) -> None:
         """Send chunks until the stream ends or the client disconnects."""
         self._call_extension("last")
-        # Buffered until the first chunk, which comes at once, so that both are one packet.
+        # Buffered until the first chunk, which comes at once: uvloop writes both together.
         self._waiting = RenderedResponse(
             answer.status, {"content-type": answer.media_type, **answer.headers}, b""
         )

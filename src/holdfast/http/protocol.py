@@ -1,126 +1,32 @@
 """HTTP/1.1 on a socket: uvicorn's httptools protocol with limits on size, pipelining and time.
 
-Refuses ambiguous framing (request smuggling) and slow request heads (slowloris).
+What plain uvicorn lacks, by the row or test that fails without it:
+
+- S08: `_has_unambiguous_framing`, origin-form paths only, no CONNECT, trailers ignored, nothing
+  parsed behind an upgrade (request smuggling).
+- R45: `_count` and `_silent_size` limit a head, `PIECES_MOST` the chunks of a body, `_within` the
+  time for a head and for an unwanted body (slowloris).
+- S02: an absolute URL could name another host than `Host`.
+- R27, R28: `_tune_for_streaming` bounds the kernel's buffer and detects dead peers.
+- `tests/http/test_protocol.py`: the connection limit, a 400 in our own form, a limit on pipelined
+  requests, and a half-close, so that a client that still sends its body receives the response.
+
+Requests and responses are uvicorn's own.
 """
 
 import asyncio
 import logging
 import os
-import re
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote
+from typing import Final, cast
 
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.http.app import Application
 from holdfast.http.limits import BAD_REQUEST, TOO_MANY_CONNECTIONS, connection_limit
 from holdfast.http.metrics import Metrics
 from holdfast.http.requests import EXTENSION
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, HTTPScope
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-
-# Above this size, copying head and body together costs more than a second write call.
-JOINED_LARGEST: Final = 64 << 10
-_WITHOUT_BODY: Final = frozenset({204, 304})
-_END: Final = b"0\r\n\r\n"
-# Control characters: they could end a header line (response splitting).
-_UNWRITABLE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-class ResponseCycle(RequestResponseCycle):
-    """Writes the responses of our application, which always starts and ends them in order."""
-
-    def __init__(
-        self, connection: "HttpToolsProtocol", *, keep_alive: bool, end: Callable[[], None]
-    ) -> None:
-        """`end` closes the connection after the last response."""
-        super().__init__(
-            scope=connection.scope,
-            transport=connection.transport,
-            flow=connection.flow,
-            logger=connection.logger,
-            access_logger=connection.access_logger,
-            access_log=False,
-            default_headers=connection.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=connection.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=connection.on_response_complete,
-        )
-        self._end = end
-        self._head = b""
-
-    def whole_body(self) -> bytes | None:
-        """Return the complete body if it has already arrived, so that `receive` is not needed."""
-        if self.more_body or self.disconnected or self.waiting_for_100_continue:
-            return None
-        self.message_event.clear()
-        body, self.body = bytes(self.body), bytearray()
-        return body
-
-    def close_after(self) -> None:
-        """Close the connection after the last chunk of this response."""
-        self.keep_alive = False
-
-    async def send(self, message: Any) -> None:
-        """Write a part of the response; the head is buffered and sent with the first body chunk."""
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        if not self.response_started:
-            self._start(message["status"], message["headers"])
-            return
-        is_last = not message.get("more_body", False)
-        self._write(message["body"], is_last=is_last)
-        if is_last:
-            self.response_complete = True
-            self.message_event.set()
-            if not self.keep_alive:
-                self._end()
-            self.on_response()
-
-    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        if _UNWRITABLE.search(b"".join([value for _, value in headers])):
-            raise RuntimeError("A header of an answer has a character that ends it.")
-        lines = [b"%b: %b\r\n" % header for header in (*self.default_headers, *headers)]
-        given = dict(headers)
-        # The same header that uvicorn sends when the application fails before responding.
-        if given.get(b"connection") == b"close":
-            self.keep_alive = False
-        elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        has_body = self.scope["method"] != "HEAD" and status not in _WITHOUT_BODY
-        # HTTP/1.0 has no chunked encoding: there, closing the connection ends the body.
-        is_chunked = b"content-length" not in given and self.scope["http_version"] != "1.0"
-        self.chunked_encoding = has_body and is_chunked
-        if self.chunked_encoding:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        self._head = b"%b%b\r\n" % (STATUS_LINE[status], b"".join(lines))
-
-    def _write(self, body: bytes, *, is_last: bool) -> None:
-        if self.chunked_encoding:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            body = chunk + _END if is_last else chunk
-        head, self._head = self._head, b""
-        if len(body) <= JOINED_LARGEST:
-            body = head + body
-        elif head:
-            self.transport.write(head)
-        if body:
-            self.transport.write(body)
-
 
 log = logging.getLogger("holdfast.access")
 HEADERS_LARGEST: Final = 64 << 10
@@ -149,6 +55,15 @@ STREAM_SOCKET_OPTIONS: Final = (
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
+class _CycleTransport:
+    """The transport as a response sees it: `close` may leave the receiving side open."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
+
+
 class AmbiguousRequestError(Exception):
     """The bytes are not an HTTP request, or two parsers could read them as different requests."""
 
@@ -160,7 +75,6 @@ class HttpProtocol(HttpToolsProtocol):
     """
 
     _deadline: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
     _head_size = 0
     _pieces = 0
     # Bytes consumed without a parser callback: the parser buffers a header until it is complete.
@@ -182,6 +96,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the first request, or reject the connection above the limit."""
         super().connection_made(transport)
+        self.timeout_keep_alive = IDLE_SECONDS  # type: ignore[assignment]
         if self._metrics.open_connections >= connection_limit():
             self._reject_connection()
             return
@@ -222,9 +137,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request; the timeout starts only if its head is not complete in this read."""
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
+        super().on_message_begin()
+        # Here and not with any data: blank lines between requests keep no connection open.
+        self._unset_keepalive_if_required()
         self._has_spoken = self._is_head_open = True
         self._head_size = self._pieces = 0
         self._stop_waiting()
@@ -232,7 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Append a part of the request target."""
         self._count(len(url))
-        self.url += url
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Append a header; ignore trailers, because the request is already being handled."""
@@ -241,10 +156,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if len(self.headers) >= HEADERS_MOST:
             raise AmbiguousRequestError
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start to handle the request."""
@@ -265,47 +177,23 @@ class HttpProtocol(HttpToolsProtocol):
         # After an upgrade request the client may switch protocols; its bytes must not be parsed as
         # HTTP.
         self._is_last |= self.parser.should_upgrade()
-        is_first = not self._has_begun or self.cycle.response_complete
         self._has_begun = self._is_body_open = True
-        self.scope = self._scope_of(method.decode(), version)
-        stays = version != "1.0" and self.parser.should_keep_alive() and not self._is_last
-        self.cycle = ResponseCycle(self, keep_alive=stays, end=self._end)
+        super().on_headers_complete()
+        cycle = self.cycle
+        cycle.keep_alive = cycle.keep_alive and not self._is_last
+        cycle.transport = cast(asyncio.Transport, _CycleTransport(self.transport, self._end))
         self.scope["extensions"] = {
             EXTENSION: {
                 "abort": self.transport.abort,
-                "body": self.cycle.whole_body,
-                "close": self.cycle.close_after,
+                "close": lambda: setattr(cycle, "keep_alive", False),
                 "last": self._tune_for_streaming,
             }
         }
-        if is_first:
-            self._start_asgi_task(self.cycle, self.app)
-        else:
-            # With one active request reading continues, because only a read detects a disconnect.
-            if self.pipeline:
-                self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
-        self._in_hand = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def _scope_of(self, method: str, version: str) -> "HTTPScope":
-        path, _, query = self.url.partition(b"?")
-        return {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme or "http",
-            "root_path": "",
-            "method": method,
-            "path": unquote(path.decode()),
-            "raw_path": path,
-            "query_string": query,
-            "headers": self.headers,
-        }
+        if not self.pipeline:
+            self._in_hand = cycle
+        elif len(self.pipeline) == 1:
+            # With one waiting request reading continues, because only a read detects a disconnect.
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         """Append a part of the body."""
@@ -334,36 +222,9 @@ class HttpProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
             self._within(REST_SECONDS, self._hang_up)
         else:
-            self._next_request()
-
-    def _next_request(self) -> None:
-        """Handle the next pipelined request, or wait for one until the keep-alive timeout."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-            return
-        self._idle_since = self.loop.time()
-        # A running timer re-arms itself, because a new timer for each response would cost more.
-        if self.timeout_keep_alive_task is None:
-            self._check_after(IDLE_SECONDS)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that has been idle for the keep-alive timeout."""
-        self.timeout_keep_alive_task = None
-        if self._is_head_open or not self.cycle.response_complete:
-            return
-        left = self._idle_since + IDLE_SECONDS - self.loop.time()
-        if left > 0:
-            self._check_after(left)
-        elif not self.transport.is_closing():
-            self.transport.close()
-
-    def _check_after(self, seconds: float) -> None:
-        look = self.timeout_keep_alive_handler
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
+            if self.pipeline:
+                self._in_hand = self.pipeline[-1][0]
+            super().on_response_complete()
 
     def _tune_for_streaming(self) -> None:
         """Limit the kernel's send buffer for a stream and enable detection of dead peers."""

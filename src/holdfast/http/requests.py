@@ -16,8 +16,8 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.strict_json import require_plain_json
 from holdfast.wire.errors import RULE_LONGEST, describe_violation
 
-# ASGI extension of our own protocol: `abort` a connection, prepare it for a stream (`last`), and
-# get a `body` that has already arrived.
+# ASGI extension of our own protocol: `abort` a connection, `close` it after the response, and
+# prepare it for a stream (`last`).
 EXTENSION: Final = "holdfast"
 BODY_LARGEST: Final = 8 << 20
 BODY_SECONDS: Final = 60.0
@@ -43,7 +43,7 @@ class Request(Struct, frozen=True):
     headers: Mapping[str, str]
     receive: Receive
     # What our own protocol offers beyond ASGI, by name.
-    extensions: Mapping[str, Callable[[], Any]] = {}
+    extensions: Mapping[str, Callable[[], None]] = {}
 
 
 def request_of(scope: Scope, receive: Receive) -> Request:
@@ -66,11 +66,6 @@ async def read_body(request: Request) -> bytes:
     # The number of digits is checked first, because parsing a very long number is slow.
     if len(declared_length) > 18 or int(declared_length) > BODY_LARGEST:
         raise _too_large()
-    whole: bytes | None = request.extensions["body"]() if "body" in request.extensions else None
-    return await _read_chunks(request) if whole is None else whole
-
-
-async def _read_chunks(request: Request) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
