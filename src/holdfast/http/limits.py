@@ -31,8 +31,9 @@ TOTAL_BYTES: Final = 64 << 20
 # Longer than the send timeout of a reader that stopped reading.
 WAIT_SECONDS: Final = 25.0
 WAITING_MOST: Final = 16
-# Responses of unknown size that are read at the same time; as many as the store has readers.
-STARTING_MOST: Final = 4
+# Responses of unknown size that are read at the same time; the store has few readers, and short
+# queries need them too.
+STARTING_MOST: Final = 2
 
 
 @cache
