@@ -6,13 +6,13 @@ from typing import Any, get_args
 from hypothesis import given
 
 from holdfast.cli.errors import STOP_CODES
-from holdfast.cli.forms import STATUS
 from holdfast.cli.json_stream import STOPS, StreamVocabulary
 from holdfast.domain.events import Payload, name_of
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.wire.events import event_forms
 from holdfast.wire.repo_sessions import STATUS_WORDS
-from tests.builders import an_event
+from holdfast.wire.sessions import status_word
+from tests.builders import a_session, an_event
 from tests.docs.blocks import ROOT
 from tests.domain.strategies import values_of
 
@@ -59,7 +59,7 @@ def test_every_status_has_its_words() -> None:
         status = Status(words(cells[0])[0])
 
         assert words(cells[1]) == words(cells[2]) == [status.value]
-        assert words(cells[3])[0] == STATUS[status]
+        assert words(cells[3])[0] == status_word(a_session(status=status))
         assert words(cells[4]) == [STATUS_WORDS[status]]
     assert len(rows("Where a session stands")) == len(Status)
 

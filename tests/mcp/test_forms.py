@@ -6,7 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict
-from holdfast.mcp.forms import error_form, text_of, to_plain
+from holdfast.mcp.forms import text_of, to_plain
+from holdfast.wire.errors import error_form
 
 
 def test_half_a_character_is_mended_before_it_is_sent() -> None:

@@ -64,7 +64,7 @@ async def test_a_session_is_read_with_all_that_belongs_to_it(holdfast: Holdfast)
     assert (told["next_after"], told["open_calls"]) == (None, [])
     assert told["costs"]["requests"] == 1
     assert told["session"]["id"] == session.id
-    assert told["session"]["agent"] == {"slug": "holdfast", "name": "Holdfast", "runtime": "llm"}
+    assert told["session"]["agent"]["slug"] == "holdfast"
     assert told["session"]["message_count"] == len(rows)
 
 
@@ -113,7 +113,7 @@ async def test_a_fork_shows_what_it_inherits(quiet: Holdfast, line: Line) -> Non
     await quiet.send(fork.id, "the second")
     told = (await line.tool("get_session", session_id=fork.id)).form
 
-    assert [each["inherited"] for each in told["messages"]] == [True, False]
+    assert [each.get("inherited") for each in told["messages"]] == [True, None]
     assert told["session"]["forked_from"] == {"session_id": session.id, "sequence": 1}
 
 
@@ -138,7 +138,8 @@ async def test_what_nobody_knows_the_outcome_of_is_listed(doubt: Doubt) -> None:
     assert call["idempotency_key"]
     assert own == every
     assert shown["open_calls"] == every["calls"]
-    assert [each["result_status"] for each in shown["messages"]][-3:-1] == ["unknown", "skipped"]
+    statuses = [each.get("result_status") for each in shown["messages"]]
+    assert statuses[-3:-1] == ["unknown", "skipped"]
     assert lost.error == "session_not_found"
 
 

@@ -42,7 +42,7 @@ async def import_file(printer: Printer, options: ImportOptions) -> None:
     is there keeps its grant. A model that it leaves open stays open where the file names the
     default.
     """
-    from holdfast.cli.forms import agent_form
+    from holdfast.wire.agents import agent_form
 
     described = read_agent_file(options.file)
     for key in described.not_applied:

@@ -22,6 +22,11 @@ _ACP_TOOL_KINDS: Final = frozenset(
 )
 
 
+def is_for_session(question: Question) -> bool:
+    """Return whether an approval can cover all similar calls of the session."""
+    return question.memory is not None and question.tool_class not in ASKED_EACH_TIME
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttendancePolicy:
     """Approval policy of a command: unattended, a question is denied unless a flag allows the tool.

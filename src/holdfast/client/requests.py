@@ -115,8 +115,8 @@ _CLASSES: Final[Mapping[int, type[HoldfastError]]] = {
 _WAIT_LONGEST: Final = 86_400
 
 
-class ErrorForm(Struct, frozen=True):
-    """The body of every error response."""
+class ErrorBody(Struct, frozen=True):
+    """An error response as it is read: a newer server may send codes that are unknown here."""
 
     error: str
     message: str
@@ -129,11 +129,11 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
     A Retry-After header is added to the details as `retry_after`.
     """
     try:
-        form = msgspec.json.decode(body, type=ErrorForm)
+        form = msgspec.json.decode(body, type=ErrorBody)
     except (msgspec.DecodeError, RecursionError):
         # From a proxy, or from a server that is not Holdfast.
         text = f"The server answered {status} without saying why; is it a Holdfast server?"
-        form = ErrorForm(Code.UNKNOWN_ANSWER, text)
+        form = ErrorBody(Code.UNKNOWN_ANSWER, text)
     details = {**form.details, **_retry_after(headers)}
     try:
         code = Code(form.error)

@@ -1,7 +1,9 @@
 """Errors over HTTP: the status from one table over the error classes, and one JSON body."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from msgspec.structs import replace
 
 from holdfast.domain.errors import (
     Code,
@@ -12,7 +14,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.http.responses import Response
-from holdfast.wire.errors import STATUSES, STATUSES_OF_CODES
+from holdfast.wire.errors import STATUSES, STATUSES_OF_CODES, ErrorForm, error_form
 
 # Codes that the HTTP API does not distinguish.
 CODE_ALIASES: Final[Mapping[Code, Code]] = {Code.UNKNOWN_MODEL: Code.MODEL_NOT_FOUND}
@@ -37,32 +39,17 @@ def error_response(
     return Response(status=status_of(error), content=_body(error, path), headers=response_headers)
 
 
-def _body(error: HoldfastError, path: str) -> dict[str, Any]:
-    details = _plain(error.details)
+def _body(error: HoldfastError, path: str) -> ErrorForm:
+    form = error_form(error)
+    form = replace(form, error=CODE_ALIASES.get(error.code, error.code))
     if path.startswith("/api/"):
-        details = {_camel(name): value for name, value in details.items()}
-    return {
-        "error": str(CODE_ALIASES.get(error.code, error.code)),
-        "message": error.message,
-        "details": details,
-    }
+        form = replace(form, details={_camel(name): each for name, each in form.details.items()})
+    return form
 
 
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(other.capitalize() for other in others)
-
-
-def _plain(value: Any) -> Any:
-    """Return a detail as a JSON value; must not raise while an error is being reported."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    # Replace what cannot be encoded, so that the rest is still shown.
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def path_not_found() -> NotFound:

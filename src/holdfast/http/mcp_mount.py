@@ -7,9 +7,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.http.openapi.schemas import ErrorForm
 from holdfast.http.responses import Response
 from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.wire.errors import ErrorForm
 
 PATH: Final = "/mcp"
 _INVALID_REQUEST: Final = -32600

@@ -10,16 +10,11 @@ from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
-from holdfast.mcp.forms import (
-    CostsForm,
-    SessionForm,
-    costs_form,
-    session_form,
-    text_of,
-    to_plain,
-)
+from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.tool_types import House
+from holdfast.wire.costs import CostTotalForm, cost_total_form
 from holdfast.wire.observations import history_form
+from holdfast.wire.sessions import SessionForm, session_form
 from holdfast.workflows.session_export import ExportFormat
 
 JSON: Final = "application/json"
@@ -55,7 +50,7 @@ class StandingForm(Struct, frozen=True, kw_only=True):
     """A session and its costs."""
 
     session: SessionForm
-    costs: CostsForm
+    costs: CostTotalForm
 
 
 TEMPLATES: Final[tuple[McpResource, ...]] = (
@@ -103,7 +98,7 @@ async def read_resource(holdfast: House, owner: Owner, uri: str) -> ResourceCont
         return await _transcript(holdfast, owner, SessionId(named.removesuffix(_TRANSCRIPT)))
     overview = await holdfast.session_views.get(owner, SessionId(named))
     return _json(
-        StandingForm(session=session_form(overview.session), costs=costs_form(overview.spent))
+        StandingForm(session=session_form(overview), costs=cost_total_form(overview.spent))
     )
 
 

@@ -19,11 +19,12 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.tokens import Caller
 from holdfast.mcp import prompts, resources
-from holdfast.mcp.forms import error_form, text_of, to_plain
+from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
 from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
 from holdfast.mcp.tool_types import House, Tool, ToolRequest
 from holdfast.observations.claims import SOURCE_LONGEST
+from holdfast.wire.errors import error_form
 
 TOOLS: Final[Mapping[str, Tool]] = {
     tool.name: tool for tool in (*HISTORY_TOOLS, *SEARCH_TOOLS, *SESSION_TOOLS, *ENTITY_TOOLS)

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.mcp.forms import ErrorForm
 from holdfast.observations import model as observation_model
 from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import ANYTHING, FieldShape, Kind, Shape
 from holdfast.observations.validation import member_faults
+from holdfast.wire.errors import ErrorForm
 
 if TYPE_CHECKING:
     from holdfast.observations.service import Observations
@@ -125,6 +125,11 @@ _PLAIN: Final[Mapping[type, Schema]] = {
 }
 
 
+_DEFINITION: Final = "#/$defs/{name}"
+# Not spelled out, because every tool would repeat the list of all error codes.
+_OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
+
+
 def input_schema(taken: Sequence[Argument | FieldShape], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one allows additional members."""
     return _object_schema(taken, is_open=is_open)
@@ -136,9 +141,38 @@ def output_schema(given: Sequence[type[Struct]]) -> Schema:
     Errors are included, because some clients validate them against the schema as well.
     """
     found, definitions = msgspec.json.schema_components(
-        (*given, ErrorForm), ref_template="#/$defs/{name}"
+        (*given, ErrorForm), ref_template=_DEFINITION
     )
-    return {"type": "object", "anyOf": list(found), "$defs": definitions}
+    definitions |= {name: _OPAQUE[name] for name in definitions if name in _OPAQUE}
+    if "MessageForm" in definitions:
+        members = definitions["MessageForm"]["properties"]
+        members["parts"] |= {"items": {"type": "object"}}
+    used = _reachable(found, definitions)
+    return {
+        "type": "object",
+        "anyOf": list(found),
+        "$defs": {name: each for name, each in definitions.items() if name in used},
+    }
+
+
+def _reachable(schema: Any, definitions: Mapping[str, Schema]) -> set[str]:
+    """Return the names of the definitions that a schema refers to, also through others."""
+    used: set[str] = set()
+    rest = [schema]
+    while rest:
+        match rest.pop():
+            case {"$ref": str(reference)}:
+                name = reference.rsplit("/", 1)[-1]
+                if name not in used:
+                    used.add(name)
+                    rest.append(definitions[name])
+            case dict() as members:
+                rest += members.values()
+            case list() | tuple() as items:
+                rest += items
+            case _:
+                pass
+    return used
 
 
 def _object_schema(members: Sequence[Argument | FieldShape], *, is_open: bool) -> Schema:

@@ -3,8 +3,10 @@
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.tools import Effect
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, format_time_or_none
@@ -15,19 +17,42 @@ StateWord = Literal["intended", "started", "finished", "unknown"]
 class CallForm(Struct, frozen=True, kw_only=True):
     """A call as `/v1` shows it; an unknown outcome that was put right says how in `settled`."""
 
-    id: str
-    session_id: Uuid
-    turn: int
-    name: str
-    arguments: dict[str, Any]
-    effect: Effect
-    state: StateWord
-    settled: Settlement | None
-    idempotency_key: str
-    started_at: Instant | None
-    ended_at: Instant | None
-    message_sequence: int
-    result_sequence: int | None
+    id: Annotated[str, Meta(description="The call's id.")]
+    session_id: Annotated[Uuid, Meta(description="Its session.")]
+    turn: Annotated[int, Meta(description="The turn in which it was made.")]
+    name: Annotated[str, Meta(description="The tool.")]
+    arguments: Annotated[dict[str, Any], Meta(description="The arguments.")]
+    effect: Annotated[Effect, Meta(description="Whether a second run could repeat the effect.")]
+    state: Annotated[StateWord, Meta(description="The state; it stays unknown after a settlement.")]
+    settled: Annotated[Settlement | None, Meta(description="How an unknown outcome was settled.")]
+    idempotency_key: Annotated[str, Meta(description="The key that a retry would use.")]
+    started_at: Annotated[Instant | None, Meta(description="When it was started.")]
+    ended_at: Annotated[Instant | None, Meta(description="When it ended.")]
+    message_sequence: Annotated[int, Meta(description="The number of its message.")]
+    result_sequence: Annotated[
+        int | None, Meta(description="The number of the message with its result.")
+    ]
+
+
+class ToolErrorForm(Struct, frozen=True, kw_only=True):
+    """Why a call failed."""
+
+    code: str
+    message: str
+
+
+class CallResultForm(CallForm, frozen=True, kw_only=True):
+    """A call and its result; all null while it has none."""
+
+    status: ResultStatus | None = None
+    result: Any = None
+    error: ToolErrorForm | None = None
+
+
+class RetriedCallForm(CallForm, frozen=True, kw_only=True):
+    """A call that was settled with a retry, and the call that ran instead."""
+
+    retry: CallResultForm
 
 
 class CallList(Struct, frozen=True):
@@ -70,6 +95,25 @@ def call_form(call: Call) -> CallForm:
         message_sequence=call.sequence,
         result_sequence=call.result_sequence,
     )
+
+
+def call_result_form(call: Call, result: ToolResult | None) -> CallResultForm:
+    """Return a call with its result."""
+    fields = asdict(call_form(call))
+    if result is None:
+        return CallResultForm(**fields)
+    error = result.error
+    return CallResultForm(
+        **fields,
+        status=result.status,
+        result=result.result,
+        error=None if error is None else ToolErrorForm(code=error.code, message=error.message),
+    )
+
+
+def retried_call_form(call: Call, retry: CallResultForm) -> RetriedCallForm:
+    """Return a call that was settled with a retry."""
+    return RetriedCallForm(**asdict(call_form(call)), retry=retry)
 
 
 def _state_word(state: CallState) -> StateWord:

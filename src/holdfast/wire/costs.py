@@ -14,10 +14,12 @@ At = Annotated[datetime, Meta(tz=True)]
 class UsageForm(Struct, frozen=True):
     """Tokens by class, disjoint except that reasoning is part of the output."""
 
-    input_tokens: int
-    cached_input_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
+    input_tokens: Annotated[
+        int, Meta(description="Input tokens, without those read from the cache.")
+    ]
+    cached_input_tokens: Annotated[int, Meta(description="Input tokens read from the cache.")]
+    output_tokens: Annotated[int, Meta(description="Output tokens, reasoning included.")]
+    reasoning_tokens: Annotated[int, Meta(description="Output tokens of reasoning.")]
 
 
 class CostGroupForm(Struct, frozen=True, kw_only=True):
@@ -37,10 +39,10 @@ class CostGroupForm(Struct, frozen=True, kw_only=True):
 class CostTotalForm(Struct, frozen=True, kw_only=True):
     """What was spent in all."""
 
-    requests: int
-    usage: UsageForm
-    cost_microcents: int
-    unpriced_requests: int
+    requests: Annotated[int, Meta(description="Number of model requests.")]
+    usage: Annotated[UsageForm, Meta(description="Tokens by class.")]
+    cost_microcents: Annotated[int, Meta(description="The known cost in millionths of a cent.")]
+    unpriced_requests: Annotated[int, Meta(description="Number of requests without a known price.")]
 
 
 class CostList(Struct, frozen=True, kw_only=True):
@@ -66,7 +68,12 @@ def costs_form(report: CostReport) -> CostList:
     groups = tuple(
         CostGroupForm(key=each.key, name=each.name, **_sum(each)) for each in report.groups
     )
-    return CostList(data=groups, total=CostTotalForm(**_sum(report.total)))
+    return CostList(data=groups, total=cost_total_form(report.total))
+
+
+def cost_total_form(spent: CostSum) -> CostTotalForm:
+    """Return a sum of costs."""
+    return CostTotalForm(**_sum(spent))
 
 
 def _sum(spent: CostSum) -> dict[str, Any]:
@@ -81,8 +88,11 @@ def _sum(spent: CostSum) -> dict[str, Any]:
 class CostForm(Struct, frozen=True):
     """Money; unpriced requests count as nothing and say so."""
 
-    microcents: int | None
-    priced: bool
+    microcents: Annotated[
+        int | None,
+        Meta(description="The cost in millionths of a cent; null unless all of it is known."),
+    ]
+    priced: Annotated[bool, Meta(description="Whether every request has a known price.")]
 
 
 def usage_form(usage: Usage) -> UsageForm:

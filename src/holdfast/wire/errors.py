@@ -1,4 +1,4 @@
-"""Errors on the wire: the status of each error class, and how a validation error is worded.
+"""Errors on the wire: their JSON, the status of each class, and the wording of validation errors.
 
 Headers and error pages are `http/errors.py` and `http/web_ui.py`.
 """
@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, Struct, inspect
 
 from holdfast.domain.errors import (
     Code,
@@ -26,6 +26,39 @@ from holdfast.domain.errors import (
 )
 
 _QUERY_CODES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.INVALID_LIMIT})
+
+
+class ErrorForm(Struct, frozen=True):
+    """Every error: a code for programs, a message for people, and what else is known."""
+
+    error: Annotated[Code, Meta(description="A code of a closed list.")]
+    message: Annotated[str, Meta(description="What happened, and what to do about it.")]
+    details: Annotated[
+        dict[str, Any],
+        Meta(description="For a rejected value: field, value, expected, message and issues."),
+    ]
+
+
+def error_form(error: HoldfastError) -> ErrorForm:
+    """Return the form of an error; must not raise, whatever the error contains."""
+    details = {str(name): _plain(value) for name, value in error.details.items()}
+    return ErrorForm(error=error.code, message=_plain_text(error.message), details=details)
+
+
+def _plain(value: Any) -> Any:
+    """Return a detail as a JSON value."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_plain_text(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    return _plain_text(value)
+
+
+def _plain_text(value: object) -> str:
+    # Lone surrogates cannot be encoded as UTF-8; they are replaced, so that the rest is shown.
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def invalid_body(path: str, rule: str) -> Invalid:

@@ -1,6 +1,6 @@
 """JSON forms of messages: content in the shape of its role, and everything beyond that as parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -50,19 +50,41 @@ Parts = Annotated[
 class MessageForm(Struct, frozen=True, kw_only=True):
     """A message as `/v1` shows it; the last four keys are there only where they say something."""
 
-    id: Uuid
-    session_id: Uuid
-    sequence: int
-    role: Role
+    id: Annotated[Uuid, Meta(description="The message's id.")]
+    session_id: Annotated[Uuid, Meta(description="The session in which it was written.")]
+    sequence: Annotated[int, Meta(description="Its number in the session, from 1.")]
+    role: Annotated[Role, Meta(description="The role.")]
     content: Content
-    tool_call_id: str | None
-    created_at: Instant
-    turn: int
-    model_id: Uuid | None
-    parts: tuple[Part, ...] | UnsetType = UNSET
-    result_status: ResultStatus | UnsetType = UNSET
-    interrupted: bool | UnsetType = UNSET
-    inherited: bool | UnsetType = UNSET
+    tool_call_id: Annotated[str | None, Meta(description="The call that this is the result of.")]
+    created_at: Annotated[Instant, Meta(description="When it was written.")]
+    turn: Annotated[int, Meta(description="The turn it belongs to.")]
+    model_id: Annotated[Uuid | None, Meta(description="The model that wrote it.")]
+    parts: (
+        Annotated[
+            tuple[Part, ...],
+            Meta(
+                description="All stored parts; present if `content` is incomplete, or if requested."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    result_status: (
+        Annotated[
+            ResultStatus, Meta(description="The outcome of the call; only for a tool result.")
+        ]
+        | UnsetType
+    ) = UNSET
+    interrupted: (
+        Annotated[bool, Meta(description="Present and true for a text that was cut off.")]
+        | UnsetType
+    ) = UNSET
+    inherited: (
+        Annotated[
+            bool,
+            Meta(description="Present and true for a message of the forked session."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class MessageList(Struct, frozen=True):
@@ -214,6 +236,15 @@ def message_form(
         result_status=result.status if isinstance(result, ToolResult) else UNSET,
         interrupted=is_interrupted or UNSET,
         inherited=message.session_id != session_id or UNSET,
+    )
+
+
+def message_forms(
+    rows: Sequence[Message], session_id: SessionId, interrupted: Collection[str] = ()
+) -> tuple[MessageForm, ...]:
+    """Return messages; `interrupted` are the ids of those that were cut off."""
+    return tuple(
+        message_form(row, session_id, is_interrupted=row.id in interrupted) for row in rows
     )
 
 

@@ -98,6 +98,15 @@ class RepoForm(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: Instant
 
 
+class RepositoryForm(Struct, frozen=True, kw_only=True):
+    """A repository in the naming style of `/v1`, as `--json` prints it."""
+
+    id: Uuid
+    name: str
+    path: str
+    created_at: Instant
+
+
 class AgentSessionList(Struct, frozen=True, kw_only=True):
     """A page of sessions, and how many match in all."""
 
@@ -187,6 +196,13 @@ def whole_form(
 def repo_form(repo: Repo) -> RepoForm:
     """Return a repository as `/api` shows it."""
     return RepoForm(
+        id=repo.id, name=repo.name, path=repo.path, created_at=format_time(repo.created_at)
+    )
+
+
+def repository_form(repo: Repo) -> RepositoryForm:
+    """Return a repository in the naming style of `/v1`."""
+    return RepositoryForm(
         id=repo.id, name=repo.name, path=repo.path, created_at=format_time(repo.created_at)
     )
 

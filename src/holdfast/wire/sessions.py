@@ -28,6 +28,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.tools import FsTier
 from holdfast.services.session_views import SessionOverview
+from holdfast.services.sessions import Verification
 from holdfast.wire.agents import GrantForm, Tags, grant_of
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form
 from holdfast.wire.scalars import (
@@ -66,20 +67,24 @@ def status_word(session: Session | SessionState) -> StatusWord:
 class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lines of a file that the person has marked."""
 
-    file: str
-    start_line: int
-    end_line: int
+    file: Annotated[str, Meta(description="The file.")]
+    start_line: Annotated[int, Meta(description="The first selected line.")]
+    end_line: Annotated[int, Meta(description="The last selected line.")]
 
 
 class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The workspace a session runs against."""
 
-    working_dir: str
-    active_file: str | None = None
-    selection: SelectionForm | None = None
-    git_ref: str | None = None
-    fs_scope_tier: FsTier = FsTier.SANDBOXED
-    variables: dict[str, str] = {}
+    working_dir: Annotated[str, Meta(description="The working folder.")]
+    active_file: Annotated[str | None, Meta(description="The file that is open in the editor.")] = (
+        None
+    )
+    selection: Annotated[SelectionForm | None, Meta(description="The selected lines.")] = None
+    git_ref: Annotated[str | None, Meta(description="The checked-out branch or commit.")] = None
+    fs_scope_tier: Annotated[
+        FsTier, Meta(description="The part of the file system that tools may use.")
+    ] = FsTier.SANDBOXED
+    variables: Annotated[dict[str, str], Meta(description="Named values for the agent.")] = {}
 
 
 def context_form(context: SessionContext) -> ContextForm:
@@ -132,66 +137,88 @@ STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
 class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How much a session may cost."""
 
-    microcents: Number
-    on_exceed: OnExceed = OnExceed.PAUSE
+    microcents: Annotated[Number, Meta(description="The limit in millionths of a cent.")]
+    on_exceed: Annotated[OnExceed, Meta(description="The effect of reaching the limit.")] = (
+        OnExceed.PAUSE
+    )
 
 
 class ForkPointForm(Struct, frozen=True, kw_only=True):
     """Where a fork leaves its parent."""
 
-    session_id: Uuid
-    sequence: int
+    session_id: Annotated[Uuid, Meta(description="The parent session.")]
+    sequence: Annotated[int, Meta(description="The last message that both sessions have.")]
 
 
 class SessionAgentForm(Struct, frozen=True, kw_only=True):
     """Who answers in a session, as it was when the session was opened."""
 
-    slug: str
-    name: str
-    runtime: Literal["llm", "acp"]
-    model_ids: tuple[Uuid, ...]
+    slug: Annotated[str, Meta(description="The agent's slug.")]
+    name: Annotated[str, Meta(description="The agent's display name.")]
+    runtime: Annotated[
+        Literal["llm", "acp"],
+        Meta(description="llm for Holdfast's own loop, acp for an external program."),
+    ]
+    model_ids: Annotated[tuple[Uuid, ...], Meta(description="Its models, in order of preference.")]
 
 
 class ProgramForm(Struct, frozen=True, kw_only=True):
     """The agent's own program, which is not the session: it may end and be started again."""
 
-    state: ProcessState
-    exit_code: int | None
-    signal: int | None
+    state: Annotated[ProcessState, Meta(description="The state of the process.")]
+    exit_code: Annotated[int | None, Meta(description="The exit code, after it has exited.")]
+    signal: Annotated[int | None, Meta(description="The signal that ended it.")]
 
 
 class SessionForm(Struct, frozen=True, kw_only=True):
     """A session as `/v1` shows it; `state` is the house's own word for `status`."""
 
-    id: Uuid
-    agent_id: Uuid
-    title: str | None
-    tags: tuple[str, ...]
-    model_id: Uuid | None
-    status: StatusWord
-    created_at: Instant
-    started_at: Instant | None
-    finished_at: Instant | None
-    updated_at: Instant
-    state: Status
-    turn: int
-    settled: int
-    last_stop: StopReason | None
-    reason: str | None
-    repo_id: str | None
-    forked_from: ForkPointForm | None
-    turn_cap: int
-    approval: ApprovalMode
-    context: ContextForm
-    budget: BudgetForm | None
-    usage: UsageForm
-    cost: CostForm
-    message_count: int
-    last_event: int
-    metadata: dict[str, Any]
-    agent: SessionAgentForm
+    id: Annotated[Uuid, Meta(description="The session's id.")]
+    agent_id: Annotated[Uuid, Meta(description="The agent's id.")]
+    title: Annotated[str | None, Meta(description="The title: data, never an instruction.")]
+    tags: Annotated[tuple[str, ...], Meta(description="The tags.")]
+    model_id: Annotated[
+        Uuid | None, Meta(description="The model chosen for this session; null for the agent's.")
+    ]
+    status: Annotated[StatusWord, Meta(description="The state in four words.")]
+    created_at: Annotated[Instant, Meta(description="When it was opened.")]
+    started_at: Annotated[Instant | None, Meta(description="When its first turn started.")]
+    finished_at: Annotated[
+        Instant | None,
+        Meta(description="When it last finished; null while a turn is pending or running."),
+    ]
+    updated_at: Annotated[Instant, Meta(description="When it was last written to.")]
+    state: Annotated[Status, Meta(description="The exact state.")]
+    turn: Annotated[int, Meta(description="The newest turn.")]
+    settled: Annotated[int, Meta(description="The newest turn that has ended.")]
+    last_stop: Annotated[StopReason | None, Meta(description="The stop reason of that turn.")]
+    reason: Annotated[str | None, Meta(description="Why the session was closed.")]
+    repo_id: Annotated[str | None, Meta(description="The repository it is bound to.")]
+    forked_from: Annotated[
+        ForkPointForm | None, Meta(description="The fork point, if it is a fork.")
+    ]
+    turn_cap: Annotated[int, Meta(description="The maximum number of turns.")]
+    approval: Annotated[ApprovalMode, Meta(description="Which calls need an approval.")]
+    context: Annotated[ContextForm, Meta(description="The workspace.")]
+    budget: Annotated[BudgetForm | None, Meta(description="The cost limit.")]
+    usage: Annotated[UsageForm, Meta(description="Tokens used so far.")]
+    cost: Annotated[CostForm, Meta(description="The cost so far.")]
+    message_count: Annotated[int, Meta(description="Number of messages, inherited ones included.")]
+    last_event: Annotated[int, Meta(description="The number of the newest event.")]
+    metadata: Annotated[
+        dict[str, Any], Meta(description="Free-form data of clients and of the agent's program.")
+    ]
+    agent: Annotated[
+        SessionAgentForm, Meta(description="The agent as it was when the session was opened.")
+    ]
     # Only of an agent that is a program of its own.
-    process: ProgramForm | UnsetType = UNSET
+    process: (
+        Annotated[
+            ProgramForm,
+            Meta(description="The agent's process; only for an agent that is a program."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class SessionList(Struct, frozen=True):
@@ -433,6 +460,16 @@ class Verified(Struct, frozen=True, kw_only=True):
     messages: int
     head: str
     faults: tuple[str, ...]
+
+
+def resumed_form(overview: SessionOverview, turns_left: int) -> Resumed:
+    """Return a session that was resumed."""
+    return Resumed(**msgspec.structs.asdict(session_form(overview)), turns_left=turns_left)
+
+
+def verified_form(verified: Verification) -> Verified:
+    """Return the result of a session's verification."""
+    return msgspec.convert(verified, Verified, from_attributes=True)
 
 
 class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
+from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy, is_for_session
 from holdfast.cli.chat.prompt import InterruptPressedError, KeyboardLock
 from holdfast.cli.chat.screen import NEVER_BY_FLAG, ChatScreen
-from holdfast.cli.forms import is_for_session
 from holdfast.cli.output import Printer
 from holdfast.cli.terminal import escape_hidden
 from holdfast.domain.approvals import (

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.cli.chat.tool_lines import call_line, outcome
-from holdfast.cli.forms import part_text
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.output import Printer, price
 from holdfast.cli.terminal import clean, escape_hidden, one_line
@@ -388,7 +387,7 @@ class TextScreen:
         """Show a notice of Holdfast in the conversation."""
         for part in message.parts:
             if isinstance(part, Notice) and part.code not in _REPORTED_ELSEWHERE:
-                self.remark(part_text(part))
+                self.remark(part.text)
 
     def _complete(self, message: Message) -> None:
         """Show the text that the deltas did not contain: the message has all of it."""

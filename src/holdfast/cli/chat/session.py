@@ -24,7 +24,6 @@ from holdfast.cli.chat.prompt import AnswerPrompt
 from holdfast.cli.chat.screen import NEVER_BY_FLAG, JsonScreen, TextScreen
 from holdfast.cli.chat.tool_lines import result_of
 from holdfast.cli.errors import EXIT_CODES, FINDINGS, INTERRUPTED
-from holdfast.cli.forms import call_form, result_form
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.options import ChatOptions, InputForm
 from holdfast.cli.output import Printer, money
@@ -396,8 +395,9 @@ async def _report_result(printer: Printer, holdfast: "House", call: Call) -> int
     again = await _find_retry(holdfast, call)
     result = await result_of(holdfast, again)
     if printer.is_json:
-        form = call_form(settled) | {"retry": call_form(again) | result_form(result)}
-        printer.document(form)
+        from holdfast.wire.calls import call_result_form, retried_call_form
+
+        printer.document(retried_call_form(settled, call_result_form(again, result)))
     elif result is not None and result.error is None:
         printer.line(msgspec.json.encode(result.result).decode())
     return _CODES[result.status] if result is not None else FINDINGS

@@ -3,9 +3,18 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.forms import part_text
 from holdfast.cli.terminal import one_line
-from holdfast.domain.messages import Message, Role, ToolCall, ToolResult
+from holdfast.domain.messages import (
+    Compaction,
+    Message,
+    Notice,
+    Part,
+    Plan,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from holdfast.domain.turns import Turn, turns
 
 if TYPE_CHECKING:
@@ -32,6 +41,17 @@ def lines_of(message: Message) -> list[str]:
         # Indented, so that a line of a message cannot be mistaken for an answer.
         return ["> " + words.replace("\n", "\n  ")]
     return [words] if message.role is Role.ASSISTANT else [f"[{words}]"]
+
+
+def part_text(part: Part) -> str:
+    """Return the text of a part; thoughts, images and calls have none here."""
+    match part:
+        case Text(text=text) | Notice(text=text) | Compaction(summary=text):
+            return text
+        case Plan():
+            return "\n".join(f"- {step.text} ({step.status})" for step in part.steps)
+        case _:
+            return ""
 
 
 def lines_of_turns(past: Sequence[Turn]) -> list[str]:

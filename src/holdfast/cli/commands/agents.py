@@ -254,8 +254,8 @@ class AgentListOptions(Paging):
 
 async def show_list(printer: Printer, options: AgentListOptions) -> None:
     """List agents, newest first."""
-    from holdfast.cli.forms import agent_form
     from holdfast.domain.queries import AgentQuery, require_limit
+    from holdfast.wire.agents import agent_form
 
     async with connect(printer) as holdfast:
         query = AgentQuery(
@@ -364,7 +364,7 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
     It asks a model, or it is a program of its own: a well-known one (--preset) or another
     (--command).
     """
-    from holdfast.cli.forms import agent_form
+    from holdfast.wire.agents import agent_form
 
     fields = options.changes()
     _require_tools(fields)
@@ -395,7 +395,7 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
 
     Sessions that are open keep the one they know.
     """
-    from holdfast.cli.forms import agent_form
+    from holdfast.wire.agents import agent_form
 
     changes = options.changes()
     if not changes:
@@ -416,7 +416,7 @@ async def archive(printer: Printer, options: AgentRef) -> None:
 
     No new session opens with it, and its sessions go on.
     """
-    from holdfast.cli.forms import agent_form
+    from holdfast.wire.agents import agent_form
 
     async with connect(printer) as holdfast:
         agent = await holdfast.agents.archive(holdfast.owner, options.ref)
@@ -436,7 +436,7 @@ async def purge(printer: Printer, options: AgentRef) -> None:
 
 
 def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
-    from holdfast.cli.forms import agent_form
+    from holdfast.wire.agents import agent_form
 
     runtime = agent.runtime
     # An external agent chooses its own models.

@@ -40,8 +40,8 @@ async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
 
     Without a session and a state, those that wait in any of yours; the oldest comes first.
     """
-    from holdfast.cli.forms import approval_form
     from holdfast.domain.queries import require_limit
+    from holdfast.wire.approvals import approval_form
 
     limit = require_limit(options.limit, most=LIMIT_MOST)
     state = options.state
@@ -87,7 +87,7 @@ class OneApproval:
 
 async def show_one(printer: Printer, options: OneApproval) -> None:
     """Show a whole question, and its answer once there is one."""
-    from holdfast.cli.forms import approval_form
+    from holdfast.wire.approvals import approval_form
 
     async with connect(printer) as holdfast:
         approval = await _find_approval(holdfast, options)
@@ -117,7 +117,7 @@ async def answer(printer: Printer, options: AnswerOptions) -> None:
 
     The first answer counts, wherever it comes from; the process that runs the turn continues.
     """
-    from holdfast.cli.forms import approval_form
+    from holdfast.wire.approvals import approval_form
 
     if options.allow is options.deny:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
@@ -146,7 +146,7 @@ async def revoke(printer: Printer, options: OneApproval) -> None:
 
     From now on the like is asked about again; what was done stays done.
     """
-    from holdfast.cli.forms import approval_form
+    from holdfast.wire.approvals import approval_form
 
     async with connect(printer) as holdfast:
         found = await _find_approval(holdfast, options)
@@ -200,7 +200,7 @@ def _row(approval: Approval) -> tuple[str, ...]:
 
 
 def _facts(approval: Approval) -> dict[str, object]:
-    from holdfast.cli.forms import is_for_session
+    from holdfast.cli.approval_policy import is_for_session
     from holdfast.cli.terminal import escape_hidden
 
     question = approval.question

@@ -46,8 +46,8 @@ async def show_list(printer: Printer, options: CallListOptions) -> None:
     that ran them died before it could tell.
     """
     from holdfast.cli.chat.tool_lines import call_status
-    from holdfast.cli.forms import call_form
     from holdfast.domain.queries import require_limit
+    from holdfast.wire.calls import call_form
 
     limit = require_limit(options.limit, most=LIMIT_MOST)
     if options.unknown and options.state not in {None, CallState.UNKNOWN}:
@@ -88,12 +88,12 @@ class OneCall:
 async def show_one(printer: Printer, options: OneCall) -> None:
     """Show a call and what came of it."""
     from holdfast.cli.chat.tool_lines import result_of
-    from holdfast.cli.forms import call_form, result_form
+    from holdfast.wire.calls import call_result_form
 
     async with connect(printer) as holdfast:
         call = await _find_call(holdfast, options)
         result = await result_of(holdfast, call)
-    printer.record(call_form(call) | result_form(result), _facts(call, result))
+    printer.record(call_result_form(call, result), _facts(call, result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +124,8 @@ async def settle(printer: Printer, options: SettleOptions) -> int | None:
     """
     from holdfast.cli.approval_policy import attendance_policy
     from holdfast.cli.chat.session import retry_call
-    from holdfast.cli.forms import call_form
     from holdfast.services.calls import SettlementAction
+    from holdfast.wire.calls import call_form
 
     settlement = _settlement(options)
     policy = attendance_policy(printer, options.yes_to)
@@ -206,7 +206,7 @@ def _row(call: Call, word: str) -> tuple[str, ...]:
 
 def _facts(call: Call, result: "ToolResult | None") -> dict[str, object]:
     from holdfast.cli.chat.tool_lines import outcome
-    from holdfast.cli.forms import call_form
+    from holdfast.wire.calls import call_form
 
     form = call_form(call)
     came_of = outcome(call.name, result.status, result.result, result.error) if result else None
@@ -217,8 +217,8 @@ def _facts(call: Call, result: "ToolResult | None") -> dict[str, object]:
         "tool": call.name,
         "arguments": _json(call.arguments),
         "effect": call.effect.value,
-        "state": form["state"],
-        "settled": form["settled"],
+        "state": form.state,
+        "settled": form.settled,
         "result": came_of,
         "started": local_time(call.started_at),
         "ended": local_time(call.ended_at),

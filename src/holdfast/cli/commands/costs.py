@@ -9,7 +9,6 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
-from holdfast.cli.forms import Form, session_form
 from holdfast.cli.options import SESSION_HELP
 from holdfast.cli.output import Printer, money
 from holdfast.cli.session_refs import find_session
@@ -20,6 +19,7 @@ from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
     from holdfast.cli.services import House
+    from holdfast.services.session_views import SessionOverview
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,31 @@ async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[
     return frozenset(key for key, each in spent.items() if each.unpriced_requests)
 
 
-async def priced_session_form(holdfast: "House", session: Session) -> Form:
-    """Return a session's form, with its cost from the ledger."""
-    return session_form(session, priced=session.id not in await unpriced(holdfast, [session]))
+async def session_overviews(
+    holdfast: "House", sessions: Sequence[Session]
+) -> "list[SessionOverview]":
+    """Return sessions with their costs."""
+    from holdfast.services.session_views import SessionOverview
+
+    unknown = await unpriced(holdfast, sessions)
+    return [
+        SessionOverview(
+            session=each,
+            # The session has the sums of its ledger entries, but not how many have no price.
+            spent=CostSum(
+                key=each.id,
+                usage=each.usage,
+                microcents=each.microcents,
+                unpriced_requests=int(each.id in unknown),
+            ),
+        )
+        for each in sessions
+    ]
+
+
+async def session_overview(holdfast: "House", session: Session) -> "SessionOverview":
+    """Return one session with its costs."""
+    return (await session_overviews(holdfast, [session]))[0]
 
 
 def _group_label(spent: CostSum, by: CostGroup) -> str:

@@ -18,8 +18,8 @@ from holdfast.domain.repos import Repo
 
 async def show_list(printer: Printer, options: Paging) -> None:
     """List the repositories by name."""
-    from holdfast.cli.forms import repo_form
     from holdfast.domain.queries import require_limit
+    from holdfast.wire.repo_sessions import repository_form
 
     limit = require_limit(options.limit, most=LIMIT_MOST)
     async with connect(printer) as holdfast:
@@ -28,7 +28,7 @@ async def show_list(printer: Printer, options: Paging) -> None:
     shown = rest[:limit]
     more = shown[-1].id if len(rest) > limit else None
     printer.listing(
-        [repo_form(each) for each in shown],
+        [repository_form(each) for each in shown],
         more,
         ("ID", "NAME", "PATH"),
         [(each.id, each.name, each.path) for each in shown],
@@ -54,7 +54,7 @@ async def add(printer: Printer, options: AddOptions) -> None:
 
     The same one again changes nothing.
     """
-    from holdfast.cli.forms import repo_form
+    from holdfast.wire.repo_sessions import repository_form
 
     path = str(absolute_path(options.path))
     async with connect(printer) as holdfast:
@@ -69,7 +69,7 @@ async def add(printer: Printer, options: AddOptions) -> None:
             if error.code is not Code.REPO_OUTSIDE_ROOT or not is_here:
                 raise
             raise Denied(error.code, f"{error.message} Here it is {root}.") from None
-    printer.done(repo_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
+    printer.done(repository_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
 
 
 @dataclass(frozen=True, kw_only=True)

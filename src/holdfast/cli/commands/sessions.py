@@ -23,13 +23,15 @@ from holdfast.cli.options import (
 from holdfast.cli.output import Printer, local_time, money
 from holdfast.cli.session_refs import find_session, fork_session, short_ids
 from holdfast.cli.terminal import is_terminal
-from holdfast.domain.sessions import Session, Status
+from holdfast.domain.sessions import Status
 
 if TYPE_CHECKING:
     from holdfast.cli.services import House
+    from holdfast.domain.ids import MessageId, SessionId
     from holdfast.domain.messages import Message
     from holdfast.domain.queries import Page
     from holdfast.domain.sessions import Session
+    from holdfast.services.session_views import SessionOverview
     from holdfast.services.sessions import Verification
 
 
@@ -107,12 +109,15 @@ async def resume(printer: Printer, options: SessionRef) -> None:
 
     An open one stays as it is. A waiting turn is run by the process that runs turns.
     """
-    from holdfast.cli.commands.costs import priced_session_form
+    from holdfast.cli.commands.costs import session_overview
+    from holdfast.wire.sessions import resumed_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
-        session = (await holdfast.sessions.resume(holdfast.owner, session_id)).session
-        form = await priced_session_form(holdfast, session)
+        resumed = await holdfast.sessions.resume(holdfast.owner, session_id)
+        session = resumed.session
+        overview = await session_overview(holdfast, session)
+    form = resumed_form(overview, resumed.turns_left)
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:
         printer.remark(
@@ -126,13 +131,14 @@ async def interrupt(printer: Printer, options: SessionRef) -> None:
 
     What was streamed is kept, and the session stays open.
     """
-    from holdfast.cli.commands.costs import priced_session_form
+    from holdfast.cli.commands.costs import session_overview
+    from holdfast.wire.sessions import Interrupted, session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
-        form = await priced_session_form(holdfast, done.session)
-    shown = {"session": form, "interrupted": done.turn is not None, "turn": done.turn}
+        form = session_form(await session_overview(holdfast, done.session))
+    shown = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
     printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
     if not done.is_settled:
         printer.remark(f"Turn {done.turn} ends as soon as the store can be written.")
@@ -143,15 +149,17 @@ async def compact(printer: Printer, options: SessionRef) -> None:
 
     From then on the model reads the summary instead. No message is removed or changed.
     """
-    from holdfast.cli.commands.costs import priced_session_form
+    from holdfast.cli.commands.costs import session_overview
+    from holdfast.wire.sessions import Compacted, session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        form = await priced_session_form(holdfast, session)
+        form = session_form(await session_overview(holdfast, session))
     label = "is summed up" if is_folded else "has nothing to sum up"
-    printer.done({"compacted": is_folded, "session": form}, f"Session {session.id} {label}.")
+    shown = Compacted(compacted=is_folded, session=form)
+    printer.done(shown, f"Session {session.id} {label}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +177,13 @@ class ForkOptions(SessionRef):
 
 async def fork(printer: Printer, options: ForkOptions) -> None:
     """Go on from a message in a new session."""
-    from holdfast.cli.commands.costs import priced_session_form
+    from holdfast.cli.commands.costs import session_overview
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         parent_id = await find_session(holdfast, options.id)
         session = await fork_session(holdfast, parent_id, at=options.at, title=options.title)
-        form = await priced_session_form(holdfast, session)
+        form = session_form(await session_overview(holdfast, session))
     printer.done(form, f"Session {session.id} goes on from {parent_id}.")
 
 
@@ -188,8 +197,9 @@ class CloseOptions(SessionRef):
 
 async def close(printer: Printer, options: CloseOptions) -> None:
     """End a session; `resume` opens it again."""
-    from holdfast.cli.commands.costs import priced_session_form
+    from holdfast.cli.commands.costs import session_overview
     from holdfast.domain.sessions import Status
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
@@ -199,7 +209,7 @@ async def close(printer: Printer, options: CloseOptions) -> None:
             status=Status(options.ending),
             reason=options.reason,
         )
-        form = await priced_session_form(holdfast, session)
+        form = session_form(await session_overview(holdfast, session))
     printer.done(form, f"Session {session.id} is {session.status}.")
 
 
@@ -299,18 +309,18 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
 
     The one that was written to last comes first.
     """
-    from holdfast.cli.commands.costs import unpriced
-    from holdfast.cli.forms import session_form
+    from holdfast.cli.commands.costs import session_overviews
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         page = await _list_page(holdfast, options)
-        unknown = await unpriced(holdfast, page.items)
+        listed = await session_overviews(holdfast, page.items)
     shown = short_ids([each.id for each in page.items])
     printer.listing(
-        [session_form(each, priced=each.id not in unknown) for each in page.items],
+        [session_form(each) for each in listed],
         page.next_cursor,
         ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
-        [_row(each, shown[each.id], priced=each.id not in unknown) for each in page.items],
+        [_row(each, shown[each.session.id]) for each in listed],
     )
     if not page.items and options.is_narrowed():
         printer.remark("No session fits; leave a filter out, or the cursor.")
@@ -320,14 +330,14 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
 
 async def show_one(printer: Printer, options: SessionRef) -> None:
     """Show where a session stands and what it has cost."""
-    from holdfast.cli.commands.costs import unpriced
-    from holdfast.cli.forms import session_form
+    from holdfast.cli.commands.costs import session_overview
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        priced = session.id not in await unpriced(holdfast, [session])
-    printer.record(session_form(session, priced=priced), _facts(session, priced=priced))
+        overview = await session_overview(holdfast, session)
+    printer.record(session_form(overview), _facts(overview))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,24 +359,19 @@ async def show_messages(printer: Printer, options: MessagesOptions) -> None:
     They come in the order they were written.
     """
     from holdfast.cli.chat.transcript import lines_of
-    from holdfast.cli.forms import message_forms
     from holdfast.domain.queries import MESSAGES_MOST
+    from holdfast.wire.messages import MessageList, message_forms
 
     after = message_cursor(options.cursor, options.after)
     async with connect(printer) as holdfast:
         owner, session = holdfast.owner, await find_session(holdfast, options.id)
         limit = MESSAGES_MOST if options.limit is None else options.limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
-        following: tuple[Message, ...] = ()
-        if page.next_cursor is not None:
-            behind = await holdfast.messages.list(
-                owner, session, after=int(page.next_cursor), limit=READ_AHEAD
-            )
-            following = behind.items
-    if printer.is_json:
-        forms = message_forms(page.items, following)
-        printer.document({"data": forms, "next_cursor": page.next_cursor})
-        return
+        if printer.is_json:
+            cut = await _interrupted(holdfast, session, page)
+            forms = message_forms(page.items, session, cut)
+            printer.document(MessageList(data=forms, next_cursor=page.next_cursor))
+            return
     for message in page.items:
         for line in lines_of(message):
             printer.line(line)
@@ -376,6 +381,24 @@ async def show_messages(printer: Printer, options: MessagesOptions) -> None:
         printer.remark(f"There is no message behind {after}.")
     elif not page.items:
         printer.remark(f"No messages; `holdfast chat --resume {session}` says the first.")
+
+
+async def _interrupted(
+    holdfast: "House", session_id: "SessionId", page: "Page[Message]"
+) -> "frozenset[MessageId]":
+    """Return which messages of a page were cut off; reads on until the last turn's end is known."""
+    from holdfast.domain.turns import Endings
+
+    endings = Endings()
+    endings.add(page.items)
+    cursor = page.next_cursor
+    while cursor is not None and endings.is_undecided(page.items):
+        following = await holdfast.messages.list(
+            holdfast.owner, session_id, after=int(cursor), limit=READ_AHEAD
+        )
+        endings.add(following.items)
+        cursor = following.next_cursor
+    return endings.interrupted(page.items)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +417,7 @@ async def verify(printer: Printer, options: VerifyOptions) -> int:
     Every message is checked against the chain of hashes it belongs to. Ends with 1 if something
     is wrong.
     """
-    from holdfast.cli.forms import verification_form
+    from holdfast.wire.sessions import verified_form
 
     async with connect(printer) as holdfast:
         if options.id is not None:
@@ -404,7 +427,7 @@ async def verify(printer: Printer, options: VerifyOptions) -> int:
             ids = [each.id for each in every.items]
         checked = [await holdfast.sessions.verify(holdfast.owner, each) for each in ids]
     if printer.is_json:
-        forms = [verification_form(each) for each in checked]
+        forms = [verified_form(each) for each in checked]
         printer.document(forms[0] if options.id is not None else {"data": forms})
     else:
         _print_verification(printer, checked)
@@ -447,18 +470,25 @@ async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Se
     return Page(items=tuple(found), next_cursor=page.next_cursor)
 
 
-def _row(session: Session, shown_id: str, *, priced: bool) -> tuple[str, ...]:
+def _cost(overview: "SessionOverview") -> str:
+    spent = overview.spent
+    return money(spent.microcents, priced=not spent.unpriced_requests)
+
+
+def _row(overview: "SessionOverview", shown_id: str) -> tuple[str, ...]:
+    session = overview.session
     return (
         shown_id,
         session.status.value,
         local_time(session.updated_at),
         session.agent.slug,
-        money(session.microcents, priced=priced),
+        _cost(overview),
         session.title or "-",
     )
 
 
-def _facts(session: Session, *, priced: bool) -> dict[str, object]:
+def _facts(overview: "SessionOverview") -> dict[str, object]:
+    session = overview.session
     fork = session.forked_from
     return {
         "id": session.id,
@@ -471,7 +501,7 @@ def _facts(session: Session, *, priced: bool) -> dict[str, object]:
         "messages": session.message_count,
         "events": session.last_event,
         "tokens": f"{session.usage.input} in, {session.usage.output} out",
-        "cost": money(session.microcents, priced=priced),
+        "cost": _cost(overview),
         "folder": session.context.working_dir,
         "git": session.context.git_ref,
         "forked from": f"{fork.session_id} at message {fork.sequence}" if fork else None,

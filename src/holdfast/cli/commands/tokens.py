@@ -168,7 +168,7 @@ async def link(printer: Printer, options: LinkOptions) -> None:
 
 def token_form(token: Token) -> dict[str, Any]:
     """Return a token without its secret."""
-    from holdfast.cli.forms import instant
+    from holdfast.wire.scalars import format_time, format_time_or_none
 
     return {
         "id": token.id,
@@ -176,10 +176,10 @@ def token_form(token: Token) -> dict[str, Any]:
         "name": token.name,
         "scope": token.scope.value,
         "kind": token.kind.value,
-        "created_at": instant(token.created_at),
-        "expires_at": instant(token.expires_at),
-        "revoked_at": instant(token.revoked_at),
-        "last_used_at": instant(token.last_used_at),
+        "created_at": format_time(token.created_at),
+        "expires_at": format_time_or_none(token.expires_at),
+        "revoked_at": format_time_or_none(token.revoked_at),
+        "last_used_at": format_time_or_none(token.last_used_at),
     }
 
 

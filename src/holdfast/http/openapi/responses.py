@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.domain.errors import Code
-from holdfast.http.openapi.schemas import Document, ErrorForm, Schemas, alternatives
+from holdfast.http.openapi.schemas import Document, Schemas, alternatives
 from holdfast.http.routing import Route
 from holdfast.wire.agents import AgentForm, AgentList
+from holdfast.wire.errors import ErrorForm
 from holdfast.wire.messages import MessageForm
 from holdfast.wire.models import ModelForm
 from holdfast.wire.repo_sessions import AgentSession, RepoForm

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
-from holdfast.domain.errors import Code
 from holdfast.http.openapi.examples import EXAMPLES
 from holdfast.http.routing import Route
+from holdfast.wire.errors import ErrorForm
 
 _COMPONENTS: Final = "#/components/schemas/"
 _NOTHING: Final = {"type": "null"}
@@ -63,14 +62,6 @@ REFINEMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 Document = dict[str, Any]
 _REFERENCE: Final = "#/components/schemas/{name}"
-
-
-class ErrorForm(Struct, frozen=True):
-    """Every error: a code for programs, a message for people, and what else is known."""
-
-    error: Code
-    message: str
-    details: dict[str, Any]
 
 
 class Schemas:

@@ -6,7 +6,7 @@ Messages and events of a session have modules of their own.
 from contextlib import suppress
 from typing import Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import AgentId, SessionId
@@ -49,10 +49,12 @@ from holdfast.wire.sessions import (
     changes_of,
     context_of,
     fork_request,
+    resumed_form,
     session_form,
     session_request,
     states_of,
     status_filters,
+    verified_form,
 )
 
 # Errors of every request that sets session options.
@@ -294,8 +296,8 @@ async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response
     place = await resolve_context(request, request.body.context)
     context = None if place is None else context_of(place)
     done = await request.holdfast.sessions.resume(request.owner, session_id, context=context)
-    form = session_form(await request.holdfast.session_views.get(request.owner, session_id))
-    result = Resumed(**asdict(form), turns_left=done.turns_left)
+    overview = await request.holdfast.session_views.get(request.owner, session_id)
+    form, result = session_form(overview), resumed_form(overview, done.turns_left)
     # The ETag of the session itself, because `If-Match` is compared with that.
     return Response(content=result, headers={"etag": etag_of(form)})
 
@@ -311,7 +313,7 @@ async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Respon
 async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
     """Check a session's messages against the chain of their hashes."""
     found = await request.holdfast.sessions.verify(request.owner, await requested_session(request))
-    return Response(content=Verified(**asdict(found)))
+    return Response(content=verified_form(found))
 
 
 async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
