@@ -1,398 +1,417 @@
-"""One example of each response type, as it is sent over the wire."""
+"""One example of each response type: domain values, converted by the forms of `wire/`."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
-_ENTITY: Final = "ent_31ed4722e1f7ffa6ea9a9ed8"
-_OBSERVATION: Final = "obs_4f6122a30d2ef3d0db94b0a3c8b1430a"
-_STARTED: Final = "2025-12-31T11:00:00Z"
-_OBSERVED_AT: Final = "2026-01-02T03:04:05.678Z"
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.agent_processes import KnownProgram
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ModelChoice
+from holdfast.domain.approvals import Approval, ApprovalMode, Question
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.costs import CostReport, CostSum, Usage
+from holdfast.domain.errors import Code, NotFound
+from holdfast.domain.events import Event, MessageAppended
+from holdfast.domain.ids import (
+    LOCAL_OWNER,
+    AgentId,
+    ApprovalId,
+    CallId,
+    EventId,
+    MessageId,
+    RepoId,
+    SessionId,
+)
+from holdfast.domain.messages import Message, Role, Text
+from holdfast.domain.models import OFFLINE, Prices, model_of
+from holdfast.domain.repos import Repo
+from holdfast.domain.sessions import Session, SessionContext, Status, StopReason
+from holdfast.domain.tools import Effect, ToolClass, ToolSpec
+from holdfast.observations.claims import Observation, ObservationId, ObservationKind, Subject
+from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.queries import (
+    Action,
+    EntityPage,
+    History,
+    ObservationPage,
+    Removal,
+    SubmitResult,
+    TimelinePage,
+    checkpoint_of,
+)
+from holdfast.observations.timeline import EventType, TimelineEvent
+from holdfast.search.query import Hit
+from holdfast.services.session_views import SessionOverview
+from holdfast.services.sessions import Verification
+from holdfast.wire.agents import AgentList, KnownProgramList, agent_form, program_form
+from holdfast.wire.approvals import ApprovalList, approval_form
+from holdfast.wire.calls import CallList, call_form
+from holdfast.wire.costs import costs_form
+from holdfast.wire.errors import error_form
+from holdfast.wire.events import Deltas, EventList, event_forms
+from holdfast.wire.messages import MessageList, message_form
+from holdfast.wire.models import DefaultsForm, ModelList, model_form
+from holdfast.wire.observations import (
+    entity_list,
+    history_form,
+    history_list,
+    observation_list,
+    removal_form,
+    timeline_form,
+)
+from holdfast.wire.repo_sessions import (
+    AgentSessionList,
+    PromptAccepted,
+    RepoList,
+    repo_form,
+    rows_of,
+    whole_form,
+)
+from holdfast.wire.repo_sessions import session_form as agent_session_form
+from holdfast.wire.search import HitList, hit_form
+from holdfast.wire.sessions import (
+    Compacted,
+    Exported,
+    Interrupted,
+    SessionList,
+    resumed_form,
+    session_form,
+    verified_form,
+)
+from holdfast.wire.zones import (
+    DeletedForm,
+    OutputAppendedForm,
+    RestoredForm,
+    StateForm,
+    StateWrittenForm,
+    archive_form,
+    archived_form,
+    archives_form,
+    lines_form,
+    replay_form,
+    zone_form,
+)
+from holdfast.zones.lines import Lines
+from holdfast.zones.model import ActiveZone, Archive, ArchiveResult, ArchiveSummary, ZoneFile
+from holdfast.zones.replay import Replay, ReplaySource
+
+_AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+_LATER: Final = datetime(2026, 1, 2, 3, 4, 7, 123, tzinfo=UTC)
+_AGENT_ID: Final = AgentId("019b7ca9-8f2e-7111-8aaa-000000000001")
+_SESSION_ID: Final = SessionId("019b7ca9-8f2e-7222-8aaa-000000000002")
+_MESSAGE_ID: Final = MessageId("019b7ca9-8f2e-7333-8aaa-000000000003")
+_CALL_ID: Final = CallId("call_1")
+_ARGUMENTS: Final = {"command": "ls", "args": ["-l"]}
+
+_MODEL: Final = msgspec.structs.replace(model_of(OFFLINE), prices=Prices(input=0, output=0))
+_AGENT: Final = Agent(
+    id=_AGENT_ID,
+    owner=LOCAL_OWNER,
+    slug="code-assistant",
+    name="Code assistant",
+    system_prompt="You are terse.",
+    runtime=LlmRuntime(models=(ModelChoice(model_id=_MODEL.id),), temperature=0.2),
+    tools=(ToolSpec(name="read_file"),),
+    tags=("demo",),
+    created_at=_AT,
+    updated_at=_AT,
+)
+_SPENT: Final = CostSum(
+    key=_MODEL.id, requests=1, usage=Usage(input=12, output=5), microcents=4_200
+)
+_REPO: Final = Repo(
+    id=RepoId("019b7ca9-8f2e-7666-8aaa-000000000006"),
+    owner=LOCAL_OWNER,
+    name="sums",
+    path="/srv/work/sums",
+    created_at=_AT,
+)
+_SESSION: Final = Session(
+    id=_SESSION_ID,
+    owner=LOCAL_OWNER,
+    agent_id=_AGENT_ID,
+    agent=_AGENT,
+    repo_id=_REPO.id,
+    title="Sums",
+    tags=("demo",),
+    context=SessionContext(working_dir=_REPO.path),
+    status=Status.IDLE,
+    last_stop=StopReason.STOP,
+    turn=1,
+    settled=1,
+    message_count=2,
+    last_event=7,
+    created_at=_AT,
+    started_at=_AT,
+    updated_at=_LATER,
+    finished_at=_LATER,
+)
+_MESSAGES: Final = (
+    Message(
+        id=_MESSAGE_ID,
+        session_id=_SESSION_ID,
+        sequence=1,
+        turn=1,
+        role=Role.USER,
+        parts=(Text(text="How much is 2+2?"),),
+        created_at=_AT,
+        hash="",
+    ),
+    Message(
+        id=MessageId("019b7ca9-8f2e-7333-8aaa-000000000004"),
+        session_id=_SESSION_ID,
+        sequence=2,
+        turn=1,
+        role=Role.ASSISTANT,
+        parts=(Text(text="4"),),
+        model_id=_MODEL.id,
+        created_at=_LATER,
+        hash="",
+    ),
+)
+_EVENT: Final = Event(
+    id=EventId("019b7ca9-8f2e-7444-8aaa-000000000004"),
+    session_id=_SESSION_ID,
+    sequence=2,
+    turn=1,
+    at=_AT,
+    payload=MessageAppended(message_id=_MESSAGE_ID, role=Role.USER, sequence=1),
+)
+_APPROVAL: Final = Approval(
+    session_id=_SESSION_ID,
+    question=Question(
+        id=ApprovalId("019b7ca9-8f2e-7555-8aaa-000000000005"),
+        call_id=_CALL_ID,
+        tool="run_command",
+        tool_class=ToolClass.PROCESS,
+        arguments=_ARGUMENTS,
+        question="Run `ls -l`?",
+        digest="5f2b",
+        memory='process:["ls","-l"]',
+    ),
+    asked_at=_AT,
+)
+_CALL: Final = Call(
+    id=_CALL_ID,
+    session_id=_SESSION_ID,
+    turn=1,
+    name="run_command",
+    arguments=_ARGUMENTS,
+    effect=Effect.UNSAFE,
+    state=CallState.UNKNOWN,
+    idempotency_key="b1946ac9",
+    sequence=2,
+    result_sequence=3,
+    started_at=_AT,
+)
+_HIT: Final = Hit(
+    session_id=_SESSION_ID,
+    agent_id=_AGENT_ID,
+    message_id=_MESSAGE_ID,
+    message_sequence=2,
+    turn=1,
+    role=Role.ASSISTANT,
+    snippet="The [tide] is high at noon.",
+    score=0.1667,
+    created_at=_AT,
+)
+_PROGRAM: Final = KnownProgram(
+    preset="gemini",
+    title="Gemini CLI",
+    path=None,
+    version=None,
+    install="npm install -g @google/gemini-cli",
+    runtime=AcpRuntime(
+        command="gemini",
+        args=("--acp",),
+        env_names=("GEMINI_API_KEY",),
+        options={"preset": "gemini"},
+    ),
+)
+
+
+def _session_examples() -> tuple[Struct, ...]:
+    overview = SessionOverview(session=_SESSION, spent=_SPENT)
+    session = session_form(overview)
+    message = message_form(_MESSAGES[0], _SESSION_ID)
+    event = event_forms(_EVENT, Deltas.STEP)[0]
+    agent, approval, call = agent_form(_AGENT), approval_form(_APPROVAL), call_form(_CALL)
+    model, hit = model_form(_MODEL), hit_form(_HIT)
+    report = CostReport(groups=(_SPENT,), total=_SPENT)
+    verified = Verification(session_id=_SESSION_ID, messages=2, head="0" * 64)
+    missing = NotFound(
+        Code.SESSION_NOT_FOUND, "There is no such session; GET /v1/sessions lists yours."
+    )
+    return (
+        *(agent, AgentList((agent,), None), KnownProgramList((program_form(_PROGRAM),))),
+        *(approval, ApprovalList((approval,), None), call, CallList((call,), None)),
+        *(session, SessionList((session,), None), resumed_form(overview, 49)),
+        Compacted(compacted=True, session=session),
+        Interrupted(session=session, interrupted=True, turn=1),
+        Exported(target="plan.relavium.yaml", sequence=12),
+        *(message, MessageList((message,), None), event, EventList((event,), (), None)),
+        *(model, ModelList((model,)), hit, HitList((hit,), None)),
+        DefaultsForm(model=OFFLINE, approval=ApprovalMode.ASK, tools=("read_file",)),
+        *(costs_form(report), verified_form(verified), error_form(missing)),
+    )
+
+
+def _repo_session_examples() -> tuple[Struct, ...]:
+    session, repo = agent_session_form(_SESSION), repo_form(_REPO)
+    rows = tuple(rows_of(_SESSION_ID, _MESSAGES))
+    return (
+        *(session, rows[-1], repo, RepoList((repo,)), whole_form(_SESSION, _REPO, rows)),
+        AgentSessionList(sessions=(session,), total=1, limit=20, offset=0),
+        PromptAccepted(message_id=_MESSAGE_ID, sequence=1, turn=1),
+    )
+
+
+_OBSERVATION_ID: Final = ObservationId("obs_4f6122a30d2ef3d0db94b0a3c8b1430a")
+_SOURCES: Final = (str(_OBSERVATION_ID),)
+_SUBJECT: Final = Subject(LOCAL_OWNER, EntityType.AGENT_SESSION, "abc123")
+_CHECKPOINT: Final = {
+    "name": "spec_complete",
+    "timestamp": "2025-12-31T11:15:00Z",
+    "state": {"spec": "ready"},
+}
 _FIELDS: Final[dict[str, Any]] = {
-    "session_id": "abc123",
+    "session_id": _SUBJECT.key,
     "actions": [{"type": "create_feature_unit", "result": "success"}],
-    "started_at": _STARTED,
+    "checkpoints": [_CHECKPOINT],
+    "started_at": "2025-12-31T11:00:00Z",
 }
-_CLAIM: Final[dict[str, Any]] = {
-    "id": _OBSERVATION,
-    "owner": "local",
-    "entity_type": "agent_session",
-    "entity_id": _ENTITY,
-    "session_key": "abc123",
-    "ordinal": 1,
-    "fields": _FIELDS,
-    "content_hash": "6b3ae90e760788a70594e7cba07bd2fec49c123c75d89d662f68a50cf3657750",
-    "kind": "submit",
-    "priority": 100,
-    "source": "curl/8.5.0",
-    "observed_at": _OBSERVED_AT,
-    "created_at": _OBSERVED_AT,
-    "idempotency_key": None,
-}
-_SNAPSHOT: Final[dict[str, Any]] = {
-    **_FIELDS,
-    "checkpoints": [
-        {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z", "state": {"spec": "ready"}}
-    ],
-    "outcomes": [],
-}
-_FROM: Final = [_OBSERVATION]
-_KNOWN: Final[dict[str, Any]] = {
-    "entity_id": _ENTITY,
-    "entity_type": "agent_session",
-    "schema_version": "v1",
-    "snapshot": _SNAPSHOT,
-    "provenance": {
-        "session_id": _FROM,
-        "actions": _FROM,
-        "checkpoints": _FROM,
-        "outcomes": [],
-        "started_at": _FROM,
-    },
-    "provenance_items": {"actions": [_FROM], "checkpoints": [_FROM], "outcomes": []},
-    "observation_count": 1,
-    "last_observation_at": _OBSERVED_AT,
-    "hosted": False,
-    "warnings": [],
-}
-_DECISION: Final[dict[str, Any]] = {
-    **_KNOWN,
-    "entity_id": "ent_f40e96b591389422f2855c55",
-    "entity_type": "agent_decision",
-    "snapshot": {
-        "decision": "Use SQLite by default",
-        "rationale": "Nothing has to be installed.",
-        "timestamp": "2025-12-31T11:20:00Z",
-    },
-    "provenance": {"decision": _FROM, "rationale": _FROM, "timestamp": _FROM},
-    "provenance_items": {},
-}
-_TIMELINE_EVENT: Final[dict[str, Any]] = {
-    "id": "tle_9b54bdb56286bef34e866588",
-    "timestamp": "2025-12-31T11:15:00.000Z",
-    "event_type": "CheckpointReached",
-    "description": "Checkpoint: spec_complete",
-    "entity_id": _ENTITY,
-    "entity_type": "agent_session",
-    "session_id": "abc123",
-    "source_field": "checkpoints",
-    "provenance": _FROM,
-    "details": {"name": "spec_complete", "has_state": True},
-}
-_PAGE: Final[dict[str, Any]] = {"total": 1, "next_cursor": None}
-HISTORY_EXAMPLES: Final[Mapping[str, Any]] = {
-    "CheckpointState": {
-        "session_id": "abc123",
-        "name": "spec_complete",
-        "timestamp": "2025-12-31T11:15:00Z",
-        "state": {"spec": "ready"},
-        "has_state": True,
-        "provenance": _FROM,
-    },
-    "EntityList": {"entities": [_DECISION], **_PAGE},
-    "HistoryForm": {**_KNOWN, "observations": [_CLAIM], "observations_total": 1},
-    "HistoryList": {"data": [_KNOWN], **_PAGE},
-    "ObservationList": {"observations": [_CLAIM], **_PAGE},
-    "RemovalForm": {"entity_id": _ENTITY, "observation_id": _OBSERVATION, "deleted": True},
-    "SubmitResult": {
-        "entity_id": _ENTITY,
-        "observation_id": _OBSERVATION,
-        "observation_count": 1,
-        "action": "created",
-        "deduplicated": False,
-        "warnings": [],
-    },
-    "TimelineForm": {"events": [_TIMELINE_EVENT], **_PAGE},
-}
-_AGENT: Final = "019b7ca9-8f2e-7111-8aaa-000000000001"
-_SESSION: Final = "019b7ca9-8f2e-7222-8aaa-000000000002"
-_ZONE_AT: Final = 1_767_323_045_678
-_ZONE: Final = f"agent:{_AGENT}:current"
-_ARCHIVE: Final = f"agent:{_AGENT}:archive:{_ZONE_AT}"
-_GENERATION: Final = "8296baa9455e3e70"
-_LINE: Final = '{"type":"user","text":"hello"}'
-_FILE: Final[dict[str, Any]] = {
-    "name": "output",
-    "size": 31,
-    "lines": 1,
-    "created_ms": _ZONE_AT,
-    "modified_ms": _ZONE_AT,
-    "generation": _GENERATION,
-}
-_LINES: Final[dict[str, Any]] = {
-    "lines": [_LINE],
-    "start": 0,
-    "total": 1,
-    "generation": _GENERATION,
-    "torn": False,
-    "tail_open": False,
-}
-_NAMED: Final[dict[str, Any]] = {"archive_zoneid": _ARCHIVE, "archived_at_ms": _ZONE_AT}
-_SUMMARY: Final[dict[str, Any]] = {
-    **_NAMED,
-    "preview": "hello",
-    "node_count": 1,
-    "size": 31,
-    "lines": 1,
-    "has_state": False,
-    "has_output": True,
-    "schema_version": None,
-}
-ZONE_EXAMPLES: Final[Mapping[str, Any]] = {
-    "ArchiveForm": {**_NAMED, "content": None, "files": [_FILE]},
-    "ArchiveList": {"data": [_SUMMARY], "next_cursor": None},
-    "ArchivedForm": {**_NAMED, "files": {"output": 31}},
-    "DeletedForm": {"deleted": True},
-    "DeskForm": {"zone": _ZONE, "session_id": _SESSION, "files": [_FILE]},
-    "LinesForm": _LINES,
-    "OutputAppendedForm": {"zone": _ZONE, "offset": 0, "bytes_written": 31},
-    "ReplayForm": {**_LINES, "source": "tail", "nodes": [], "overlay": {}, "problem": None},
-    "RestoredForm": {"zone": _ZONE, "restored_from": _ARCHIVE, "displaced": None},
-    "StateForm": {"zone": _ZONE, "content": None, "modified_ms": None},
-    "StateWrittenForm": {"zone": _ZONE, "bytes_written": 19, "modified_ms": _ZONE_AT},
-}
-_AT: Final = "2026-01-02T03:04:05.678901Z"
-_LATER: Final = "2026-01-02T03:04:07.000123Z"
-_MESSAGE: Final = "019b7ca9-8f2e-7333-8aaa-000000000003"
-_EVENT: Final = "019b7ca9-8f2e-7444-8aaa-000000000004"
-_APPROVAL: Final = "019b7ca9-8f2e-7555-8aaa-000000000005"
-_REPO: Final = "019b7ca9-8f2e-7666-8aaa-000000000006"
-_MODEL: Final = "a006915b-6930-590c-b036-ee9a12b3b96d"
-_USAGE: Final[dict[str, Any]] = {
-    "input_tokens": 12,
-    "cached_input_tokens": 0,
-    "output_tokens": 5,
-    "reasoning_tokens": 0,
-}
-_PROGRAM: Final[dict[str, Any]] = {
-    "preset": "gemini",
-    "title": "Gemini CLI",
-    "path": None,
-    "version": None,
-    "install": "npm install -g @google/gemini-cli",
-    "runtime": {
-        "type": "acp",
-        "command": "gemini",
-        "args": ["--acp"],
-        "env_names": ["GEMINI_API_KEY"],
-        "options": {"preset": "gemini"},
-    },
-}
-_AGENT_FORM: Final[dict[str, Any]] = {
-    "id": _AGENT,
-    "slug": "code-assistant",
-    "name": "Code assistant",
-    "description": None,
-    "system_prompt": "You are terse.",
-    "default_model_id": _MODEL,
-    "fallback_model_ids": [],
-    "temperature": 0.2,
-    "max_tokens": None,
-    "tools": ["read_file"],
-    "tags": ["demo"],
-    "runtime": {"type": "llm"},
-    "grant": {"fs": "sandboxed", "commands": [], "command_globs": [], "domains": []},
-    "recovery": "stop",
-    "status": "active",
-    "created_at": _AT,
-    "updated_at": _AT,
-}
-_SESSION_FORM: Final[dict[str, Any]] = {
-    "id": _SESSION,
-    "agent_id": _AGENT,
-    "agent": {
-        "slug": "code-assistant",
-        "name": "Code assistant",
-        "runtime": "llm",
-        "model_ids": [_MODEL],
-    },
-    "title": "Sums",
-    "tags": ["demo"],
-    "model_id": None,
-    "status": "completed",
-    "created_at": _AT,
-    "started_at": _AT,
-    "finished_at": _LATER,
-    "updated_at": _LATER,
-    "state": "idle",
-    "turn": 1,
-    "settled": 1,
-    "last_stop": "stop",
-    "reason": None,
-    "repo_id": None,
-    "forked_from": None,
-    "turn_cap": 50,
-    "approval": "ask",
-    "context": {
-        "working_dir": "/srv/work/sums",
-        "active_file": None,
-        "selection": None,
-        "git_ref": None,
-        "fs_scope_tier": "sandboxed",
-        "variables": {},
-    },
-    "budget": None,
-    "usage": _USAGE,
-    "cost": {"microcents": 4_200, "priced": True},
-    "message_count": 2,
-    "last_event": 7,
-    "metadata": {},
-}
-_MESSAGE_FORM: Final[dict[str, Any]] = {
-    "id": _MESSAGE,
-    "session_id": _SESSION,
-    "sequence": 1,
-    "role": "user",
-    "content": {"text": "How much is 2+2?"},
-    "tool_call_id": None,
-    "created_at": _AT,
-    "turn": 1,
-    "model_id": None,
-}
-_EVENT_FORM: Final[dict[str, Any]] = {
-    "id": _EVENT,
-    "session_id": _SESSION,
-    "sequence": 2,
-    "event_type": "message.created",
-    "data": {"message_id": _MESSAGE, "role": "user", "message_sequence": 1, "turn": 1},
-    "created_at": _AT,
-}
-_MODEL_FORM: Final[dict[str, Any]] = {
-    "id": _MODEL,
-    "provider": "offline",
-    "name": "holdfast",
-    "display_name": None,
-    "context_window": None,
-    "max_output": None,
-    "prices": {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0},
-    "priced": True,
-    "source": "catalogue",
-}
-_APPROVAL_FORM: Final[dict[str, Any]] = {
-    "id": _APPROVAL,
-    "session_id": _SESSION,
-    "tool_call_id": "call_1",
-    "question": "Run `ls -l`?",
-    "tool": "run_command",
-    "class": "process",
-    "covers": "ls -l",
-    "preview": {},
-    "amount": None,
-    "arguments": {"command": "ls", "args": ["-l"]},
-    "digest": "5f2b",
-    "options": [{"id": "allow_once", "name": "Allow once", "kind": "allow_once"}],
-    "state": "waiting",
-    "scope": None,
-    "answered_by": None,
-    "note": None,
-    "created_at": _AT,
-    "expires_at": None,
-    "answered_at": None,
-}
-_CALL_FORM: Final[dict[str, Any]] = {
-    "id": "call_1",
-    "session_id": _SESSION,
-    "turn": 1,
-    "name": "run_command",
-    "arguments": {"command": "ls", "args": ["-l"]},
-    "effect": "unsafe",
-    "state": "unknown",
-    "settled": None,
-    "idempotency_key": "b1946ac9",
-    "started_at": _AT,
-    "ended_at": None,
-    "message_sequence": 2,
-    "result_sequence": 3,
-}
-_SPENT: Final[dict[str, Any]] = {
-    "requests": 1,
-    "usage": _USAGE,
-    "cost_microcents": 4_200,
-    "unpriced_requests": 0,
-}
-_REPO_FORM: Final[dict[str, Any]] = {
-    "id": _REPO,
-    "name": "sums",
-    "path": "/srv/work/sums",
-    "createdAt": _AT,
-}
-_AGENT_SESSION: Final[dict[str, Any]] = {
-    "id": _SESSION,
-    "repoId": _REPO,
-    "status": "active",
-    "createdAt": _AT,
-    "updatedAt": _LATER,
-    "title": None,
-    "metadata": {},
-    "process": {"state": "not_started", "exitCode": None},
-    "turn": 1,
-    "settled": 1,
-    "lastSequence": 2,
-}
-_AGENT_MESSAGE: Final[dict[str, Any]] = {
-    "id": _MESSAGE,
-    "sessionId": _SESSION,
-    "role": "agent",
-    "content": {"type": "text", "text": "4", "partial": False},
-    "timestamp": _LATER,
-    "sequence": 2,
-    "turn": 1,
-}
-_HIT_FORM: Final[dict[str, Any]] = {
-    "session_id": _SESSION,
-    "agent_id": _AGENT,
-    "message_id": _MESSAGE,
-    "message_sequence": 2,
-    "turn": 1,
-    "role": "assistant",
-    "snippet": "The [tide] is high at noon.",
-    "score": 0.1667,
-    "created_at": _AT,
-    "observation_id": None,
+_ENTITY: Final = Entity(
+    entity_id=_SUBJECT.entity_id,
+    entity_type=_SUBJECT.entity_type,
+    key=_SUBJECT.key,
+    snapshot={**_FIELDS, "outcomes": []},
+    provenance={**dict.fromkeys(_FIELDS, _SOURCES), "outcomes": ()},
+    provenance_items={"actions": (_SOURCES,), "checkpoints": (_SOURCES,), "outcomes": ()},
+    observation_count=1,
+    last_observation_at=_AT,
+)
+_DECISION: Final = {
+    "decision": "Use SQLite by default",
+    "rationale": "Nothing has to be installed.",
+    "timestamp": "2025-12-31T11:20:00Z",
 }
 
 
-def _page(*members: Any) -> dict[str, Any]:
-    return {"data": list(members), "next_cursor": None}
+def _history_examples() -> tuple[Struct, ...]:
+    observation = Observation(
+        id=_OBSERVATION_ID,
+        subject=_SUBJECT,
+        entity_id=_ENTITY.entity_id,
+        ordinal=1,
+        fields=_FIELDS,
+        content_hash="6b3ae90e760788a70594e7cba07bd2fec49c123c75d89d662f68a50cf3657750",
+        kind=ObservationKind.SUBMIT,
+        source="curl/8.5.0",
+        observed_at=_AT,
+        created_at=_AT,
+    )
+    decided = Subject(LOCAL_OWNER, EntityType.AGENT_DECISION, _DECISION["decision"])
+    decision = msgspec.structs.replace(
+        _ENTITY,
+        entity_id=decided.entity_id,
+        entity_type=decided.entity_type,
+        snapshot=_DECISION,
+        provenance=dict.fromkeys(_DECISION, _SOURCES),
+        provenance_items={},
+    )
+    event = TimelineEvent(
+        id="tle_9b54bdb56286bef34e866588",
+        timestamp="2025-12-31T11:15:00.000Z",
+        event_type=EventType.CHECKPOINT_REACHED,
+        description="Checkpoint: spec_complete",
+        entity_id=_ENTITY.entity_id,
+        entity_type=_ENTITY.entity_type,
+        session_id=_ENTITY.key,
+        source_field="checkpoints",
+        provenance=_SOURCES,
+        details={"name": "spec_complete", "has_state": True},
+    )
+    removal = Removal(entity_id=_ENTITY.entity_id, observation_id=_OBSERVATION_ID, deleted=True)
+    return (
+        checkpoint_of(_ENTITY, "spec_complete"),
+        entity_list(EntityPage(items=(decision,), total=1)),
+        history_form(History(entity=_ENTITY, observations=(observation,), observations_total=1)),
+        history_list(EntityPage(items=(_ENTITY,), total=1)),
+        observation_list(ObservationPage(items=(observation,), total=1)),
+        removal_form(removal),
+        SubmitResult(
+            entity_id=_ENTITY.entity_id,
+            observation_id=_OBSERVATION_ID,
+            observation_count=1,
+            action=Action.CREATED,
+            deduplicated=False,
+            warnings=(),
+        ),
+        timeline_form(TimelinePage(events=(event,), total=1)),
+    )
 
 
+def _zone_examples() -> tuple[Struct, ...]:
+    at, generation = 1_767_323_045_678, "8296baa9455e3e70"
+    zone, archive = f"agent:{_AGENT_ID}:current", f"agent:{_AGENT_ID}:archive:{at}"
+    line = '{"type":"user","text":"hello"}'
+    size = len(line) + 1
+    file = ZoneFile(
+        zone=zone,
+        name="output",
+        size=size,
+        lines=1,
+        created_ms=at,
+        modified_ms=at,
+        generation=generation,
+    )
+    shown = Lines(lines=(line,), start=0, total=1, generation=generation, torn=False)
+    summary = ArchiveSummary(
+        archive_zoneid=archive,
+        archived_at_ms=at,
+        preview="hello",
+        node_count=1,
+        size=size,
+        lines=1,
+        has_state=False,
+        has_output=True,
+        schema_version=None,
+    )
+    replay = Replay(
+        source=ReplaySource.TAIL,
+        lines=shown.lines,
+        nodes=(),
+        start=0,
+        total=1,
+        overlay={},
+        generation=generation,
+        torn=False,
+    )
+    archived = ArchiveResult(archive_zoneid=archive, archived_at_ms=at, files={"output": size})
+    kept = Archive(archive_zoneid=archive, archived_at_ms=at, content=None, files=(file,))
+    return (
+        *(archive_form(kept), archives_form((summary,)), archived_form(archived)),
+        zone_form(ActiveZone(zone=zone, session_id=_SESSION_ID, files=(file,))),
+        *(lines_form(shown), replay_form(replay), DeletedForm(deleted=True)),
+        OutputAppendedForm(zone=zone, offset=0, bytes_written=size),
+        RestoredForm(zone=zone, restored_from=archive, displaced=None),
+        StateForm(zone=zone, content=None, modified_ms=None),
+        StateWrittenForm(zone=zone, bytes_written=19, modified_ms=at),
+    )
+
+
+# By the name of the type.
 EXAMPLES: Final[Mapping[str, Any]] = {
-    **HISTORY_EXAMPLES,
-    **ZONE_EXAMPLES,
-    "AgentForm": _AGENT_FORM,
-    "AgentList": _page(_AGENT_FORM),
-    "AgentMessage": _AGENT_MESSAGE,
-    "AgentSession": _AGENT_SESSION,
-    "AgentSessionList": {"sessions": [_AGENT_SESSION], "total": 1, "limit": 20, "offset": 0},
-    "AgentSessionWhole": {**_AGENT_SESSION, "repo": _REPO_FORM, "messages": [_AGENT_MESSAGE]},
-    "ApprovalForm": _APPROVAL_FORM,
-    "ApprovalList": _page(_APPROVAL_FORM),
-    "CallForm": _CALL_FORM,
-    "CallList": _page(_CALL_FORM),
-    "Compacted": {"compacted": True, "session": _SESSION_FORM},
-    "CostList": {"data": [{"key": _MODEL, **_SPENT}], "total": _SPENT, "next_cursor": None},
-    "DefaultsForm": {"model": "offline:holdfast", "approval": "ask", "tools": ["read_file"]},
-    "KnownProgramList": _page(_PROGRAM),
-    "ErrorForm": {
-        "error": "session_not_found",
-        "message": "There is no such session; GET /v1/sessions lists yours.",
-        "details": {},
-    },
-    "EventForm": _EVENT_FORM,
-    "EventList": {**_page(_EVENT_FORM), "gaps": []},
     "Health": {"status": "ok"},
-    "HitForm": _HIT_FORM,
-    "HitList": _page(_HIT_FORM),
-    "Exported": {"target": "plan.relavium.yaml", "sequence": 12},
-    "Interrupted": {"session": _SESSION_FORM, "interrupted": True, "turn": 1},
-    "MessageForm": _MESSAGE_FORM,
-    "MessageList": _page(_MESSAGE_FORM),
-    "ModelForm": _MODEL_FORM,
-    "ModelList": _page(_MODEL_FORM),
-    "PromptAccepted": {"accepted": True, "messageId": _MESSAGE, "sequence": 1, "turn": 1},
-    "RepoForm": _REPO_FORM,
-    "RepoList": {"repos": [_REPO_FORM]},
-    "Resumed": {**_SESSION_FORM, "turns_left": 49},
-    "SessionForm": _SESSION_FORM,
-    "SessionList": _page(_SESSION_FORM),
-    "Verified": {"session_id": _SESSION, "messages": 2, "head": "0" * 64, "faults": []},
+    **{
+        type(form).__name__: msgspec.to_builtins(form)
+        for form in (
+            *_session_examples(),
+            *_repo_session_examples(),
+            *_history_examples(),
+            *_zone_examples(),
+        )
+    },
 }
