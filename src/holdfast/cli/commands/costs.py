@@ -14,7 +14,6 @@ from holdfast.cli.output import Printer, money
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.costs import CostGroup, CostQuery, CostSum
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Session
 
 if TYPE_CHECKING:
@@ -80,30 +79,15 @@ async def show_costs(printer: Printer, options: CostsOptions) -> None:
         printer.remark("+ ?: some requests have no known price and may have cost more.")
 
 
-async def unpriced(holdfast: "House", sessions: Sequence[Session]) -> frozenset[SessionId]:
-    """Return the sessions that have a request without a known price."""
-    spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
-    return frozenset(key for key, each in spent.items() if each.unpriced_requests)
-
-
 async def session_overviews(
     holdfast: "House", sessions: Sequence[Session]
 ) -> "list[SessionOverview]":
-    """Return sessions with their costs."""
+    """Return sessions with their costs, from the ledger."""
     from holdfast.services.session_views import SessionOverview
 
-    unknown = await unpriced(holdfast, sessions)
+    spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
     return [
-        SessionOverview(
-            session=each,
-            # The session has the sums of its ledger entries, but not how many have no price.
-            spent=CostSum(
-                key=each.id,
-                usage=each.usage,
-                microcents=each.microcents,
-                unpriced_requests=int(each.id in unknown),
-            ),
-        )
+        SessionOverview(session=each, spent=spent.get(each.id, CostSum(key=each.id)))
         for each in sessions
     ]
 

@@ -488,7 +488,7 @@ def _row(overview: "SessionOverview", shown_id: str) -> tuple[str, ...]:
 
 
 def _facts(overview: "SessionOverview") -> dict[str, object]:
-    session = overview.session
+    session, usage = overview.session, overview.spent.usage
     fork = session.forked_from
     return {
         "id": session.id,
@@ -500,7 +500,7 @@ def _facts(overview: "SessionOverview") -> dict[str, object]:
         "turns": f"{session.settled} settled, {session.turn - session.settled} waiting",
         "messages": session.message_count,
         "events": session.last_event,
-        "tokens": f"{session.usage.input} in, {session.usage.output} out",
+        "tokens": f"{usage.input + usage.cache_write} in, {usage.output} out",
         "cost": _cost(overview),
         "folder": session.context.working_dir,
         "git": session.context.git_ref,

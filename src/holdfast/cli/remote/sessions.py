@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from holdfast.cli.remote.values import message_of, report_of, session_of
+from holdfast.cli.remote.values import message_of, report_of, session_of, usage_of
 from holdfast.client import (
     Client,
     ClosePost,
@@ -153,13 +153,18 @@ class RemoteSessions:
     async def of_sessions(
         self, owner: Owner, sessions: Iterable[SessionId]
     ) -> dict[SessionId, CostSum]:
-        """Return whether each of the sessions has a request without a price."""
+        """Return the cost of each session; without the number of its requests."""
         found: dict[SessionId, CostSum] = {}
         for each in sessions:
             if each not in self._seen:
                 await self.get(owner, each)
-            is_priced = self._seen[each].cost.priced
-            found[each] = CostSum(key=each, unpriced_requests=0 if is_priced else 1)
+            form = self._seen[each]
+            found[each] = CostSum(
+                key=each,
+                usage=usage_of(form.usage),
+                microcents=form.cost.microcents or 0,
+                unpriced_requests=0 if form.cost.priced else 1,
+            )
         return found
 
     async def report(self, query: CostQuery) -> CostReport:
