@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.terminal import clean, escape_hidden, is_colored, is_terminal, one_line
+from holdfast.cli.terminal import is_colored, is_terminal
+from holdfast.domain.text import clean, escape_hidden, one_line
 
 FORBIDDEN = {
     *map(chr, range(0x20)),

@@ -6,12 +6,12 @@ from typing import Any, get_args
 from hypothesis import given
 
 from holdfast.cli.errors import STOP_CODES
-from holdfast.cli.json_stream import STOPS, StreamVocabulary
 from holdfast.domain.events import Payload, name_of
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.wire.events import event_forms
 from holdfast.wire.repo_sessions import STATUS_WORDS
 from holdfast.wire.sessions import status_word
+from holdfast.wire.stream_events import STOPS, StreamVocabulary
 from tests.builders import a_session, an_event
 from tests.docs.blocks import ROOT
 from tests.domain.strategies import values_of

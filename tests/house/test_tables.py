@@ -8,7 +8,6 @@ from typing import get_args
 import pytest
 
 from holdfast.cli import errors as cli_errors
-from holdfast.cli import json_stream as cli_wire
 from holdfast.config import SETTING_KEYS, setting_types
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.calls import NEXT, CallState
@@ -26,6 +25,7 @@ from holdfast.services.session_lifecycle import CLOSING as ENDINGS
 from holdfast.store.messages import _ROLES
 from holdfast.store.session_rows import _STATUS, _STOP
 from holdfast.store.sessions import _ORDER
+from holdfast.wire import stream_events
 from holdfast.wire.errors import STATUSES
 
 
@@ -40,8 +40,8 @@ from holdfast.wire.errors import STATUSES
         (_REMEDIES, FailureKind),
         (_ORDER, SessionOrder),
         (REMARKS, CLOSING),
-        (cli_wire.TABLE, get_args(Payload)),
-        (cli_wire.STOPS, StopReason),
+        (stream_events.TABLE, get_args(Payload)),
+        (stream_events.STOPS, StopReason),
         (cli_errors.EXIT_CODES, HoldfastError.__subclasses__()),
         (cli_errors.FAILURE_CODES, FailureCode),
         (cli_errors.STOP_CODES, StopReason),

@@ -20,9 +20,8 @@ from typer.exceptions import TyperException
 from holdfast.cli.command import signature_of
 from holdfast.cli.errors import INTERRUPTED, exit_code, translate_error
 from holdfast.cli.options import GlobalOptions, hoist_global_flags
-from holdfast.cli.terminal import one_line
 from holdfast.domain.errors import Code, HoldfastError, Invalid
-from holdfast.domain.text import is_encodable
+from holdfast.domain.text import is_encodable, one_line
 
 # In the order in which help lists them.
 COMMANDS: Final = {

@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.cli.options import GlobalOptions
-from holdfast.cli.terminal import clean, is_colored, is_terminal, one_line
+from holdfast.cli.terminal import is_colored, is_terminal
+from holdfast.domain.text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -175,10 +175,10 @@ def _parse_workflow_file(file: "Export") -> "Workflow":
 
 
 async def _line(holdfast: "House", session_id: "SessionId", event: "Event") -> object:
-    from holdfast.cli.json_stream import EventLines
+    from holdfast.wire.stream_events import StreamVocabulary
 
     session = await holdfast.sessions.get(holdfast.owner, session_id)
-    return await EventLines(holdfast, session).line(event)
+    return StreamVocabulary(session.agent.slug, {}, "").line(event)
 
 
 async def _print(printer: Printer, pieces: "AsyncGenerator[bytes, None]") -> None:

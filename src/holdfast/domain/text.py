@@ -107,3 +107,46 @@ def is_small(value: Any) -> bool:
             if left > 0:
                 waiting += each.values() if isinstance(each, dict) else each
     return left > 0
+
+
+# Complete sequences first, so that no remainder such as "[31m" is left of them.
+_SEQUENCE: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+# C0 except tab and newline, delete, C1, and bidirectional control characters.
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+# Zero-width characters anywhere, and joiners next to Latin letters, which have no use there.
+# Between other letters joiners are part of a script or an emoji.
+_HIDDEN: Final = re.compile(
+    "[\xad\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff\ud800-\udfff]"
+    "|(?<![^\x00-\u024f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\u024f\u2000-\u206f])"
+)
+# Also zero-width characters: they could make two different texts look the same.
+_UNPRINTED: Final = re.compile(
+    f"{_CONTROL.pattern}|[\xad\u034f\u115f\u1160\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065"
+    "\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+
+
+# Against terminal escape injection. Storage and `--json` have every character; only text shown to
+# people is cleaned. Where a person must approve a text, nothing is removed: `escape_hidden` shows
+# invisible characters as codes.
+def clean(text: str) -> str:
+    """Return the text without control sequences and invisible characters; newline and tab stay."""
+    return _HIDDEN.sub("", _CONTROL.sub("", _SEQUENCE.sub("", text)))
+
+
+def escape_hidden(text: str) -> str:
+    """Return the text with control and invisible characters written as codes; lossless."""
+    return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str, *, longest: int = 300) -> str:
+    """Return the text cleaned and on one line, cut with an ellipsis."""
+    collapsed = " ".join(clean(text).split())
+    return collapsed if len(collapsed) <= longest else f"{collapsed[: longest - 1]}…"

@@ -1,1 +1,1 @@
-"""JSON forms of the domain's nouns, written once: used by HTTP, the client and the command line."""
+"""JSON forms of the domain's nouns, written once: for HTTP, the client, `--json` and MCP."""

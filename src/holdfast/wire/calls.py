@@ -9,6 +9,7 @@ from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.tools import Effect
 from holdfast.services.calls import SettlementAction, SettlementRequest
+from holdfast.wire.messages import error_text
 from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, format_time_or_none
 
 StateWord = Literal["intended", "started", "finished", "unknown"]
@@ -102,12 +103,12 @@ def call_result_form(call: Call, result: ToolResult | None) -> CallResultForm:
     fields = asdict(call_form(call))
     if result is None:
         return CallResultForm(**fields)
-    error = result.error
+    error, message = result.error, error_text(result.status, result.error)
     return CallResultForm(
         **fields,
         status=result.status,
         result=result.result,
-        error=None if error is None else ToolErrorForm(code=error.code, message=error.message),
+        error=None if error is None else ToolErrorForm(code=error.code, message=message or ""),
     )
 
 

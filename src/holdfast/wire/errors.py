@@ -41,8 +41,7 @@ class ErrorForm(Struct, frozen=True):
 
 def error_form(error: HoldfastError) -> ErrorForm:
     """Return the form of an error; must not raise, whatever the error contains."""
-    details = {str(name): _plain(value) for name, value in error.details.items()}
-    return ErrorForm(error=error.code, message=_plain_text(error.message), details=details)
+    return ErrorForm(**_plain(error.body()) | {"error": error.code})
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """JSON forms of events in the vocabulary of `/v1`: one table, total over the domain's event types;
 and a page of them.
 
-The vocabulary of `--json` streams is `cli/json_stream.py`.
+The vocabulary of `--json` streams is `stream_events.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,6 +36,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.sessions import Status, StopReason
 from holdfast.wire.costs import cost_form, usage_form
+from holdfast.wire.messages import error_text
 from holdfast.wire.scalars import format_time
 
 RESULT_LARGEST: Final = 64 << 10
@@ -161,7 +162,7 @@ def _tool_ended(payload: ToolEnded, event: Event) -> tuple[Word, ...]:
         "name": payload.name,
         "status": payload.status,
         "result": payload.result,
-        "error": payload.failure.message if payload.failure else None,
+        "error": error_text(payload.status, payload.failure),
     }
     whole = msgspec.json.encode(payload.result)
     if len(whole) > RESULT_LARGEST:

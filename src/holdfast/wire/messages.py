@@ -267,14 +267,15 @@ def _content(message: Message) -> dict[str, Any]:
         case (ToolCall() as call,):
             return {"id": call.id, "name": call.name, "arguments": call.arguments}
         case (ToolResult() as result,):
-            return {"result": result.result, "error": _error(result)}
+            return {"result": result.result, "error": error_text(result.status, result.error)}
         case parts:
             return {"text": "".join(map(_text_of, parts))}
 
 
-def _error(result: ToolResult) -> str | None:
-    reason = result.error.message if result.error else None
-    if result.status is ResultStatus.UNKNOWN and not (reason or "").startswith(UNKNOWN):
+def error_text(status: ResultStatus, error: ToolError | None) -> str | None:
+    """Return why a call failed; an unknown outcome always says that it is unknown."""
+    reason = error.message if error else None
+    if status is ResultStatus.UNKNOWN and not (reason or "").startswith(UNKNOWN):
         return f"{UNKNOWN}: {reason}" if reason else UNKNOWN
     return reason
 

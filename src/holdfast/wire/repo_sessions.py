@@ -25,6 +25,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.services.messages import UnfinishedAnswer
+from holdfast.wire.messages import error_text
 from holdfast.wire.scalars import Instant, Uuid, format_time
 from holdfast.wire.sessions import session_metadata
 
@@ -321,7 +322,7 @@ def _complete_call_row(
     came = {
         "status": result.status,
         "output": result.result,
-        "error": result.error.message if result.error else None,
+        "error": error_text(result.status, result.error),
     }
     return AgentMessage(
         id=begun.id,

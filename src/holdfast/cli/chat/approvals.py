@@ -11,7 +11,6 @@ from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy, is_for_se
 from holdfast.cli.chat.prompt import InterruptPressedError, KeyboardLock
 from holdfast.cli.chat.screen import NEVER_BY_FLAG, ChatScreen
 from holdfast.cli.output import Printer
-from holdfast.cli.terminal import escape_hidden
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Approval,
@@ -22,6 +21,7 @@ from holdfast.domain.approvals import (
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
+from holdfast.domain.text import escape_hidden
 from holdfast.domain.tools import ToolClass
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from holdfast.cli.chat.markdown import Block, BlockSplitter, render_markdown, wr
 from holdfast.cli.chat.screen import MARKS, PlainPage, ScreenPage
 from holdfast.cli.chat.transcript import lines_of
 from holdfast.cli.output import Printer
-from holdfast.cli.terminal import can_redraw, clean, is_colored, one_line, size_of_screen
+from holdfast.cli.terminal import can_redraw, is_colored, size_of_screen
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, Role
+from holdfast.domain.text import clean, one_line
 from holdfast.domain.turns import Turn
 
 if TYPE_CHECKING:

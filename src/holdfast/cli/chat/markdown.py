@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from holdfast.cli.terminal import clean
+from holdfast.domain.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,13 +21,13 @@ from holdfast.cli.chat.status_line import StatusLine
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
 from holdfast.cli.json_stream import first_model, known_models
 from holdfast.cli.output import Printer
-from holdfast.cli.terminal import clean
 from holdfast.config.models import DEFAULT_MODELS
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid
 from holdfast.domain.messages import ResultStatus, Role
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.domain.queries import SessionOrder, SessionQuery
+from holdfast.domain.text import clean
 from holdfast.domain.tools import Grant
 
 if TYPE_CHECKING:

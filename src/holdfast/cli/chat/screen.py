@@ -13,7 +13,6 @@ from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.cli.chat.tool_lines import call_line, outcome
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.output import Printer, price
-from holdfast.cli.terminal import clean, escape_hidden, one_line
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalAnswered,
@@ -44,6 +43,7 @@ from holdfast.domain.messages import (
     ToolCall,
 )
 from holdfast.domain.sessions import StopReason
+from holdfast.domain.text import clean, escape_hidden, one_line
 from holdfast.engine.tool_calls import REFUSALS
 from holdfast.services.approvals import Ruling
 

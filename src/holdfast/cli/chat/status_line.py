@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.cli.output import price
-from holdfast.cli.terminal import clean
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.approvals import stricter_mode
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted
 from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model
+from holdfast.domain.text import clean
 
 if TYPE_CHECKING:
     from holdfast.cli.services import House

@@ -186,5 +186,7 @@ async def _stop_when(stop: asyncio.Event, conversation: "ChatConversation") -> N
 
 def report_error(error: HoldfastError) -> None:
     """Print an error as a line for programs, without ending the conversation."""
-    sys.stderr.write(msgspec.json.encode(error.body()).decode() + "\n")
+    from holdfast.wire.errors import error_form
+
+    sys.stderr.write(msgspec.json.encode(error_form(error)).decode() + "\n")
     sys.stderr.flush()

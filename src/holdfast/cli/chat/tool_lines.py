@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.cli.terminal import one_line
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.messages import ResultStatus, ToolError, ToolResult
+from holdfast.domain.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.cli.services import House

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.terminal import one_line
 from holdfast.domain.messages import (
     Compaction,
     Message,
@@ -15,6 +14,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
+from holdfast.domain.text import one_line
 from holdfast.domain.turns import Turn, turns
 
 if TYPE_CHECKING:

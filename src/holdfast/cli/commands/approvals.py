@@ -201,7 +201,7 @@ def _row(approval: Approval) -> tuple[str, ...]:
 
 def _facts(approval: Approval) -> dict[str, object]:
     from holdfast.cli.approval_policy import is_for_session
-    from holdfast.cli.terminal import escape_hidden
+    from holdfast.domain.text import escape_hidden
 
     question = approval.question
     is_remembered = approval.scope is ApprovalScope.SESSION

@@ -14,8 +14,9 @@ from holdfast.cli.commands.history import LIMIT, parse_choice
 from holdfast.cli.connect import connect
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import session_titles
-from holdfast.cli.terminal import is_terminal, one_line
+from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.cli.services import House

@@ -4,7 +4,6 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.cli.json_stream import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from holdfast.domain.calls import Settlement
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
@@ -39,6 +38,7 @@ from holdfast.domain.ids import ApprovalId, CallId, MessageId, ModelId, SessionI
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Selection, Status, StopReason
 from holdfast.domain.tools import FsTier, ToolClass
+from holdfast.wire.stream_events import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
 from tests.marks import demands
 
