@@ -407,7 +407,7 @@ def _zone_examples() -> tuple[Struct, ...]:
 EXAMPLES: Final[Mapping[str, Any]] = {
     "Health": {"status": "ok"},
     **{
-        type(form).__name__: msgspec.to_builtins(form)
+        type(form).__name__: msgspec.json.decode(msgspec.json.encode(form))
         for form in (
             *_session_examples(),
             *_repo_session_examples(),
