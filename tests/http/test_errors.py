@@ -1,5 +1,7 @@
 """How errors look over HTTP."""
 
+from msgspec import to_builtins
+
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
 from holdfast.http.errors import error_response
 from holdfast.wire.errors import STATUSES
@@ -25,7 +27,7 @@ def test_an_error_has_the_status_of_its_class_and_the_spelling_of_its_surface() 
     answer = error_response(error, path="/api/repos")
 
     assert (answer.status, dict(answer.headers)) == (507, {"retry-after": "2"})
-    assert answer.content == {
+    assert to_builtins(answer.content) == {
         "error": "storage_full",
         "message": "The disk is full.",
         "details": {"retryAfter": 1.5, "aB": [1]},
