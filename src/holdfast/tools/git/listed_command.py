@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.process.executables import Executable, executables, find_executable
 from holdfast.process.launcher import Launcher
-from holdfast.tools.git.cli import Git, git_output, nul_records
+from holdfast.tools.git.cli import Git
 from holdfast.tools.git.repository import read_regular_file
 from holdfast.tools.process_context import ProcessContext
 
@@ -220,11 +220,8 @@ async def _entries(git: Git, options: Words, context: ProcessContext) -> list[tu
         home = context.user_home or ""
         # An empty value removes our override, so that the user's and system's files are read.
         about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
-    listing = ("config", "--includes", "--null", "--show-scope", "--list")
-    found = await git(*_related(options), *listing, about=about, folder=context.folder)
-    records = nul_records(git_output(found))
-    pairs = zip(records[::2], (entry.partition("\n") for entry in records[1::2]), strict=True)
-    return [(scope, key, value) for scope, (key, _, value) in pairs]
+    found = await git.config(*_related(options), about=about, folder=context.folder)
+    return [(scope, key, value or "") for scope, key, value in found]
 
 
 def _parsed(call: Words) -> _Call:

@@ -19,12 +19,16 @@ from msgspec import Struct
 from holdfast.domain.tools import Grant, ResultCode
 from holdfast.ports.tools import Slice, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
-from holdfast.process.executables import Executable, find_executable
 from holdfast.process.launcher import Launcher
-from holdfast.tools.git.cli import Git, git_output, nul_records
-from holdfast.tools.git.repository import Repository, find_repository, read_regular_file
+from holdfast.tools.git.cli import git_output, nul_records
+from holdfast.tools.git.repository import (
+    Repository,
+    Worktree,
+    find_repository,
+    read_regular_file,
+)
 from holdfast.tools.mcp.declarations import ROOT_FOLDER
-from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.process_context import ProcessSettings, process_context_of
 from holdfast.tools.tool import ToolFailure
 
 # For more files, the fingerprint takes as long as git itself.
@@ -156,23 +160,9 @@ class GitStatus:
     async def _asked(self, folder: str) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
             place = _workspace(folder, scratch)
-            context, program, repository = await run_in_thread(lambda _: self._look(place))
-            git = Git(self._launcher, program, context)
-            async with git.shadow(repository) as (shadow, _head, _settings):
-                finished = await git(
-                    *_STATUS,
-                    about=shadow.about(in_place=True),
-                    folder=context.folder,
-                    readable=(shadow.path, repository.top),
-                )
-        return nul_records(git_output(finished))
-
-    def _look(self, place: ToolWorkspace) -> tuple[ProcessContext, Executable, Repository]:
-        context = process_context_of(place, self._settings)
-        program = find_executable("git", path=context.path, folder="/")
-        if program is None:
-            raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")
-        return context, program, find_repository(context)
+            worktree = await Worktree.find(place, self._settings, self._launcher)
+            async with worktree.shadow() as shadow:
+                return nul_records(git_output(await shadow.look(*_STATUS)))
 
 
 class _NoOutputStore:
