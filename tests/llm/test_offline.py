@@ -14,8 +14,6 @@ from tests.llm.builders import a_request, answered, heard, said
 
 pytestmark = pytest.mark.anyio
 
-NO_CLOCK = "I have no clock, so I cannot tell; write the date and I will find it."
-
 
 def later(text: str) -> str:
     """Return the answer to a text that is not the first of its conversation."""
@@ -32,46 +30,31 @@ def later(text: str) -> str:
         ("good morning, you", "Hello! I am Holdfast's offline model."),
         ("history is fun", "I have no rule for that. You wrote: history is fun"),
         ("What is 2+2?", "2+2 = 4"),
-        ("what's 7 * 6", "7 * 6 = 42"),
-        ("how much is (3.5*4)/2", "(3.5*4)/2 = 7"),
-        ("Please calculate: 2^10.", "2**10 = 1024"),
-        ("what is 2 plus 3 times 4", "2 + 3 * 4 = 14"),
-        ("what is 9 divided by 4?", "9 / 4 = 2.25"),
+        ("what is (3.5*4)/2", "(3.5*4)/2 = 7"),
+        ("calculate 2 + 3 * -4", "2 + 3 * -4 = -10"),
+        ("9/4", "9/4 = 2.25"),
+        ("what is 0.1+0.2?", "0.1+0.2 = 0.3"),
+        ("2**3", "I have no rule for that. You wrote: 2**3"),
+        ("(1+2", "I have no rule for that. You wrote: (1+2"),
+        ("2024-11-15", "I have no rule for that. You wrote: 2024-11-15"),
         ("10/3", "10/3 ≈ 3.33333333333"),
         ("1+1 =", "1+1 = 2"),
-        ("6 × 7 − 2", "6 * 7 - 2 = 40"),
-        ("7 // 2 % 2", "7 // 2 % 2 = 1"),
         ("what is 1/0", "I cannot work out 1/0: nothing can be divided by zero."),
-        ("9**9**9", "I cannot work out 9**9**9: the numbers become too large for me."),
         ("__import__('os')", "I have no rule for that. You wrote: __import__('os')"),
         ("what is 5", "I have no rule for that. You wrote: what is 5"),
-        ("what is 2+", "I have no rule for that. You wrote: what is 2+"),
         ("what is love", "I have no rule for that. You wrote: what is love"),
         ("what is 2024-11-15?", "I have no rule for that. You wrote: what is 2024-11-15?"),
         (f"what is {'1+' * 150}1", f"I have no rule for that. You wrote: what is {'1+' * 150}1"),
         ("repeat after me: one  two ", "one  two"),
         ("repeat after me:", "…"),
         ("Count the words: one two\nthree", "3 words."),
-        ("count words: one", "1 word."),
-        ("count the letters: a1 bé", "3 letters."),
-        ("reverse: abc", "cba"),
-        ("upper case: straße", "STRASSE"),
-        ("lowercase: ABC", "abc"),
-        ("sort: pear Apple fig", "Apple fig pear"),
+        ("count the words: one", "1 word."),
         ("How many messages are there?", "3 messages so far: 2 from you, 1 from me."),
         ("what did I say first?", "You said: hi"),
         ("what did I say before?", "You said: hi"),
         ("what is my name?", "You have not told me; say: my name is …"),
         ("my name is Ada.", "Hello Ada, I will find that as long as it is in here."),
-        ("what day is it?", NO_CLOCK),
-        ("What time is it", NO_CLOCK),
-        ("what is the date?", NO_CLOCK),
-        (
-            "It is 2026-11-05. What date is that?",
-            "You wrote 2026-11-05. I have no clock of my own.",
-        ),
-        ("what day is 5 May 2025", "You wrote 5 May 2025. I have no clock of my own."),
-        ("left over\n\nwhat did you say\n\nreverse: abc", "cba"),
+        ("left over\n\nwhat did you say\n\nrepeat after me: abc", "abc"),
     ],
 )
 def test_a_text_is_answered_by_its_rule(text: str, reply: str) -> None:
@@ -115,7 +98,7 @@ def test_a_request_without_a_user_is_answered_too() -> None:
 
 
 def test_a_long_text_is_echoed_in_part_and_met_by_no_rule() -> None:
-    text = f"reverse: {'a' * 20_000}"
+    text = f"repeat after me: {'a' * 20_000}"
 
     assert later(text) == f"I have no rule for that. You wrote: {text[:2000]}…"
 
