@@ -334,16 +334,16 @@ FAULTS = [
 
 JSON_FAULTS = [
     ('[{"text": "a"},]', "line 1, column 16", "this is not valid JSON"),
-    ('[{"text": "a", "text": "b"}]', "", "a key stands twice in one object"),
-    ('[{"text": NaN}]', "", "NaN and Infinity are not JSON"),
+    ('[{"text": "a", "text": "b"}]', "", "a key is given twice"),
+    ('[{"text": NaN}]', "", "NaN is no JSON number"),
     (
         '{"match": [{"regex": "\\ud800", "step": {"text": "a"}}]}',
         "match rule 1, regex",
         NO_PATTERN,
     ),
     ('[{"text": "\\ud800"}]', "step 1", "a text contains a lone surrogate"),
-    ("[" * 65 + "]" * 65, "", "it has more than 64 levels"),
-    ("[" * 100_000, "", "it has more than 64 levels"),
+    ("[" * 65 + "]" * 65, "", "it is deeper than 64 levels"),
+    ("[" * 100_000, "", "it is deeper than 64 levels"),
     ('[{"text": ' + "9" * 5000 + "}]", "", "a number is too long"),
 ]
 

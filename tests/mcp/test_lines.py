@@ -1,11 +1,13 @@
 """Lines are cut from bytes however they come, and bounded before they are read."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.mcp.messages import DEPTH_MOST, VALUES_MOST, require_bounded
+from holdfast.mcp.messages import INVALID_REQUEST, VALUES_MOST, MessageError, parse_message
 from holdfast.mcp.stdio_transport import LineBuffer, OverlongLine
+from holdfast.parsing.strict_json import DEPTH_MOST
+
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":%b}}'
 
 
 @given(
@@ -33,9 +35,12 @@ def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_not() -> None:
 
 
 def test_what_is_deep_or_wide_is_refused_without_being_read() -> None:
-    require_bounded(b"[" * DEPTH_MOST + b"]" * DEPTH_MOST)
-    require_bounded(b'"' + b"[" * 500 + b'"')
-    require_bounded(b"[" + b"1," * (VALUES_MOST - 2) + b"1]")
-    for bomb in (b"[" * (DEPTH_MOST + 1), b"[" + b"1," * VALUES_MOST):
-        with pytest.raises(ValueError, match="too much"):
-            require_bounded(bomb)
+    # The message itself has two levels, three commas and two brackets.
+    deepest, most = DEPTH_MOST - 2, VALUES_MOST - 6
+    fine = (b"[" * deepest + b"]" * deepest, b'"' + b"[" * 500 + b'"', b"[" + b"1," * most + b"1]")
+    for value in fine:
+        assert not isinstance(parse_message(PING % value), MessageError)
+    for bomb in (b"[" * (deepest + 1) + b"]" * (deepest + 1), b"[" + b"1," * (most + 1) + b"1]"):
+        refused = parse_message(PING % bomb)
+        assert isinstance(refused, MessageError)
+        assert (refused.text, refused.request_id) == (INVALID_REQUEST, 1)

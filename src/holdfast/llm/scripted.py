@@ -18,6 +18,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import Model
 from holdfast.llm.text_chunks import count_usage, split_pieces, split_words
 from holdfast.parsing import regex as parsing_regex
+from holdfast.parsing.strict_json import StrictJsonError, decode_strictly
 from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
 from holdfast.ports.llm import (
     CallArguments,
@@ -171,44 +172,17 @@ def _parse(name: str, content: str) -> Any:
     try:
         if not name.lower().endswith(".json"):
             return read_yaml(content)
-        value = json.loads(
-            content, object_pairs_hook=_reject_duplicates, parse_constant=_refuse_constant
-        )
-        _require_shallow(value, levels=DEEPEST)
-        return value
+        return decode_strictly(content.encode(), depth_most=DEEPEST, values_most=LARGEST)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise script_error(name, place, "this is not valid JSON") from None
     except YamlError as error:
         place = f"line {error.line}, column {error.column}" if error.line else ""
         raise script_error(name, place, error.problem) from None
-    except RecursionError:
-        # The `json` module has no depth limit and exhausts the stack instead.
-        raise script_error(name, "", _TOO_DEEP) from None
-    except _RuleError:
-        raise
+    except StrictJsonError as error:
+        raise script_error(name, "", str(error)) from None
     except ValueError:
         raise script_error(name, "", "a number is too long") from None
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # The `json` module would silently use the last value.
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _RuleError("", "a key stands twice in one object")
-    return found
-
-
-def _refuse_constant(_: str) -> Any:
-    raise _RuleError("", "NaN and Infinity are not JSON")
-
-
-def _require_shallow(value: Any, *, levels: int) -> None:
-    if isinstance(value, dict | list):
-        if not levels:
-            raise _RuleError("", _TOO_DEEP)
-        for inner in value.values() if isinstance(value, dict) else value:
-            _require_shallow(inner, levels=levels - 1)
 
 
 def _check(script: Script) -> None:
@@ -253,7 +227,6 @@ def _pattern(regex: str) -> parsing_regex.Pattern:
 
 
 _KINDS: Final = f"a kind of failure is one of {', '.join(FailureKind)}"
-_TOO_DEEP: Final = f"it has more than {DEEPEST} levels"
 _NAMES: Final = {"steps": "step", "match": "match rule", "tool_calls": "tool call"}
 _SEGMENT: Final = re.compile(r"([^.\[\]]+)(?:\[(\d+)\])?")
 

@@ -6,13 +6,14 @@ Import lazily, because this imports the SDK.
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from mcp import types
 from mcp.types import jsonrpc_message_adapter
 from msgspec import Struct
 
-DEPTH_MOST: Final = 100
+from holdfast.parsing.strict_json import TOKEN, decode_strictly, require_moderate
+
 # A little more than the largest observation can contain.
 VALUES_MOST: Final = 600_000
 NOT_JSON: Final = "This is no JSON in UTF-8."
@@ -21,8 +22,6 @@ INVALID_REQUEST: Final = (
     "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
     "too deep or has too many values."
 )
-# A string, terminated or not, or a structural character.
-_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
 # The value of an `id` member, if it is a simple number or string.
 _ID: Final = re.compile(rb'\s*:\s*(?:(-?[0-9]{1,15})|"([^"\\\x00-\x1f\x7f-\xff]{0,200})")\s*[,}]')
 
@@ -55,8 +54,7 @@ def parse_message(raw: bytes) -> types.JSONRPCMessage | MessageError:
 
 def _decode_message(line: bytes) -> dict[str, Any]:
     """Decode a message; rejects ambiguous JSON that two parsers could read differently."""
-    require_bounded(line)
-    found = _decoder.decode(line.decode())
+    found = decode_strictly(line, values_most=VALUES_MOST)
     if not isinstance(found, dict):
         raise ValueError("no object")
     # Otherwise a request with an invalid id would be treated as a notification and not answered.
@@ -76,7 +74,7 @@ def _is_id(given: Any) -> bool:
 def _id_of(line: bytes) -> int | str | None:
     """Return the id of an invalid request, because its sender waits for a response."""
     depth = 0
-    for token in _TOKEN.finditer(line if b'"method"' in line else b""):
+    for token in TOKEN.finditer(line if b'"method"' in line else b""):
         mark = line[token.start()]
         depth += (mark in b"[{") - (mark in b"]}")
         found = _ID.match(line, token.end()) if depth == 1 and token[0] == b'"id"' else None
@@ -85,38 +83,10 @@ def _id_of(line: bytes) -> int | str | None:
     return None
 
 
-def require_bounded(line: bytes) -> None:
-    """Reject too deep or too many values before parsing, because they take much memory."""
-    openings = line.count(b"[") + line.count(b"{")
-    if openings <= DEPTH_MOST and openings + line.count(b",") <= VALUES_MOST:
-        return
-    depth = values = 0
-    for token in _TOKEN.finditer(line):
-        mark = line[token.start()]
-        depth += (mark in b"[{") - (mark in b"]}")
-        values += mark in b"[{,"
-        if depth > DEPTH_MOST or values > VALUES_MOST:
-            raise ValueError("too much to read")
-
-
 def _is_json(line: bytes) -> bool:
     try:
-        require_bounded(line)
+        require_moderate(line, values_most=VALUES_MOST)
         json.loads(line)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_decoder: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -1,6 +1,7 @@
-"""Strict JSON: refuses duplicate keys, excessive depth, numbers beyond 64 bits, NUL and NaN.
+"""Strict JSON: refuses duplicate keys, excessive depth, NaN, and for HTTP also other ambiguities.
 
-Two parsers could read such a document differently (request smuggling into what is stored).
+Two parsers could read such a document differently (request smuggling into what is stored). Every
+reader of untrusted JSON that must be unambiguous uses this module.
 """
 
 import json
@@ -20,18 +21,33 @@ _DIGITS_MOST: Final = 20
 PLAIN_LARGEST: Final = 16 << 10
 _INTEGERS: Final = range(-(1 << 63), 1 << 64)
 # A string, closed or not, so that no quote is scanned twice; or a structural character.
-_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
+TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},]', re.DOTALL)
 # Possibly a number beyond 64 bits, or digits inside a string.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 
 
+class StrictJsonError(ValueError):
+    """Why JSON is refused although a lenient parser would read it."""
+
+
+def decode_strictly(
+    body: bytes, *, depth_most: int = DEPTH_MOST, values_most: int = VALUES_MOST
+) -> Any:
+    """Decode JSON; refuses excessive depth and size, duplicate keys and NaN.
+
+    Raises `StrictJsonError` for these, and any other `ValueError` if it is not JSON in UTF-8.
+    """
+    require_moderate(body, depth_most=depth_most, values_most=values_most)
+    return _strict.decode(body.decode())
+
+
 def require_plain_json(body: bytes) -> None:
     """Refuse excessive depth, duplicate keys, and values that parsers read differently."""
     try:
-        _require_moderate(body)
+        require_moderate(body)
         if not _is_plain(body):
-            _decoder.decode(body.decode())
+            _unambiguous.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise Invalid(
             Code.INVALID_BODY,
@@ -62,59 +78,61 @@ def has_more_values(body: bytes, most: int) -> bool:
     if body.count(b",") + 2 * _openings(body) <= most:
         return False
     size = 0
-    for token in _TOKEN.finditer(body):
+    for token in TOKEN.finditer(body):
         size += body[token.start()] in b"[]{},"
         if size > most:
             return True
     return False
 
 
-def _require_moderate(body: bytes) -> None:
-    """Refuse a body that is too deep or has too many values, before parsing it."""
+def require_moderate(
+    body: bytes, *, depth_most: int = DEPTH_MOST, values_most: int = VALUES_MOST
+) -> None:
+    """Refuse JSON that is too deep or has too many values, before parsing it."""
     # Fast path: most bodies have too few such characters to be too deep or too wide.
     openings = _openings(body)
-    if openings <= DEPTH_MOST and openings + body.count(b",") <= VALUES_MOST:
+    if openings <= depth_most and openings + body.count(b",") <= values_most:
         return
     depth = values = 0
-    for number, token in enumerate(_TOKEN.finditer(body)):
+    for number, token in enumerate(TOKEN.finditer(body)):
         mark = body[token.start()]
         depth += (mark in b"[{") - (mark in b"]}")
         values += mark in b"[{,"
         # With keys and closing brackets, a body within the limit has no more tokens than this.
-        if values > VALUES_MOST or number > 4 * VALUES_MOST:
-            raise ValueError(f"it has more than {VALUES_MOST} values")
-        if depth > DEPTH_MOST:
-            raise ValueError(f"it is deeper than {DEPTH_MOST} levels")
+        if values > values_most or number > 4 * values_most:
+            raise StrictJsonError(f"it has more than {values_most} values")
+        if depth > depth_most:
+            raise StrictJsonError(f"it is deeper than {depth_most} levels")
 
 
 def _openings(body: bytes) -> int:
     return body.count(b"[") + body.count(b"{")
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key is given twice")
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise StrictJsonError("a key is given twice")
+    return found
 
 
 def _integer(digits: str) -> None:
     if len(digits) > _DIGITS_MOST or int(digits) not in _INTEGERS:
-        raise ValueError("a whole number is beyond 64 bits")
+        raise StrictJsonError("a whole number is beyond 64 bits")
 
 
 def _number(digits: str) -> None:
     if not math.isfinite(float(digits)):
-        raise ValueError("a number is beyond what 64 bits hold")
+        raise StrictJsonError("a number is beyond what 64 bits hold")
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise StrictJsonError(f"{name} is no JSON number")
 
 
 _encoder: Final = msgspec.json.Encoder()
-# Used only for its checks, so the hooks return nothing and no values are built.
-_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_without_doubles,
-    parse_int=_integer,
-    parse_float=_number,
-    parse_constant=_constant,
+_strict: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+# Used only for its checks, so numbers are not built.
+_unambiguous: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
