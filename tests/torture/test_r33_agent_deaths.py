@@ -164,3 +164,28 @@ def _damage(home: Path) -> list[str]:
 def _judged(home: Path) -> list[tuple[str, str]]:
     books = read_books(home)
     return [found for book in books.notebooks.values() for found in judge_notebook(books, book)]
+
+
+@proves("R33")
+def test_a_death_harms_no_other_session(tmp_path: Path, tell: Tell) -> None:
+    died, beside = asyncio.run(_beside_a_death(tmp_path))
+
+    tell(f"one died with {died}, the turn beside it ended with {beside}")
+    assert (died, beside) == ("agent_died", "aborted")
+
+
+async def _beside_a_death(folder: Path) -> tuple[str | None, str]:
+    """Return how two turns end if one process dies and the other turn is interrupted after it."""
+    waits = [{"text": "I wait."}, {"mark": "in"}, "until_cancel"]
+    dies = [{"text": "So."}, {"exit": 3}]
+    async with a_stage(folder) as stage:
+        agent = await stage.agent(*stage.peer.argv)
+        stage.plays(runs=[{"on": {"session/prompt": each}} for each in (waits, dies)])
+        waiting, dying = await stage.session(agent), await stage.session(agent)
+        beside = asyncio.create_task(stage.turn(waiting))
+        await asyncio.to_thread(stage.peer.wait_for, "mark", name="in")
+        died = await stage.turn(dying)
+        await stage.house.sessions.interrupt(stage.house.owner, waiting.id)
+        other = await beside
+        await stage.close(waiting)
+    return died.code, other.stop

@@ -151,68 +151,6 @@ def _gone(peer: Peer, agent: Agent) -> float:
     return time.monotonic()
 
 
-@dataclass(frozen=True)
-class SeenTogether:
-    """What became of two turns in one program of which one was interrupted."""
-
-    ends: list[tuple[StopReason | None, Status, FailureCode | None]]
-    again: list[str]
-    programs: int
-    interrupted: float
-    gone: float
-
-
-@proves("R34")
-def test_nobody_waits_for_a_shared_program_that_does_not_listen(
-    tmp_path: Path, sized: Sized, tell: Tell
-) -> None:
-    rounds = sized(test=1, torture=5, release=20)
-    seen = [asyncio.run(_met_together(tmp_path / str(number))) for number in range(rounds)]
-
-    slowest = max(each.interrupted for each in seen), max(each.gone for each in seen)
-    tell(f"shared: ended within {slowest[0]:.2f} s, gone within {slowest[1]:.2f} s")
-    for each in seen:
-        assert each.ends == [
-            (StopReason.ABORTED, Status.IDLE, None),
-            (StopReason.ERROR, Status.IDLE, FailureCode.AGENT_DIED),
-        ]
-        assert (each.again, each.programs) == (["new", "new"], 2)
-    assert slowest[0] < sized.within(INTERRUPTED_WITHIN)
-    assert slowest[1] < sized.within(GONE_WITHIN)
-
-
-async def _met_together(folder: Path) -> SeenTogether:
-    """Interrupt one of two turns in a program that listens to nothing, and talk on in both."""
-    endless = [[{"mark": name}, "hang"] for name in ("one", "two")]
-    runs = [
-        AGENTS[-1].script | {"on": {"session/prompt": endless}},
-        {"on": {"session/prompt": NEW}},
-    ]
-    shared = {"share": True}
-    async with aboard(folder, config_acp=DEADLINES, options=shared, runs=runs) as ship:
-        sessions = [await ship.open(), await ship.open()]
-        for session, name in zip(sessions, ("one", "two"), strict=True):
-            await ship.house.send(session.id, "go")
-            await ship.logged("mark", name=name)
-        began = time.monotonic()
-        await ship.house.sessions.interrupt(ship.house.owner, sessions[0].id)
-        await ship.settled(sessions[0])
-        interrupted = time.monotonic() - began
-        gone = await asyncio.to_thread(_gone, ship.peer, AGENTS[-1])
-        await ship.settled(sessions[1])
-        ends = [await _end(ship, each) for each in sessions]
-        again = [(await ship.tell(each, "again"))[-1].text for each in sessions]
-    programs = len(ship.peer.log("start"))
-    return SeenTogether(ends, again, programs, interrupted, gone - began)
-
-
-async def _end(
-    ship: Aboard, session: Session
-) -> tuple[StopReason | None, Status, FailureCode | None]:
-    now, failure = await ship.now(session), (await ship.ended(session)).failure
-    return now.last_stop, now.status, failure.code if failure else None
-
-
 @proves("R34")
 def test_control_a_plain_program_stays(tmp_path: Path, tell: Tell) -> None:
     stays = asyncio.run(_asked_to_go(Peer(tmp_path / "peer", **AGENTS[-1].script)))

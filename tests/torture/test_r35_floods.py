@@ -125,37 +125,13 @@ def test_a_flood_harms_nobody_but_who_floods(
         assert (told["again"], told["status"]) == ("new", "idle")
 
 
-# Those that are told apart by the session they name; of a line that nobody can read it is unknown
-# whose it was, and it may have been anybody's last.
-TOLD_APART = ("updates", "bytes", "questions")
-
-
-@proves("R35")
-@pytest.mark.parametrize("kind", TOLD_APART)
-def test_a_flood_harms_nobody_who_shares_the_program(
-    tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, kind: str
-) -> None:
-    part, calm = sized(test=50, torture=1), sized(test=40, torture=CALM_TURNS)
-    for number in range(sized(test=1, torture=1, release=5)):
-        poured = flood(kind, part)
-        told = flooded(crew, tmp_path / str(number), poured, calm=calm, is_shared=True)
-
-        tell(f"{kind}, shared: {told['stop']}/{told['failure']}, at most {told['peak']} MiB")
-        assert (told["stop"], told["failure"]) == (poured.stop, poured.failure)
-        assert told["peak"] <= MEMORY
-        assert told["during"] < sized.within(2 * max(told["before"], SOON))
-        assert (told["fellow"], told["again"], told["programs"]) == ("I am here.", "new", 1)
-
-
-def flooded(
-    crew: Crew, folder: Path, poured: Flood, *, calm: int, is_shared: bool = False
-) -> dict[str, Any]:
+def flooded(crew: Crew, folder: Path, poured: Flood, *, calm: int) -> dict[str, Any]:
     """Play a flood in a process of its own and return what that tells."""
     folder.mkdir()
     steps, answer = folder / "steps.json", folder / "answer.json"
     steps.write_text(json.dumps(poured.steps), "utf-8")
     options = {"folder": folder / "place", "steps": steps, "answer": answer}
-    client = crew.start("flooding", **options, calm=calm, is_shared=is_shared)
+    client = crew.start("flooding", **options, calm=calm)
     assert client.wait(timeout=2 * PATIENCE) == 0, crew.log_of(client)[-2000:]
     told: dict[str, Any] = json.loads(answer.read_text("utf-8"))
     return told

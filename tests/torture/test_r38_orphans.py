@@ -19,7 +19,7 @@ GONE_WITHIN = 2.0
 
 
 @proves("R38")
-@pytest.mark.parametrize("how", ["launcher", "open", "agent", "shared"])
+@pytest.mark.parametrize("how", ["launcher", "open", "agent"])
 def test_nobody_outlives_a_killed_holdfast(
     tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, how: str
 ) -> None:

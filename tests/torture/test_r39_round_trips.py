@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
-from holdfast.acp.client.multiplex import SharedProgram
-from holdfast.acp.rpc.redaction import NO_REDACTION
+from holdfast.acp.client.agent_process import AgentProcess
 from tests.acp.harness import Aboard, aboard
 from tests.acp.scripted_agents import Peer
 from tests.houses import texts
@@ -21,7 +19,7 @@ from tests.torture.conftest import Sized, Tell
 
 pytestmark = pytest.mark.slow
 
-# So many sessions are in one program where it is shared.
+# Number of sessions that are open at once.
 TOGETHER = 4
 # What is made once and kept: caches of the store, of Python, of the loop.
 WARM = 10
@@ -47,7 +45,7 @@ class Held:
 
 
 @proves("R39")
-@pytest.mark.parametrize("size", [1, TOGETHER], ids=["alone", "shared"])
+@pytest.mark.parametrize("size", [1, TOGETHER], ids=["alone", "together"])
 def test_what_was_opened_is_closed_again(
     tmp_path: Path, sized: Sized, tell: Tell, size: int
 ) -> None:
@@ -57,7 +55,7 @@ def test_what_was_opened_is_closed_again(
 
     grown = after.mebibytes - before.mebibytes
     left = after.beyond(before) or "nothing"
-    tell(f"{turns} turns, {size} in a program, left behind {left}, {grown:.1f} MiB more")
+    tell(f"{turns} turns, {size} at once, left behind {left}, {grown:.1f} MiB more")
     assert wrong == []
     assert after.beyond(before) == {}
     assert grown < NOISE + GROWTH * turns / 1_000
@@ -75,12 +73,12 @@ async def _looped(folder: Path, turns: int, size: int) -> tuple[Held, Held, list
 
 
 async def _house(folder: Path, turns: int, size: int) -> list[int]:
-    async with aboard(folder, options={"share": size > 1}) as ship:
+    async with aboard(folder) as ship:
         return [number for number in range(0, turns, size) if not await _round_trip(ship, size)]
 
 
 async def _round_trip(ship: Aboard, size: int) -> bool:
-    """Talk in so many sessions at once; whoever comes last ends what they have shared."""
+    """Talk in so many sessions at once, each with a process of its own, and close them all."""
     sessions = [await ship.open() for _ in range(size)]
     told = await asyncio.gather(*(ship.tell(each, "hello") for each in sessions))
     for session in sessions:
@@ -89,26 +87,7 @@ async def _round_trip(ship: Aboard, size: int) -> bool:
     # Written on by every process.
     ship.peer.log_file.unlink()
     whole = [("user", "hello"), ("assistant", "ok")]
-    return programs == 1 and all(texts(rows) == whole for rows in told)
-
-
-@proves("R39")
-def test_control_a_seat_that_is_not_left_is_seen(tmp_path: Path, tell: Tell) -> None:
-    left = asyncio.run(_kept(Peer(tmp_path / "peer")))
-
-    tell(f"control: {left} left behind by one who stays in a shared program")
-    assert left.keys() >= {"descriptors", "tasks", "children"}
-
-
-async def _kept(peer: Peer) -> dict[str, int]:
-    before = await _held()
-    shared = await SharedProgram.spawn(peer.start(), "shared-1", AGENT_LIMITS, NO_REDACTION)
-    seats = [shared.seat(None) for _ in range(TOGETHER)]
-    for seat in seats[1:]:
-        await seat.leave(None, is_for_all=False)
-    after = await _held(like=before, seconds=0.5)
-    await seats[0].leave(None, is_for_all=False)
-    return after.beyond(before)
+    return programs == size and all(texts(rows) == whole for rows in told)
 
 
 @proves("R39")

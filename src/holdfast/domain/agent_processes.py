@@ -52,15 +52,13 @@ ALIVE: Final = frozenset({ProcessState.STARTING, ProcessState.READY, ProcessStat
 class ProcessIdentity(Struct, frozen=True, kw_only=True):
     """Identifies a process uniquely, because the operating system reuses pids.
 
-    `started` is its start time in ticks since boot, `boot` identifies the boot. A process shared by
-    several sessions carries its own `mark`; any other carries the id of its session.
+    `started` is its start time in ticks since boot, `boot` identifies the boot.
     """
 
     pid: int
     group: int
     started: int
     boot: str
-    mark: str = ""
 
 
 class ProcessExit(Struct, frozen=True, kw_only=True):
@@ -102,8 +100,7 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `approve` is the approval mode of sessions that set none. `mode` and `settings` are applied once
     per conversation, if the process offers them. `environment` holds plain values, because secrets
     are passed by name; `with_servers` is added to it if MCP servers are passed. `fs_missing`
-    selects how reading a missing file is answered. With `share`, sessions of one owner use one
-    process, if the process started for each would be identical.
+    selects how reading a missing file is answered.
     """
 
     approve: ApprovalMode | None = None
@@ -116,7 +113,6 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     environment: dict[str, str] = {}
     with_servers: dict[str, str] = {}
     limits: ProgramLimits = ProgramLimits()
-    share: bool = False
     # Where the user can get the program if it is missing.
     install: str | None = None
     preset: str | None = None
@@ -133,7 +129,6 @@ _WORDS: Final[Mapping[str, str]] = {
     "environment": "a table of texts",
     "with_servers": "a table of texts",
     "limits": "a table of whole numbers: nice, address_space, cpu_seconds, processes",
-    "share": "true or false",
     "install": "a text",
     "preset": "a text",
 }
@@ -153,10 +148,6 @@ def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
             # Replace msgspec's message, because it would repeat the value.
             raise _invalid(name, f"must be {_WORDS[name]}") from None
     options = ProgramOptions(**found)
-    if options.share and any(SESSION_WORD in word for word in runtime.args):
-        raise _invalid(
-            "share", f"cannot be had where runtime.args name one session: {SESSION_WORD}"
-        )
     for table in ("environment", "with_servers"):
         for name, value in getattr(options, table).items():
             if not name or "=" in name or "\x00" in name or "\x00" in value:

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
-from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import Media
 
 
@@ -13,10 +13,6 @@ class ProcessSlot(Protocol):
     @property
     def session(self) -> SessionId:
         """Return the session's id, which the process carries as its mark."""
-
-    @property
-    def owner(self) -> Owner:
-        """Return the session's owner; only sessions of one owner may share a process."""
 
     @property
     def key(self) -> SessionKey:

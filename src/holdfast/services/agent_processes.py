@@ -256,11 +256,6 @@ class SessionProcessSlot:
         return self._session.id
 
     @property
-    def owner(self) -> Owner:
-        """Return the session's owner."""
-        return self._session.owner
-
-    @property
     def key(self) -> SessionKey:
         """Return the key that identifies the session in the store."""
         return self._key

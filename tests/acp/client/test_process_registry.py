@@ -1,6 +1,7 @@
 """The places of programs: what holds of one that is empty, and of one that was given up."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.acp.client.process_registry import ProcessRegistry
 from holdfast.acp.rpc.connection import ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.ids import SessionId, SessionKey
+from tests.acp.harness import END, aboard
 from tests.builders import an_id
 from tests.stand_ins import PATIENCE
 
@@ -72,3 +74,17 @@ async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:
 
     async with asyncio.timeout(PATIENCE):
         await slot.wake()
+
+
+async def test_each_session_has_its_own_process(tmp_path: Path) -> None:
+    steps = [{"repeat": {"count": 50, "steps": [{"text": "$prompt"}, {"text": " "}]}}, END]
+    async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
+        sessions = [await ship.open() for _ in range(3)]
+        words = ["red", "green", "blue"]
+        answers = await asyncio.gather(*map(ship.tell, sessions, words))
+        now = [await ship.now(each) for each in sessions]
+
+    pids = {each["pid"] for each in ship.peer.log("start")}
+    assert [rows[-1].text for rows in answers] == [f"{word} " * 50 for word in words]
+    assert {each.program.birth.pid for each in now if each.program and each.program.birth} == pids
+    assert len(pids) == len(ship.peer.got("initialize")) == 3

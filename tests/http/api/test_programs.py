@@ -144,7 +144,7 @@ async def test_whoever_may_only_write_cannot_set_up_programs(client: Client) -> 
         ({"approve": "always"}, "approve"),
         ({"limits": {"nise": 1}}, "limits"),
         ({"environment": {"A=B": "x"}}, "environment"),
-        ({"share": "yes"}, "share"),
+        ({"share": True}, "share"),
         ({"fs": "no"}, "fs"),
     ],
 )

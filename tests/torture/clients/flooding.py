@@ -22,35 +22,16 @@ NEW: list[Any] = [{"text": "new"}, END]
 PATIENCE = 300.0
 
 
-async def main(folder: str, steps: str, answer: str, calm: int, is_shared: bool) -> None:
+async def main(folder: str, steps: str, answer: str, calm: int) -> None:
     """Play the steps of a flood as one turn, and the same agent's next turn after it.
 
-    `calm` are the turns with the other one, before it and during it at least. In a program that is
-    shared somebody else is in the middle of a turn meanwhile.
+    `calm` is the least number of turns with the other agent, before the flood and during it.
     """
     flood = await asyncio.to_thread(Path(steps).read_text, "utf-8")
-    play = _shared if is_shared else _alone
-    told = await play(Path(folder), json.loads(flood), calm)
+    prompts = [json.loads(flood), NEW]
+    async with aboard(Path(folder), on={"session/prompt": prompts}) as ship:
+        told = await _told(ship, Path(folder), calm)
     await asyncio.to_thread(Path(answer).write_text, json.dumps(told), "utf-8")
-
-
-async def _alone(folder: Path, steps: list[Any], turns: int) -> dict[str, Any]:
-    async with aboard(folder, on={"session/prompt": [steps, NEW]}) as ship:
-        return await _told(ship, folder, turns)
-
-
-async def _shared(folder: Path, steps: list[Any], turns: int) -> dict[str, Any]:
-    gate = folder / "gate"
-    beside = [{"text": "I am "}, {"mark": "in"}, {"wait_file": str(gate)}, {"text": "here."}, END]
-    prompts = [beside, steps, NEW]
-    async with aboard(folder, on={"session/prompt": prompts}, options={"share": True}) as ship:
-        fellow = await ship.open()
-        await ship.house.send(fellow.id, "stay")
-        await ship.logged("mark", name="in")
-        told = await _told(ship, folder, turns)
-        gate.touch()
-        rows = await ship.settled(fellow)
-    return told | {"fellow": rows[-1].text, "programs": len(ship.peer.log("start"))}
 
 
 async def _told(ship: Aboard, folder: Path, turns: int) -> dict[str, Any]:

@@ -1,16 +1,14 @@
 """A process that starts a command which forks away, and is killed while that one lives.
 
-`how` is the launcher, the launcher without namespaces, the way in which somebody else's agent is
-started, for one session or for several, or what a plain program would do.
+`how` is the launcher, the launcher without namespaces, the start of an external agent, or a plain
+subprocess.
 """
 
 import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
-from holdfast.acp.client.multiplex import SharedProgram
-from holdfast.acp.rpc.redaction import NO_REDACTION
+from holdfast.acp.client.agent_process import AgentProcess
 from holdfast.process.agent_child import AgentStart
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means
@@ -43,10 +41,5 @@ async def main(folder: str, mark: str, how: str) -> None:
     if how == "agent":
         await AgentProcess.spawn(start)
         await asyncio.sleep(600)
-    if how == "shared":
-        shared = await SharedProgram.spawn(start, f"shared-{mark}", AGENT_LIMITS, NO_REDACTION)
-        # Held, because whoever sits in it keeps it.
-        seats = [shared.seat(None) for _ in range(3)]
-        await asyncio.sleep(600 * len(seats))
     launcher = Launcher(Means()) if how == "open" else Launcher()
     await launcher.run(python(source, Path(folder)), time_limit=600)

@@ -24,6 +24,8 @@ from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_memb
 from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
 
 log = logging.getLogger(__name__)
+# Sends the last messages to a process before it is ended.
+Farewell: TypeAlias = Callable[[], Awaitable[object]]
 # `exited` by itself, `ended` by us, `stdout_closed` or `stuck` when we ended it for that reason,
 # `lost` when the exit status is unknown.
 ExitReason: TypeAlias = Literal["exited", "ended", "stdout_closed", "stuck", "lost"]
@@ -95,7 +97,7 @@ class AgentProcess:
         # Truncated after the redaction, because half a secret would not be recognised.
         return last_bytes(self.connection.redactor.text(stderr_text), STDERR_SHOWN)
 
-    async def end(self, *, farewell: Callable[[], Awaitable[object]] | None = None) -> ProcessExit:
+    async def end(self, *, farewell: Farewell | None = None) -> ProcessExit:
         """End the process and its descendants, gracefully first; a second call waits for the first.
 
         `farewell` runs while the process still reads; its errors and timeout are ignored. On
@@ -112,12 +114,12 @@ class AgentProcess:
             raise asyncio.CancelledError
         return ending.result()
 
-    def _begin_end(self, farewell: Callable[[], Awaitable[object]] | None) -> Task[ProcessExit]:
+    def _begin_end(self, farewell: Farewell | None) -> Task[ProcessExit]:
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end(farewell))
         return self._ending
 
-    async def _end(self, farewell: Callable[[], Awaitable[object]] | None) -> ProcessExit:
+    async def _end(self, farewell: Farewell | None) -> ProcessExit:
         child, timeouts = self._child, self._timeouts
         if self._reason == "exited" and not child.exited.done():
             self._reason = "ended"

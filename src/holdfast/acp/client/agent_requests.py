@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.acp.client.agent_session import NOT_DECIDED
 from holdfast.acp.client.lenient_json import read_count, read_list, read_object
-from holdfast.acp.client.multiplex import NOT_DECIDED
 from holdfast.acp.client.permissions import (
     ApprovalSubject,
     folder_memory,

@@ -10,13 +10,12 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.acp.client.agent_process import AgentProcess, Terminals
+from holdfast.acp.client.agent_process import AgentProcess, Farewell, Terminals
 from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_after_update
 from holdfast.acp.client.lenient_json import read_object
-from holdfast.acp.client.multiplex import HOSTED, NOT_DECIDED, Farewell, Seat, Strand
 from holdfast.acp.client.prompt import is_offered
 from holdfast.acp.client.raw_log import RawLog
-from holdfast.acp.rpc.connection import AcpConnection, AnswerMarker, ConnectionLost, Item
+from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost, Item
 from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -78,6 +77,16 @@ class EarlyUpdates:
 
 
 log = logging.getLogger(__name__)
+# Answer to a permission request that will not be decided any more.
+NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+HOSTED: Final = frozenset(
+    {
+        "session/request_permission",
+        "fs/read_text_file",
+        "fs/write_text_file",
+        *(f"terminal/{verb}" for verb in ("create", "output", "wait_for_exit", "kill", "release")),
+    }
+)
 # Executed without redaction: a secret in a file we write is part of its intended content.
 LITERAL_METHODS: Final = HOSTED - {"session/request_permission"}
 
@@ -90,48 +99,26 @@ class AgentConversation:
         program: AgentProcess,
         agent_state: AgentState,
         raw: RawLog | None = None,
-        seat: Seat | None = None,
     ) -> None:
-        """`raw` logs the agent's lines; `seat` is set when other sessions share the process."""
+        """`raw` logs the agent's lines."""
         self.program = program
         self.raw = raw
-        self.seat = seat
-        self.connection: AcpConnection | Strand = seat.strand if seat else program.connection
-        self._session: str | None = None
+        self.connection = program.connection
+        self.session: str | None = None
         self.agent_state = agent_state
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
         # Ignored items, counted by reason.
         self.passed_over: Counter[str] = Counter()
-        # Whether the process was started for another session.
-        self.is_joined = False
         self.is_fresh = True
         self.is_prompted = False
         self.terminals = Terminals()
         self._early = EarlyUpdates()
 
-    @property
-    def session(self) -> str | None:
-        """Return the agent's id of the session."""
-        return self._session
-
-    @session.setter
-    def session(self, name: str | None) -> None:
-        self._session = name
-        if self.seat is not None:
-            self.seat.strand.name = name
-
-    def is_free(self, name: str) -> bool:
-        """Return whether no other session of the process has this id."""
-        return self.seat is None or self.seat.strand.is_free(name)
-
-    async def end(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
-        """End the process and its terminals; a shared process may go on."""
+    async def end(self, farewell: Farewell | None) -> ProcessExit:
+        """End the process and its terminals."""
         await self.terminals.aclose()
-        if self.seat is None:
-            end = await self.program.end(farewell=farewell)
-        else:
-            end = await self.seat.leave(farewell, is_for_all=is_for_all)
+        end = await self.program.end(farewell=farewell)
         if self.raw is not None:
             await self.raw.aclose()
         return end

@@ -1,4 +1,4 @@
-"""Prepares an agent process for a prompt: starts or joins it, initializes it, opens the session.
+"""Prepares an agent process for a prompt: starts it, initializes it, opens the session.
 
 Retries a failed start. The protocol steps are in `session_setup.py`.
 
@@ -16,7 +16,6 @@ from holdfast.acp.client.agent_command import StartSettings, build_start
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
 from holdfast.acp.client.agent_session import LITERAL_METHODS, AgentConversation
 from holdfast.acp.client.agent_state import AgentState, restore_state
-from holdfast.acp.client.multiplex import SharedProgram, Shares, share_key
 from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
 from holdfast.acp.client.raw_log import RawLog, RawLogWriter
 from holdfast.acp.client.session_setup import (
@@ -29,7 +28,7 @@ from holdfast.acp.client.session_setup import (
     server_notices,
     unsupported_servers,
 )
-from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
+from holdfast.acp.rpc.connection import ConnectionLost
 from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import (
     ALIVE,
@@ -49,125 +48,6 @@ from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, McpServerSou
 from holdfast.process.agent_child import AgentNotStarted, AgentStart
 
 log = logging.getLogger(__name__)
-
-
-class ProcessStarter:
-    """Starts agent processes and joins shared ones."""
-
-    def __init__(
-        self,
-        shares: Shares,
-        start_settings: StartSettings,
-        scribe: RawLogWriter | None,
-        bounds: ConnectionLimits,
-    ) -> None:
-        self._shares = shares
-        self._start_settings = start_settings
-        self._writer = scribe
-        self._bounds = bounds
-
-    async def connect(
-        self, slot: AgentSlot, turn: TurnInput, setup: SessionSetup, agent_state: AgentState
-    ) -> AgentConversation:
-        """Return the conversation with an initialized process; `agent_state` is the last known."""
-        if slot.start is None:
-            raise AgentNotReady(unavailable_error("No command is set for this program."))
-        capabilities = client_capabilities(turn)
-        if not program_options(turn).share:
-            agent_session = await self._alone(slot, slot.start, turn, agent_state)
-            await initialize(agent_session, capabilities, setup)
-            return agent_session
-        key = share_key(turn, slot.process_slot.owner, slot.start, capabilities)
-        # Held until `initialize` is answered, so that concurrent sessions start only one process.
-        async with self._shares.lock(key):
-            shared = self._shares.find(key)
-            if shared is not None:
-                return await self._joined(slot, shared, turn, agent_state)
-            shared = await self._launched(slot, slot.start)
-            agent_session = await self._join_as(slot, shared, turn, agent_state)
-            await initialize(agent_session, capabilities, setup)
-            shared.introduction = agent_session.introduction
-            self._shares.add(key, shared)
-        return agent_session
-
-    async def _alone(
-        self, slot: AgentSlot, start: AgentStart, turn: TurnInput, agent_state: AgentState
-    ) -> AgentConversation:
-        """Start a process for one session."""
-        raw = self._raw(slot)
-        try:
-            program = await AgentProcess.spawn(
-                start,
-                bounds=self._bounds,
-                on_line=raw.add if raw is not None else None,
-                redactor=self._redactor(),
-            )
-        except BaseException as failed:
-            if raw is not None:
-                await raw.aclose()
-            if not isinstance(failed, AgentNotStarted):
-                raise
-            raise _start_error(failed) from None
-        agent_session = slot.agent_session = AgentConversation(program, agent_state, raw)
-        await _record_process(slot, turn, program, "agent.spawned")
-        return agent_session
-
-    async def _launched(self, slot: AgentSlot, start: AgentStart) -> SharedProgram:
-        """Start a process that other sessions may join."""
-        mark = f"shared-{slot.process_slot.session}"
-        try:
-            return await SharedProgram.spawn(start, mark, self._bounds, self._redactor())
-        except AgentNotStarted as failed:
-            raise _start_error(failed) from None
-
-    async def _joined(
-        self, slot: AgentSlot, shared: SharedProgram, turn: TurnInput, agent_state: AgentState
-    ) -> AgentConversation:
-        """Join a process that was started for another session."""
-        agent_session = await self._join_as(slot, shared, turn, agent_state, is_joined=True)
-        agent_session.introduction = shared.introduction
-        agent_session.auth_methods = shared.introduction["authMethods"]
-        return agent_session
-
-    async def _join_as(
-        self,
-        slot: AgentSlot,
-        shared: SharedProgram,
-        turn: TurnInput,
-        agent_state: AgentState,
-        *,
-        is_joined: bool = False,
-    ) -> AgentConversation:
-        raw = self._raw(slot)
-        seat = shared.seat(raw.add if raw is not None else None)
-        agent_session = slot.agent_session = AgentConversation(
-            shared.program, agent_state, raw, seat
-        )
-        agent_session.is_joined = is_joined
-        event = "agent.joined" if is_joined else "agent.spawned"
-        await _record_process(slot, turn, shared.program, event)
-        return agent_session
-
-    def _raw(self, slot: AgentSlot) -> RawLog | None:
-        return RawLog(self._writer, slot.process_slot.key) if self._writer is not None else None
-
-    def _redactor(self) -> LineRedactor:
-        return LineRedactor(self._start_settings.scrubber, LITERAL_METHODS)
-
-
-async def _record_process(
-    slot: AgentSlot, turn: TurnInput, program: AgentProcess, event: str
-) -> None:
-    """Record the process before the first message, so that it is reaped if we crash now."""
-    fields = {
-        "session_id": slot.process_slot.session,
-        "agent": turn.agent.slug,
-        "cwd": slot.folder,
-        "pid": program.birth.pid,
-        "argv0": slot.start.argv[0] if slot.start is not None else "",
-    }
-    log.info(event, extra={"fields": fields})
-    await slot.keep(ProcessState.STARTING)
 
 
 def client_capabilities(turn: TurnInput) -> Mapping[str, Any]:
@@ -244,11 +124,8 @@ class AgentLauncher:
         self._registry = registry
         self._launch_settings = launch_settings
         self.deadlines = deadlines
-        bounds = replace(
+        self._bounds = replace(
             AGENT_LIMITS, line=launch_settings.line_limit, write_seconds=deadlines.write
-        )
-        self._starter = ProcessStarter(
-            registry.shares, launch_settings.start_settings, launch_settings.scribe, bounds
         )
 
     async def prepare(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
@@ -302,9 +179,8 @@ class AgentLauncher:
 
     async def _started(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         known = await slot.process_slot.known()
-        if known.state in ALIVE and (known.birth is None or not known.birth.mark):
-            # Left by a previous holder of the lease: a session has only one process. A shared one
-            # may serve other sessions, so its own holder has to detach this session from it.
+        if known.state in ALIVE:
+            # Left by a previous holder of the lease: a session has only one process.
             await self._registry.reap(known, slot.process_slot.session)
         servers = await self._mcp_servers(turn)
         slot.start = await self._prepared(slot, turn, servers)
@@ -358,7 +234,8 @@ class AgentLauncher:
         tried: set[SetupMethod] = set()
         while True:
             try:
-                agent_session = await self._starter.connect(slot, turn, setup, agent_state)
+                agent_session = await self._spawn(slot, turn, agent_state)
+                await initialize(agent_session, client_capabilities(turn), setup)
                 return await open_session(agent_session, setup, tried)
             except ConnectionLost as lost:
                 died = await _death_error(slot, lost)
@@ -372,10 +249,44 @@ class AgentLauncher:
                 await slot.stop(None)
                 raise
 
+    async def _spawn(
+        self, slot: AgentSlot, turn: TurnInput, agent_state: AgentState
+    ) -> AgentConversation:
+        """Start the process of the slot; `agent_state` is the last known."""
+        if slot.start is None:
+            raise AgentNotReady(unavailable_error("No command is known to start the agent with."))
+        settings = self._launch_settings
+        raw = RawLog(settings.scribe, slot.process_slot.key) if settings.scribe else None
+        try:
+            program = await AgentProcess.spawn(
+                slot.start,
+                bounds=self._bounds,
+                on_line=raw.add if raw is not None else None,
+                redactor=LineRedactor(settings.start_settings.scrubber, LITERAL_METHODS),
+            )
+        except BaseException as failed:
+            if raw is not None:
+                await raw.aclose()
+            if not isinstance(failed, AgentNotStarted):
+                raise
+            raise _start_error(failed) from None
+        agent_session = slot.agent_session = AgentConversation(program, agent_state, raw)
+        fields = {
+            "session_id": slot.process_slot.session,
+            "agent": turn.agent.slug,
+            "cwd": slot.folder,
+            "pid": program.birth.pid,
+            "argv0": slot.start.argv[0],
+        }
+        log.info("agent.spawned", extra={"fields": fields})
+        # Recorded before the first message, so that it is reaped if we crash now.
+        await slot.keep(ProcessState.STARTING)
+        return agent_session
+
 
 async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> AgentNotReady:
     """Return the error for a process that was lost before its first prompt."""
-    program, is_joined = slot.present().program, slot.present().is_joined
+    program = slot.present().program
     end = await slot.fall()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
@@ -385,8 +296,7 @@ async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> A
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
         message = f"The agent's program ended before it was ready ({describe_exit(end)})."
         failure = Failure(code=code, message=message)
-    # A shared process may have died because of another session, so a retry can succeed.
-    can_pass = is_joined or (end.signal is not None and end.reason == "exited")
+    can_pass = end.signal is not None and end.reason == "exited"
     died = AgentNotReady(failure, can_pass=can_pass)
     died.evidence = tail
     return died

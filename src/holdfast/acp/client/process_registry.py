@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from holdfast.acp.client.agent_process import reap
+from holdfast.acp.client.agent_process import Farewell, reap
 from holdfast.acp.client.agent_session import AgentConversation
-from holdfast.acp.client.multiplex import Farewell, Shares
 from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.errors import HoldfastError
@@ -112,15 +111,12 @@ class AgentSlot:
             await asyncio.wait([self.agent_session.program.exited], timeout=_FAREWELL_SECONDS)
         return await self.stop(None)
 
-    async def stop(self, farewell: Farewell | None, *, is_for_all: bool = False) -> ProcessExit:
-        """End the process and wait until it is gone.
-
-        A shared process goes on without this session, unless `is_for_all` is set.
-        """
+    async def stop(self, farewell: Farewell | None) -> ProcessExit:
+        """End the process and wait until it is gone."""
         found = self.agent_session
         if found is None:
             return ProcessExit()
-        end = await found.end(farewell, is_for_all=is_for_all)
+        end = await found.end(farewell)
         process_record = self.process_record(ProcessState.EXITED, end)
         if self.agent_session is found:
             self.agent_session = None
@@ -130,13 +126,11 @@ class AgentSlot:
 
     async def end(self, why: ProcessEnding, *, seconds: float) -> None:
         """End the process, after an abandoned prompt had so many seconds to stop."""
-        settling, goes_on = self._settling, False
-        if settling is not None:
-            await asyncio.wait({settling}, timeout=seconds)
-            goes_on = not settling.done()
-            await _stop_task(settling)
+        if self._settling is not None:
+            await asyncio.wait({self._settling}, timeout=seconds)
+            await _stop_task(self._settling)
         await _stop_task(self._resting)
-        await self.stop(self._farewell(why), is_for_all=goes_on)
+        await self.stop(self._farewell(why))
 
     def _farewell(self, why: ProcessEnding) -> Farewell | None:
         """Return a coroutine that sends the last messages the agent supports, if any."""
@@ -194,15 +188,14 @@ class AgentSlot:
         if is_answered:
             self._resting = asyncio.get_running_loop().create_task(self._rest())
         else:
-            # Also when it is shared: a process that ignores a cancel must not go on unobserved.
-            await self.stop(None, is_for_all=True)
+            # A process that ignores a cancel must not go on unobserved.
+            await self.stop(None)
 
 
 class ProcessRegistry:
     """Implements the `ProcessPool` port."""
 
     def __init__(self) -> None:
-        self.shares = Shares()
         self._slots: dict[SessionKey, AgentSlot] = {}
 
     def slot(self, process_slot: ProcessSlot) -> AgentSlot:
@@ -235,10 +228,7 @@ class ProcessRegistry:
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
         """End a process that another server has left behind (orphan)."""
         birth = process_record.birth
-        # One session has left it, but others may still use it.
-        if birth is None or self.shares.has(birth):
-            return
-        if await reap(birth, birth.mark or session):
+        if birth is not None and await reap(birth, session):
             fields = {"session_id": session, **asdict(birth)}
             log.warning("agent.reaped", extra={"fields": fields})
 

@@ -424,9 +424,6 @@ class ProgramRuntime:
         """Return the last batch of a turn whose process is gone."""
         agent_session = slot.present()
         end = await slot.fall()
-        if agent_session.seat is not None and end.reason == "ended":
-            # Ended because of another session that shares it; the next prompt starts a new process.
-            return translator.died(_FOR_ANOTHER)
         *drafts, outcome = translator.died(_failure(end))
         if not isinstance(outcome, Outcome):
             return (*drafts, outcome)
@@ -468,13 +465,6 @@ def _titled(slot: AgentSlot, turn: TurnInput) -> Iterator[Draft]:
         automatic = title_of(first.text) if first is not None else None
         yield TitleChange(title=title[:255], instead=(None, automatic, slot.title))
         slot.title = title[:255]
-
-
-_FOR_ANOTHER: Final = Failure(
-    code=FailureCode.AGENT_DIED,
-    message="The agent's program was ended, because the turn of another session that shares it did "
-    "not stop when asked to; send the message again.",
-)
 
 
 def _failure(end: ProcessExit) -> Failure:

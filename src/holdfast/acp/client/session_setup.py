@@ -173,7 +173,7 @@ async def open_session(
 
 def _setup_methods(agent_session: AgentConversation, setup: SessionSetup) -> list[SetupMethod]:
     setup_methods: list[SetupMethod] = []
-    if setup.known is not None and agent_session.is_free(setup.known):
+    if setup.known is not None:
         if agent_session.can("sessionCapabilities", "resume"):
             setup_methods.append("session/resume")
         if agent_session.can("loadSession"):
@@ -225,10 +225,6 @@ def _is_usable_result(
         session = read_name(read_object(result).get("sessionId"))
         if session is None:
             return False
-        if not agent_session.is_free(session):
-            raise AgentNotReady(
-                Failure(code=FailureCode.AGENT_PROTOCOL, message=_DUPLICATE_SESSION)
-            )
         agent_session.named(session)
     elif (
         setup_method == "session/load"
@@ -243,10 +239,6 @@ def _is_usable_result(
     return True
 
 
-_DUPLICATE_SESSION: Final = (
-    "The agent gave the same name to two sessions that share its program; set options.share of the "
-    "agent to false."
-)
 _NO_SESSION_ID: Final = (
     "The agent opened a session and did not say which; it may be another program."
 )

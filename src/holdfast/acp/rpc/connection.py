@@ -60,9 +60,6 @@ class PendingInbound:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __contains__(self, request: object) -> bool:
-        return request in self._open
-
     def owe(self, request: JsonRpcRequest) -> bool:
         """Register a request; return `False` when the limit of open requests is reached."""
         if len(self._open) >= self._most:
@@ -285,10 +282,6 @@ class AcpConnection:
         """Return how many inbound requests wait for our answer."""
         return len(self._inbound)
 
-    def owes(self, request: JsonRpcRequest) -> bool:
-        """Return whether an inbound request still waits for our answer."""
-        return request in self._inbound
-
     @property
     def lost(self) -> LossReason | None:
         """Return why the connection was lost, if it was."""
@@ -309,18 +302,13 @@ class AcpConnection:
         finally:
             self._outbound.drop(number)
 
-    async def begin(
-        self, method: str, params: Any, *, note: Callable[[Future[Any]], None] | None = None
-    ) -> Future[Any]:
+    async def begin(self, method: str, params: Any) -> Future[Any]:
         """Send a request and return the future of its reply; raises `ConnectionLost`.
 
         The future is resolved when `incoming()` reaches the reply, which it yields as an
-        `AnswerMarker`; without a consumer of `incoming()` it is never resolved. `note` receives the
-        future before the request is sent, because the reply may arrive before this returns.
+        `AnswerMarker`; without a consumer of `incoming()` it is never resolved.
         """
         number, future = self._outbound.number(is_begun=True)
-        if note is not None:
-            note(future)
         try:
             await self._send(JsonRpcRequest(id=number, method=method, params=params))
         except BaseException:

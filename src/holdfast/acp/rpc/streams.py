@@ -92,12 +92,6 @@ class Inbox(Generic[T]):
         self._is_closed = True
         self._brought.set()
 
-    def clear(self) -> None:
-        """Drop the queued items, so that a waiting producer can continue."""
-        self._items.clear()
-        self._bytes = 0
-        self._taken.set()
-
     async def take(self) -> T | None:
         """Return the oldest item; `None` when the queue is closed and empty."""
         while not self._items:
