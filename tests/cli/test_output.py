@@ -101,6 +101,7 @@ def test_a_price_is_a_word() -> None:
     assert price(12_345_678, priced=True) == "$0.1235"
     assert price(0, priced=False) == "? (unpriced)"
     assert price(12_345_678, priced=False) == "$0.1235 and ? (unpriced)"
+    assert price(12_345_678, priced=False, estimated=True) == "at most $0.1235 (estimate)"
 
 
 def test_a_line_has_a_style_where_there_are_colours(

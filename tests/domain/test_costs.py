@@ -101,3 +101,15 @@ def test_entries_add_up_to_what_was_asked_used_and_paid() -> None:
         microcents=3,
         unpriced_requests=1,
     )
+
+
+def test_a_sum_is_an_upper_bound_if_every_unpriced_entry_has_its_maximum() -> None:
+    paid = a_cost(microcents=3)
+    bounded = a_cost(microcents=5, priced=False)
+    unknown = a_cost(microcents=0, priced=False)
+    empty = CostSum(key="x")
+
+    assert (empty + paid + bounded).is_upper_bound
+    assert not (empty + paid).is_upper_bound
+    assert not (empty + paid + bounded + unknown).is_upper_bound
+    assert (empty + bounded + unknown).estimated_requests == 1

@@ -141,8 +141,25 @@ def test_a_step_that_was_cut_off_is_closed_and_its_text_kept_if_the_turn_is_over
 
 
 def a_sent_request(step: OpenStep) -> CostDraft:
-    """The ledger's entry of a request that its user stopped: sent, and of unknown cost."""
-    return CostDraft(request_id=step.started.message_id, model_id=step.started.model_id)
+    """The ledger's entry of a request that its user stopped: sent, and charged its bound."""
+    started = step.started
+    return CostDraft(
+        request_id=started.message_id, model_id=started.model_id, microcents=started.bound
+    )
+
+
+@pytest.mark.parametrize("bound", [0, 7])
+@pytest.mark.parametrize("recovery", Recovery)
+def test_a_request_with_a_bound_that_a_crash_cut_off_is_charged(
+    bound: int, recovery: Recovery
+) -> None:
+    step = an_open_step(bound=bound)
+    unsafe = a_call(state=CallState.STARTED, effect=Effect.UNSAFE)
+
+    for before in ([], [unsafe]):
+        drafts = after_crash(step, before, recovery).drafts
+        costs = [each for each in drafts if isinstance(each, CostDraft)]
+        assert costs == ([a_sent_request(step)] if bound else [])
 
 
 @given(calls(), RECOVERIES, open_steps())

@@ -88,8 +88,18 @@ async def test_a_status_is_told_by_kind_and_the_request_is_not_repeated(
 
     name = dialect.provider
     told = message.format(name=name, variable=VARIABLES[name])
-    assert deltas == [Failed(kind=FailureKind(kind), message=told, status=status)]
+    assert deltas == [Failed(kind=FailureKind(kind), message=told, status=status, billed=False)]
     assert len(fake.received) == 1
+
+
+@pytest.mark.parametrize("status", [502, 504, 522])
+async def test_an_error_of_a_gateway_may_be_billed(
+    fake: FakeProvider, dialect: Dialect, status: int
+) -> None:
+    [failed] = await answer(fake, dialect, refusing(status, bodies(dialect, status)))
+
+    assert isinstance(failed, Failed)
+    assert failed.billed
 
 
 async def test_a_conversation_that_is_too_long_is_told_as_such(
@@ -102,6 +112,7 @@ async def test_a_conversation_that_is_too_long_is_told_as_such(
             kind=FailureKind.TOO_LONG,
             message=f"The conversation is too long for this model of {name} (status 400).",
             status=400,
+            billed=False,
         )
     ]
 
@@ -144,6 +155,15 @@ async def test_an_answer_that_breaks_in_the_middle_is_unavailable(
     assert deltas[-1] == Failed(
         kind=FailureKind.UNAVAILABLE, message=f"The connection to {dialect.provider} failed."
     )
+
+
+async def test_an_answer_that_breaks_before_its_first_word_may_be_billed(
+    fake: FakeProvider, dialect: Dialect
+) -> None:
+    [failed] = await answer(fake, dialect, Reply((), end="cut"))
+
+    assert isinstance(failed, Failed)
+    assert failed.billed
 
 
 async def test_an_answer_without_an_end_is_unavailable(
@@ -217,6 +237,8 @@ async def test_a_failure_in_the_middle_of_an_answer_is_told_by_kind(
 
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.status) == (FailureKind(kind), status)
+    # The model has written something by then, whatever the status says.
+    assert failed.billed
     assert CANARY not in failed.message
 
 
@@ -266,7 +288,9 @@ async def test_a_provider_that_nobody_is_at_is_unavailable(
 
     assert deltas == [
         Failed(
-            kind=FailureKind.UNAVAILABLE, message=f"The connection to {dialect.provider} failed."
+            kind=FailureKind.UNAVAILABLE,
+            message=f"The connection to {dialect.provider} failed.",
+            billed=False,
         )
     ]
 

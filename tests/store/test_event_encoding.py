@@ -40,6 +40,7 @@ EVERYTHING: tuple[Payload, ...] = (
         priced=False,
         more_turns=True,
         failure=FAILURE,
+        estimated=True,
     ),
 )
 
@@ -67,6 +68,11 @@ DIVIDED: tuple[tuple[Payload, bytes | None, bytes], ...] = (
         StepStarted(message_id=MESSAGE, model_id=MODEL, step=1, model="a:b"),
         bytes.fromhex((MESSAGE + MODEL).replace("-", "")),
         b',"step":1,"model":"a:b"}',
+    ),
+    (
+        StepStarted(message_id=MESSAGE, model_id=MODEL, step=1, model="a:b", bound=7),
+        bytes.fromhex((MESSAGE + MODEL).replace("-", "")),
+        b',"step":1,"model":"a:b","bound":7}',
     ),
     (
         StepEnded(message_id=MESSAGE, step=2),

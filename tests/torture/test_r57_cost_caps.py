@@ -7,6 +7,7 @@ request allows. Where a request allows any number it writes 64,000.
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Till:
     faults: int = 0
     # How often an answer is as long as it may be.
     greed: float = 1.0
+    # Holds every answer back before its last piece.
+    gate: asyncio.Event | None = None
     charged: int = 0
     limits: list[int | None] = field(default_factory=list)
 
@@ -76,6 +79,8 @@ class Till:
         limit = limit_of(request.body)
         self.limits.append(limit)
         asked = sum(len(text.encode()) for text in texts_in(request.body))
+        if self.gate is not None:
+            return self._unfinished(dialect, asked, prices)
         if self.luck.randrange(100) < self.faults:
             return self._fault(dialect, asked, prices)
         # Half of the output is thought; nobody sees it, and it is charged as the other half.
@@ -92,16 +97,25 @@ class Till:
         return dialect.reply(Saying(text=("Well. " * 20,), stop=stop, usage=usage))
 
     def _fault(self, dialect: Dialect, asked: int, prices: Prices) -> Reply:
-        match self.luck.choice(("refused", "broken", "uncounted")):
+        match self.luck.choice(("refused", "broken", "silent", "uncounted")):
             case "refused":
                 return refusing(500, {"error": {"message": "no", "type": "some_error"}})
             case "broken":
                 pieces = dialect.stream(Saying(text=("Go", "od", " day")))
                 reply = Reply(pieces[: len(pieces) // 2 + 1], end="cut")
+            case "silent":
+                reply = Reply((), end="cut")
             case _:
                 reply = dialect.reply(Saying(text=("Good day",), usage=None))
-        self.charged += price(Usage(input=asked, output=len("Good day")), prices)
+        # Everything that was allowed: most of it was reasoning, which is not sent.
+        output = self.limits[-1] or UNLIMITED
+        self.charged += price(Usage(input=asked, output=output), prices)
         return reply
+
+    def _unfinished(self, dialect: Dialect, asked: int, prices: Prices) -> Reply:
+        output = self.limits[-1] or UNLIMITED
+        self.charged += price(Usage(input=asked, output=output), prices)
+        return Reply(dialect.stream(Saying(text=("Go", "od", " day"))), gate=self.gate)
 
 
 def spoken(request: Received) -> Dialect:
@@ -136,6 +150,14 @@ async def charging(
     home: Path, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Holdfast, FakeProvider]]:
     """Open a house all of whose providers are the till."""
+    config = Config(home=home)
+    async with only_provider(till, monkeypatch) as fake, open_holdfast(config=config) as house:
+        yield house, fake
+
+
+@asynccontextmanager
+async def only_provider(till: Till, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeProvider]:
+    """Serve the till as every provider of this process and of its children."""
     async with a_provider() as fake:
         fake.answer = till.answer
         for name in ADDRESSES:
@@ -143,15 +165,16 @@ async def charging(
         for name in KEYS:
             monkeypatch.setenv(f"HOLDFAST_{name}_API_KEY", "sk-0123456789abcdef")
             monkeypatch.setenv(f"{name}_API_KEY", "sk-0123456789abcdef")
-        async with open_holdfast(config=Config(home=home)) as house:
-            yield house, fake
+        yield fake
 
 
-async def begun(house: Holdfast, desk: Path, budget: Budget, *models: str) -> Session:
+async def begun(
+    house: Holdfast, desk: Path, budget: Budget, *models: str, max_tokens: int | None = None
+) -> Session:
     retry = {"max": 2, "backoff": "linear", "backoff_ms": 1}
     asker = {
         "name": "Asker",
-        "runtime": {"type": "llm", "retry": retry},
+        "runtime": {"type": "llm", "retry": retry, "max_tokens": max_tokens},
         "models": list(models),
         "tools": ["read_file"],
         "grant": None,
@@ -237,3 +260,91 @@ def test_without_an_output_limit_the_same_providers_charge_more(
     asyncio.run(tried())
 
     assert till.charged > budget.microcents
+
+
+# Sends a message to a session, and waits until its turns have ended.
+SENDER = """
+import asyncio, sys
+from holdfast import open_holdfast
+from holdfast.config import Config
+from pathlib import Path
+from tests.houses import played
+
+async def main(home, session_id):
+    async with open_holdfast(config=Config(home=Path(home))) as house:
+        await house.send(session_id, "Go on.")
+        await played(house, session_id)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+STOPPED = Budget(microcents=8_000_000, on_exceed=OnExceed.FAIL)
+
+
+@proves("R57")
+@demands("S0-120")
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.provider)
+def test_requests_that_are_interrupted_stay_within_the_budget(
+    dialect: Dialect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, luck: random.Random
+) -> None:
+    till = Till(luck, gate=asyncio.Event())
+
+    async def tried() -> None:
+        async with charging(tmp_path / "home", till, monkeypatch) as (house, fake):
+            session = await begun(house, tmp_path, STOPPED, dialect.model, max_tokens=4_000)
+            while len(fake.received) < 20:
+                fake.arrived.clear()
+                await house.send(session.id, "Go on.")
+                ended = asyncio.create_task(played(house, session.id))
+                arrived = asyncio.create_task(fake.arrived.wait())
+                await asyncio.wait({ended, arrived}, return_when=asyncio.FIRST_COMPLETED)
+                if not fake.arrived.is_set():
+                    break
+                await house.sessions.interrupt(house.owner, session.id)
+                await ended
+            spent = await current(house, session)
+            sums = await house.costs.of_sessions(house.owner, [session.id])
+        assert till.limits
+        assert till.charged <= spent.microcents <= STOPPED.microcents
+        assert sums[session.id].estimated_requests == len(till.limits)
+        assert sums[session.id].is_upper_bound
+        assert spent.last_stop is StopReason.BUDGET
+
+    asyncio.run(tried())
+
+
+@proves("R57")
+@demands("S0-120")
+def test_requests_that_die_with_their_process_stay_within_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, luck: random.Random
+) -> None:
+    till = Till(luck, gate=asyncio.Event())
+    home = tmp_path / "home"
+
+    async def killed(session: Session, fake: FakeProvider) -> bool:
+        """Kill a process in the middle of its request; `False` if it ended without one."""
+        fake.arrived.clear()
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", SENDER, home, session.id)
+        arrived = asyncio.create_task(fake.arrived.wait())
+        ended = asyncio.create_task(child.wait())
+        async with asyncio.timeout(60):
+            await asyncio.wait({ended, arrived}, return_when=asyncio.FIRST_COMPLETED)
+        if child.returncode is None:
+            child.kill()
+        await ended
+        arrived.cancel()
+        return fake.arrived.is_set()
+
+    async def tried() -> None:
+        config = Config(home=home)
+        async with only_provider(till, monkeypatch) as fake:
+            async with open_holdfast(config=config) as house:
+                session = await begun(house, tmp_path, STOPPED, MESSAGES.model, max_tokens=1_200)
+            while await killed(session, fake) and len(till.limits) < 8:
+                pass
+            async with open_holdfast(config=config) as house:
+                await played(house, session.id)
+                spent = await current(house, session)
+        assert len(till.limits) > 1
+        assert till.charged <= spent.microcents <= STOPPED.microcents
+
+    asyncio.run(tried())

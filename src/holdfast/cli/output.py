@@ -174,15 +174,20 @@ def local_time(at: datetime | None) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M") if at is not None else "-"
 
 
-def money(microcents: int, *, priced: bool) -> str:
+def money(microcents: int, *, priced: bool, estimated: bool = False) -> str:
     """Return micro-cents as dollars; an unknown price is a question mark."""
     # For display only: sums are computed in whole micro-cents.
-    return f"${microcents / 100_000_000:.4f}" if priced else "?"
+    amount = f"${microcents / 100_000_000:.4f}"
+    if estimated and not priced:
+        return f"at most {amount}"
+    return amount if priced else "?"
 
 
-def price(microcents: int, *, priced: bool) -> str:
-    """Return a cost as text; an unpriced part makes it a lower bound."""
+def price(microcents: int, *, priced: bool, estimated: bool = False) -> str:
+    """Return a cost as text; an unpriced part makes it a lower bound, unless it is estimated."""
     if priced:
         return money(microcents, priced=True) if microcents else "free"
+    if estimated:
+        return f"{money(microcents, priced=False, estimated=True)} (estimate)"
     known = f"{money(microcents, priced=True)} and " if microcents else ""
     return f"{known}? (unpriced)"

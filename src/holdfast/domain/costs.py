@@ -64,6 +64,7 @@ class CostQuery(Struct, frozen=True, kw_only=True):
 class CostSum(Struct, frozen=True, kw_only=True):
     """A sum of entries; those without a known price count as requests with no cost.
 
+    `estimated_requests` are those of the unpriced ones that are counted at their maximum cost.
     `name` is the display name of the group: a model, an agent's slug, a session's title.
     """
 
@@ -73,6 +74,12 @@ class CostSum(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     microcents: int = 0
     unpriced_requests: int = 0
+    estimated_requests: int = 0
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """Return whether every request without a reported cost is counted at its maximum."""
+        return 0 < self.unpriced_requests == self.estimated_requests
 
     def __add__(self, entry: CostEntry) -> "CostSum":
         return CostSum(
@@ -82,6 +89,8 @@ class CostSum(Struct, frozen=True, kw_only=True):
             usage=self.usage + entry.usage,
             microcents=self.microcents + entry.microcents,
             unpriced_requests=self.unpriced_requests + (not entry.priced),
+            estimated_requests=self.estimated_requests
+            + (not entry.priced and entry.microcents > 0),
         )
 
 

@@ -148,6 +148,8 @@ class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
     priced: bool = True
     more_turns: bool = False
     failure: Failure | None = None
+    # Whether `microcents` is an upper bound; only if not `priced`.
+    estimated: bool = False
 
 
 class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
@@ -158,6 +160,8 @@ class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
     step: int
     # Also by name, because a reader of the events should not need a lookup.
     model: str = ""
+    # Maximum cost of the request in micro-cents; 0 without a budget or a known price.
+    bound: int = 0
 
 
 class StepDelta(Struct, frozen=True, kw_only=True, tag="step.delta"):

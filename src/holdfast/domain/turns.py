@@ -123,10 +123,10 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
     """
     doubtful = [call for call in calls if _is_uncertain(call)]
     if not doubtful or recovery is Recovery.CONTINUE:
-        return Repair(drafts=(*_closed_step(step), *_answers(doubtful)))
+        return Repair(drafts=(*_closed_step(step), *_bounded(step), *_answers(doubtful)))
     failure = Failure(code=FailureCode.INTERRUPTED, message=_INTERRUPTED)
     return Repair(
-        drafts=(*_closed_step(step), *_kept_text(step), *_answers(calls)),
+        drafts=(*_closed_step(step), *_kept_text(step), *_bounded(step), *_answers(calls)),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
@@ -216,8 +216,23 @@ def _sent(step: OpenStep | None) -> tuple[Draft, ...]:
     """Return the ledger entry of a request that was sent and then aborted."""
     if step is None:
         return ()
-    # The message id, because the request has no other id; its cost is unknown.
-    return (CostDraft(request_id=step.started.message_id, model_id=step.started.model_id),)
+    started = step.started
+    # The message id, because the request has no other id. Its usage is unknown, so that under a
+    # budget it is charged its maximum cost.
+    return (
+        CostDraft(
+            request_id=started.message_id, model_id=started.model_id, microcents=started.bound
+        ),
+    )
+
+
+def _bounded(step: OpenStep | None) -> tuple[Draft, ...]:
+    """Return the ledger entry of a request that a crash cut off, if it has a known bound.
+
+    The turn goes on and enters its other requests itself: a request without a bound is left out,
+    so that the repeated request has the same number in the session.
+    """
+    return _sent(step) if step is not None and step.started.bound else ()
 
 
 def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:

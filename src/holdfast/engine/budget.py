@@ -17,10 +17,11 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
+from holdfast.engine.media_tokens import media_tokens
 from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
-from holdfast.ports.llm import Failed, LlmMedia, LlmMessage, LlmRequest, LlmTool
+from holdfast.ports.llm import Failed, LlmMessage, LlmRequest, LlmTool
 from holdfast.services.approvals import Ruling
 
 # Output limit under a budget for a model whose own maximum is unknown.
@@ -30,8 +31,6 @@ USEFUL_TOKENS: Final = 1_024
 # Upper bounds of the tokens that providers add to each tool and before all messages.
 TOOL_TOKENS: Final = 128
 PREAMBLE_TOKENS: Final = 1_024
-# An estimate: providers count an image by its area and scale down larger ones.
-PICTURE_TOKENS: Final = 5_000
 _MILLION: Final = 1_000_000
 
 
@@ -59,13 +58,14 @@ def need_of(play: TurnState, request: LlmRequest) -> Need:
     counted = known.input + known.cache_read + known.cache_write + known.output
     # The prompt and the tools may have changed between two turns.
     counted += 0 if play.has_asked else _fixed(request)
-    fresh = sum(_media(each) for message in _tail(request.messages) for each in message.media)
+    fresh = sum(_media(request.model, message) for message in _tail(request.messages))
     return replace(need, input=min(need.input, counted + play.uncounted + fresh))
 
 
 def need_aside(request: LlmRequest) -> Need:
     """Return the maximum size of a request, without usage of earlier requests."""
     tokens = _fixed(request) + sum(map(_message, request.messages))
+    tokens += sum(_media(request.model, message) for message in request.messages)
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
@@ -114,8 +114,9 @@ def is_cut_by_budget(play: TurnState, need: Need) -> bool:
 def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) -> CostDraft | None:
     """Return the ledger entry of a request; `None` if it was not sent.
 
-    A failed request counts zero. Under a budget an answer without usage is charged its maximum
-    cost: otherwise a missing report or a broken connection would make requests free.
+    Under a budget a request with unknown usage is charged its maximum cost: otherwise a missing
+    report or a broken connection would make requests free. It counts as unpriced. A request that
+    the provider refused costs nothing.
     """
     end = answer.end
     if isinstance(end, Failed) and not end.sent:
@@ -125,13 +126,26 @@ def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) ->
     prices = need.model.prices
     if prices is None:
         return draft
-    received = _received(answer)
-    is_unknown = usage is None or (isinstance(end, Failed) and received > 0)
-    if is_unknown and is_capped(play):
-        output = min(received, need.output or received)
-        bound = _input_cost(need, prices) + price(Usage(output=output), prices)
-        return replace(draft, usage=None, microcents=bound)
-    return draft if usage is None else replace(draft, microcents=price(usage, prices), priced=True)
+    if usage is None or (isinstance(end, Failed) and (end.billed or _has_output(answer))):
+        return replace(draft, usage=None, microcents=bound_of(play, need))
+    if is_capped(play) and not usage.output and _has_output(answer):
+        # Only the input was reported.
+        whole = replace(usage, output=_output_bound(need))
+        return replace(draft, usage=None, microcents=price(whole, prices))
+    return replace(draft, microcents=price(usage, prices), priced=True)
+
+
+def bound_of(play: TurnState, need: Need) -> int:
+    """Return the maximum cost of a request in micro-cents; 0 without a budget or a price."""
+    prices = need.model.prices
+    if prices is None or not is_capped(play):
+        return 0
+    return _input_cost(need, prices) + price(Usage(output=_output_bound(need)), prices)
+
+
+def _output_bound(need: Need) -> int:
+    # The limit and not the received text: a model may have thought, which is not always sent.
+    return need.output or need.model.max_output or ANSWER_TOKENS
 
 
 def _only_warns(play: TurnState) -> bool:
@@ -153,9 +167,8 @@ def _input_cost(need: Need, prices: Prices) -> int:
     return -(-need.input * dearest // _MILLION)
 
 
-def _received(answer: ModelAnswer) -> int:
-    texts = (answer.text, answer.reasoning, *(call.arguments for call in answer.calls))
-    return sum(map(_bytes, texts)) + MESSAGE_TOKENS * len(answer.calls)
+def _has_output(answer: ModelAnswer) -> bool:
+    return bool(answer.text or answer.reasoning or answer.calls)
 
 
 def _fixed(request: LlmRequest) -> int:
@@ -175,17 +188,15 @@ def _message(message: LlmMessage) -> int:
     for call in message.calls:
         texts += [call.id, call.name]
     called = sum(MESSAGE_TOKENS + _encoded(call.arguments) for call in message.calls)
-    media = sum(map(_media, message.media))
-    return MESSAGE_TOKENS + sum(map(_bytes, texts)) + called + media
+    return MESSAGE_TOKENS + sum(map(_bytes, texts)) + called
 
 
 def _tool(tool: LlmTool) -> int:
     return TOOL_TOKENS + _bytes(tool.name) + _bytes(tool.description) + _encoded(tool.parameters)
 
 
-def _media(media: LlmMedia) -> int:
-    is_picture = media.mime_type.startswith("image/")
-    return PICTURE_TOKENS if is_picture else max(PICTURE_TOKENS, len(media.content))
+def _media(model: Model, message: LlmMessage) -> int:
+    return sum(media_tokens(model, each) for each in message.media)
 
 
 def _bytes(text: str) -> int:

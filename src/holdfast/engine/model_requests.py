@@ -21,6 +21,7 @@ from holdfast.engine.attachments import REFUSED, attach_media, describe_media, h
 from holdfast.engine.budget import (
     Need,
     afford,
+    bound_of,
     charge,
     is_capped,
     is_cut_by_budget,
@@ -304,16 +305,18 @@ class ModelChain:
                 yield drafts
                 if isinstance(drafts[-1], Outcome):
                     return
+        need = replace(need, output=output_limit(play, need))
         started = StepStarted(
             step=play.step,
             model_id=model.id,
             model=model.ref,
             message_id=MessageId(self._new_id()),
+            bound=bound_of(play, need),
         )
         play.step += 1
-        # Committed before the request is sent, so that recovery knows it may have been sent.
+        # Committed before the request is sent, so that recovery knows it may have been sent, and
+        # what it may have cost.
         yield (started,)
-        need = replace(need, output=output_limit(play, need))
         if spared := self._left(model):
             yield self._judged(play, need, started, ModelAnswer(end=spared))
             return

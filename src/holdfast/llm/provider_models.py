@@ -521,7 +521,16 @@ def _api_failure(error: Exception, provider: Provider) -> Failed:
         ),
         status=status_code,
         retry_after=getattr(error, "retry_after", None),
+        billed=_is_billed(error, status_code),
     )
+
+
+def _is_billed(error: Exception, status: int | None) -> bool:
+    """Return whether the provider may charge for the request although it failed."""
+    # An error inside the stream carries a status too, but the model may have written by then.
+    if status is not None and not getattr(error, "in_stream", False):
+        return not (300 <= status < 500 or status in _REFUSALS)
+    return getattr(error, "phase", None) not in _UNCONNECTED
 
 
 def _kind(error: Exception, status: int | None) -> FailureKind:
@@ -544,6 +553,11 @@ def _category(error: Exception) -> str:
 
 
 _NOT_FOUND: Final = 404
+# Server errors of the provider itself. Those of gateways (502, 504, 520 and above) are not among
+# them, because a gateway may lose the answer of a request that was processed and is charged.
+_REFUSALS: Final = frozenset({500, 501, 503, 529})
+# Phases of pydantic-ai's connection errors in which no request could be sent yet.
+_UNCONNECTED: Final = frozenset({"pool", "connect"})
 _STATUSES: Final[Mapping[int | None, FailureKind]] = {
     401: FailureKind.AUTH,
     402: FailureKind.AUTH,

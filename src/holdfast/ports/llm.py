@@ -160,6 +160,8 @@ class Failed(Struct, frozen=True, kw_only=True):
     """The provider failed; the message is safe to show.
 
     `sent` is false if no request was sent: the key is missing, or the model lacks a feature.
+    `billed` is false if the provider charges nothing: it was not reached, or it refused the request
+    with an error status.
     """
 
     kind: FailureKind
@@ -167,6 +169,7 @@ class Failed(Struct, frozen=True, kw_only=True):
     status: int | None = None
     retry_after: float | None = None
     sent: bool = True
+    billed: bool = True
 
 
 LlmDelta = (

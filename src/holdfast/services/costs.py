@@ -74,6 +74,7 @@ def _together(one: CostSum, other: CostSum) -> CostSum:
         usage=one.usage + other.usage,
         microcents=one.microcents + other.microcents,
         unpriced_requests=one.unpriced_requests + other.unpriced_requests,
+        estimated_requests=one.estimated_requests + other.estimated_requests,
     )
 
 

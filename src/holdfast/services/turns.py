@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.costs import Usage
+from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
@@ -296,13 +296,14 @@ async def end(writer: SessionWriter, outcome: Outcome, *, more_turns: bool | Non
     if notice is not None:
         await writer.append(notice, number)
     # From the ledger, because another process may have run the first part of this turn.
-    spent = await writer.tx.costs.of_turn(writer.head, number)
+    spent = sum(await writer.tx.costs.of_turn(writer.head, number), CostSum(key=""))
     event = await writer.tell(
         TurnEnded(
             stop_reason=outcome.stop_reason,
-            usage=sum((entry.usage for entry in spent), Usage()),
-            microcents=sum(entry.microcents for entry in spent),
-            priced=all(entry.priced for entry in spent),
+            usage=spent.usage,
+            microcents=spent.microcents,
+            priced=not spent.unpriced_requests,
+            estimated=spent.is_upper_bound,
             more_turns=writer.head.turn > number if more_turns is None else more_turns,
             failure=outcome.failure,
         ),

@@ -16,11 +16,12 @@ from holdfast.domain.events import (
     Failure,
     Payload,
     StepEnded,
+    StepStarted,
     TurnEnded,
     encode_payload,
     name_of,
 )
-from holdfast.domain.ids import MessageId
+from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
 from holdfast.store.database import UUID, format_id, uuid_bytes
 
@@ -37,6 +38,18 @@ class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+
+
+class KeptStepStarted(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(StepStarted)
+):
+    """Stored form of `StepStarted`."""
+
+    message_id: MessageId
+    model_id: ModelId
+    step: int
+    model: str = ""
+    bound: int = 0
 
 
 class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=name_of(StepEnded)):
@@ -58,6 +71,7 @@ class KeptTurnEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=n
     priced: bool = True
     more_turns: bool = False
     failure: Failure | None = None
+    estimated: bool = False
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -66,6 +80,16 @@ _encode: Final = msgspec.json.Encoder().encode
 def stored_payload(payload: Payload) -> bytes:
     """Return the stored form of an event payload."""
     match payload:
+        case StepStarted():
+            return _encode(
+                KeptStepStarted(
+                    message_id=payload.message_id,
+                    model_id=payload.model_id,
+                    step=payload.step,
+                    model=payload.model,
+                    bound=payload.bound,
+                )
+            )
         case StepEnded():
             usage = None if payload.usage is None else _kept(payload.usage)
             return _encode(
@@ -86,6 +110,7 @@ def stored_payload(payload: Payload) -> bytes:
                     priced=payload.priced,
                     more_turns=payload.more_turns,
                     failure=payload.failure,
+                    estimated=payload.estimated,
                 )
             )
         case _:

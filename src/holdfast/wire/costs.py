@@ -34,6 +34,7 @@ class CostGroupForm(Struct, frozen=True, kw_only=True):
     usage: UsageForm
     cost_microcents: int
     unpriced_requests: int
+    estimated_requests: int = 0
 
 
 class CostTotalForm(Struct, frozen=True, kw_only=True):
@@ -42,7 +43,10 @@ class CostTotalForm(Struct, frozen=True, kw_only=True):
     requests: Annotated[int, Meta(description="Number of model requests.")]
     usage: Annotated[UsageForm, Meta(description="Tokens by class.")]
     cost_microcents: Annotated[int, Meta(description="The known cost in millionths of a cent.")]
-    unpriced_requests: Annotated[int, Meta(description="Number of requests without a known price.")]
+    unpriced_requests: Annotated[int, Meta(description="Number of requests without a known cost.")]
+    estimated_requests: Annotated[
+        int, Meta(description="Those of the unpriced ones that are counted at their maximum cost.")
+    ] = 0
 
 
 class CostList(Struct, frozen=True, kw_only=True):
@@ -82,15 +86,19 @@ def _sum(spent: CostSum) -> dict[str, Any]:
         "usage": usage_form(spent.usage),
         "cost_microcents": spent.microcents,
         "unpriced_requests": spent.unpriced_requests,
+        "estimated_requests": spent.estimated_requests,
     }
 
 
 class CostForm(Struct, frozen=True):
-    """Money; unpriced requests count as nothing and say so."""
+    """Money; unpriced requests count as nothing and say so.
+
+    An amount that is not `priced` is an upper bound: requests of unknown usage at their maximum.
+    """
 
     microcents: Annotated[
         int | None,
-        Meta(description="The cost in millionths of a cent; null unless all of it is known."),
+        Meta(description="The cost in millionths of a cent; null if some of it is unknown."),
     ]
     priced: Annotated[bool, Meta(description="Whether every request has a known price.")]
 
@@ -106,6 +114,6 @@ def usage_form(usage: Usage) -> UsageForm:
     )
 
 
-def cost_form(microcents: int, *, priced: bool) -> CostForm:
+def cost_form(microcents: int, *, priced: bool, estimated: bool = False) -> CostForm:
     """Return the money in the words of `/v1`."""
-    return CostForm(microcents if priced else None, priced)
+    return CostForm(microcents if priced or estimated else None, priced)

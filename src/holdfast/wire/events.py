@@ -119,7 +119,10 @@ def _step_ended(payload: StepEnded, event: Event) -> tuple[Word, ...]:
         "step": payload.step,
         "message_id": payload.message_id,
         "usage": usage_form(payload.usage or Usage()),
-        "cost": cost_form(payload.microcents, priced=payload.priced),
+        # One request: without a price it has an amount only if that is its maximum cost.
+        "cost": cost_form(
+            payload.microcents, priced=payload.priced, estimated=payload.microcents > 0
+        ),
     }
     return (("step.generated", data),)
 
@@ -178,7 +181,7 @@ def _turn_ended(payload: TurnEnded, event: Event) -> tuple[Word, ...]:
         "turn": event.turn,
         "stop_reason": payload.stop_reason,
         "usage": usage_form(payload.usage),
-        "cost": cost_form(payload.microcents, priced=payload.priced),
+        "cost": cost_form(payload.microcents, priced=payload.priced, estimated=payload.estimated),
         "closed": False,
         "reason": None,
         "more_turns": payload.more_turns,

@@ -302,7 +302,11 @@ def session_form(overview: SessionOverview) -> SessionForm:
         context=context_form(session.context),
         budget=_budget_form(session.budget),
         usage=usage_form(spent.usage),
-        cost=cost_form(spent.microcents, priced=not spent.unpriced_requests),
+        cost=cost_form(
+            spent.microcents,
+            priced=not spent.unpriced_requests,
+            estimated=spent.is_upper_bound,
+        ),
         message_count=session.message_count,
         last_event=session.last_event,
         metadata=session_metadata(session),

@@ -5,8 +5,9 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.cli.chat.status_line import StatusLine
 from holdfast.domain.costs import Usage
-from holdfast.domain.events import Gap, StepEnded, StepStarted
+from holdfast.domain.events import Gap, StepEnded, StepStarted, TurnEnded
 from holdfast.domain.ids import MessageId
+from holdfast.domain.sessions import StopReason
 from tests.builders import a_model, an_event, an_id
 from tests.cli.chat.test_screen import answered
 
@@ -39,6 +40,16 @@ def test_where_the_window_is_unknown_it_counts_tokens() -> None:
 
     told = "scripted:script.yaml · context 7 tokens · $0.0150 and ? (unpriced)"
     assert meter.line(80) == told
+
+
+def test_an_interrupted_request_is_counted_as_an_estimate() -> None:
+    meter = a_meter()
+    ended = TurnEnded(
+        stop_reason=StopReason.ABORTED, microcents=4_500_000, priced=False, estimated=True
+    )
+    meter.update(an_event(ended))
+
+    assert meter.line(80).endswith(" · at most $0.0450 (estimate)")
 
 
 def test_a_model_that_a_program_names_itself_cannot_steer_the_terminal() -> None:

@@ -18,7 +18,13 @@ def test_where_nothing_was_spent_that_is_said(cli: Cli) -> None:
     plain, listed = cli("costs"), cli("costs", "--json")
 
     assert (plain.code, plain.out, plain.err) == (0, "", "Nothing was spent.\n")
-    total = {"requests": 0, "usage": NOTHING, "cost_microcents": 0, "unpriced_requests": 0}
+    total = {
+        "requests": 0,
+        "usage": NOTHING,
+        "cost_microcents": 0,
+        "unpriced_requests": 0,
+        "estimated_requests": 0,
+    }
     assert listed.document == {"data": [], "total": total, "next_cursor": None}
 
 

@@ -56,6 +56,7 @@ async def test_costs_add_up_to_what_the_sessions_say(home: Path, outside: Enviro
             "usage": tokens(0),
             "cost_microcents": 0,
             "unpriced_requests": 0,
+            "estimated_requests": 0,
         },
         "next_cursor": None,
     }

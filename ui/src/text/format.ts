@@ -13,7 +13,8 @@ const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short"
 
 export function money(cost: Cost): string {
   if (cost.microcents === null) return cost.priced ? "–" : "unpriced";
-  return dollars(cost.microcents);
+  // An amount that is not priced is an upper bound.
+  return cost.priced ? dollars(cost.microcents) : `≤ ${dollars(cost.microcents)}`;
 }
 
 export function dollars(microcents: number): string {

@@ -400,7 +400,8 @@ class TextScreen:
         """Show the cost of a turn to a person; programs read it from the events."""
         if self._policy.asks and (ended.usage != Usage() or ended.microcents):
             tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
-            self.remark(f"{tokens}, {price(ended.microcents, priced=ended.priced)}")
+            cost = price(ended.microcents, priced=ended.priced, estimated=ended.estimated)
+            self.remark(f"{tokens}, {cost}")
 
     def _end(self, ended: TurnEnded) -> None:
         self.page.settle()

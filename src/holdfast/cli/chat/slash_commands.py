@@ -85,7 +85,9 @@ async def cost(context: SlashContext, argument: str) -> bool:
     spent = await costs_by_model(conversation.holdfast, conversation.session_id)
     lines = []
     for each in spent:
-        label = price(each.microcents, priced=not each.unpriced_requests)
+        label = price(
+            each.microcents, priced=not each.unpriced_requests, estimated=each.is_upper_bound
+        )
         tokens = f"{each.usage.input} tokens in, {each.usage.output} out"
         lines.append(f"{each.name or each.key}  {each.requests} requests, {tokens}, {label}")
     for line in sorted(lines):

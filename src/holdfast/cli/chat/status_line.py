@@ -7,7 +7,7 @@ from holdfast.cli.output import price
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.approvals import stricter_mode
 from holdfast.domain.costs import Usage
-from holdfast.domain.events import Event, Gap, StepEnded, StepStarted
+from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded
 from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model
 from holdfast.domain.text import clean
@@ -35,8 +35,9 @@ class StatusLine:
         self._agent = self._mode = ""
         self._has_model = True
         self._used = 0
-        self._spent = 0
-        self._is_priced = True
+        # In ended turns, and in the steps of the running one.
+        self._spent = self._running = 0
+        self._is_unknown = self._has_estimate = False
 
     async def recall(self, holdfast: "House", session: "Session") -> None:
         """Initialize from a session's state and last events."""
@@ -48,7 +49,7 @@ class StatusLine:
         )
         for item in page.items:
             self.update(item)
-        self._spent = session.microcents
+        self._spent = session.microcents - self._running
 
     def update(self, item: Event | Gap) -> None:
         """Update from an event."""
@@ -58,15 +59,26 @@ class StatusLine:
                 self._window = known.context_window if known else None
                 self._model = begun.model or (known.ref if known else self._model)
             case StepEnded() as ended:
-                self._spent += ended.microcents
-                self._is_priced = ended.priced
+                self._running += ended.microcents
+                is_estimate = not ended.priced and ended.microcents > 0
+                self._has_estimate |= is_estimate
+                self._is_unknown = not ended.priced and not is_estimate
                 self._used = _context_tokens(ended.usage) or self._used
+            case TurnEnded() as ended:
+                # A turn also counts its requests that failed or were interrupted.
+                self._spent += ended.microcents
+                self._running = 0
+                self._has_estimate |= ended.estimated
             case _:
                 pass
 
     def line(self, columns: int) -> str:
         """Return the line; the least important parts are omitted if there is no room."""
-        cost = price(self._spent, priced=self._is_priced)
+        cost = price(
+            self._spent + self._running,
+            priced=not self._is_unknown and not self._has_estimate,
+            estimated=not self._is_unknown,
+        )
         model = _short_model_name(self._model) if self._has_model else ""
         parts = [self._agent, model, self._mode, self._context()]
         shown = [each for each in (*parts, cost) if each]

@@ -1,6 +1,6 @@
 """`holdfast costs`: what sessions have cost, read from the store's ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -75,8 +75,11 @@ async def show_costs(printer: Printer, options: CostsOptions) -> None:
     printer.table(columns, [*rows, *total])
     if not rows:
         printer.remark("Nothing was spent.")
-    elif report.total.unpriced_requests:
+        return
+    if report.total.unpriced_requests > report.total.estimated_requests:
         printer.remark("+ ?: some requests have no known price and may have cost more.")
+    if report.total.estimated_requests:
+        printer.remark("at most: some requests ended without a usage and are counted in full.")
 
 
 async def session_overviews(
@@ -104,9 +107,11 @@ def _group_label(spent: CostSum, by: CostGroup) -> str:
 
 def _row(key: str, spent: CostSum) -> tuple[str, ...]:
     usage = spent.usage
-    cost = money(spent.microcents, priced=True)
-    # Unpriced requests make the sum a lower bound.
-    shown = f"{cost} + ?" if spent.unpriced_requests else cost
+    is_exact = not spent.estimated_requests
+    cost = money(spent.microcents, priced=is_exact, estimated=not is_exact)
+    # Requests without a known price make the sum a lower bound.
+    is_unknown = spent.unpriced_requests > spent.estimated_requests
+    shown = f"{cost} + ?" if is_unknown else cost
     put_in = usage.input + usage.cache_write + usage.cache_read
     return (key, str(spent.requests), str(put_in), str(usage.output), shown)
 

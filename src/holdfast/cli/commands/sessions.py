@@ -472,7 +472,9 @@ async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Se
 
 def _cost(overview: "SessionOverview") -> str:
     spent = overview.spent
-    return money(spent.microcents, priced=not spent.unpriced_requests)
+    return money(
+        spent.microcents, priced=not spent.unpriced_requests, estimated=spent.is_upper_bound
+    )
 
 
 def _row(overview: "SessionOverview", shown_id: str) -> tuple[str, ...]:

@@ -164,6 +164,7 @@ class RemoteSessions:
                 usage=usage_of(form.usage),
                 microcents=form.cost.microcents or 0,
                 unpriced_requests=0 if form.cost.priced else 1,
+                estimated_requests=0 if form.cost.priced or form.cost.microcents is None else 1,
             )
         return found
 

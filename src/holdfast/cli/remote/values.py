@@ -255,6 +255,7 @@ def _sum(key: str, form: CostGroupForm | CostTotalForm) -> CostSum:
         usage=usage_of(form.usage),
         microcents=form.cost_microcents,
         unpriced_requests=form.unpriced_requests,
+        estimated_requests=form.estimated_requests,
     )
 
 
