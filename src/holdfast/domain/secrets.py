@@ -325,6 +325,10 @@ class Scrubber:
         """Return whether the text contains a managed secret."""
         return self.clean(text) is not text
 
+    def shows_mark(self, text: str) -> bool:
+        """Return whether the text contains the mark of a redacted secret."""
+        return any(managed.mark in text for managed in self._managed)
+
     def unfinished(self, text: str) -> int:
         """Return the index at which an incomplete secret may start; the length if there is none."""
         return min(

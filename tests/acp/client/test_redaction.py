@@ -19,6 +19,7 @@ from holdfast.acp.rpc.framing import (
 )
 from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import SessionRequest
 from holdfast.domain.tools import Grant
@@ -92,14 +93,14 @@ CUT: dict[str, list[Any]] = {
 }
 
 
-async def opened(ship: Aboard, grant: Grant = NO_COMMANDS) -> Any:
+async def opened(ship: Aboard, grant: Grant = NO_COMMANDS, **request: Any) -> Any:
     """Open a session whose program gets the secret."""
     runtime = AcpRuntime(
         command=ship.peer.argv[0], args=ship.peer.argv[1:], env_names=("PEER_API_KEY",)
     )
     fields = {"name": "Keyed", "slug": "keyed", "runtime": runtime, "grant": grant}
     await ship.house.agents.create(ship.house.owner, fields)
-    return await ship.house.open("keyed", SessionRequest(repo_id=ship.repo.id))
+    return await ship.house.open("keyed", SessionRequest(repo_id=ship.repo.id, **request))
 
 
 def leaked(text: str) -> list[str]:
@@ -158,6 +159,67 @@ async def test_nothing_is_done_with_a_secret_that_a_question_could_not_show(
     assert ship.peer.answers()["done"]["error"]["code"] == -32602
     assert list((tmp_path / "tree").glob("settings*")) == []
     assert leaked(repr(rows)) == []
+
+
+def a_call(**fields: Any) -> dict[str, Any]:
+    return {"toolCallId": "t", "kind": "execute", "title": "Run it"} | fields
+
+
+# How an agent tells of the secret in its own call: with the question, or before it.
+CALLS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "arguments": ([], a_call(rawInput={"command": f"login --key {SECRET}"})),
+    "title": ([], a_call(title=f"login --key {SECRET}")),
+    "diff": (
+        [],
+        a_call(
+            kind="edit",
+            content=[{"type": "diff", "path": "settings", "oldText": "", "newText": SECRET}],
+        ),
+    ),
+    "earlier": (
+        [update("tool_call", toolCallId="t", rawInput={"command": f"login --key {SECRET}"})],
+        a_call(),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", [ApprovalMode.ASK, ApprovalMode.AUTO])
+@pytest.mark.parametrize("where", CALLS)
+async def test_a_call_of_the_agent_that_holds_a_secret_is_denied_without_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, mode: ApprovalMode
+) -> None:
+    monkeypatch.setenv("PEER_API_KEY", SECRET)
+    told, call = CALLS[where]
+    options = [
+        {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "no", "name": "No", "kind": "reject_once"},
+    ]
+    asks = does("session/request_permission", "asked", toolCall=call, options=options)
+    script = {"session/prompt": [*told, asks, END]}
+    async with aboard(tmp_path, on=script, config_approval=mode) as ship:
+        session = await opened(ship, approval=mode)
+        rows = await ship.tell(session)
+        known = await ship.house.approvals.list(ship.house.owner, session.id)
+
+    answer = ship.peer.answers()["asked"]["result"]["outcome"]
+    assert answer == {"outcome": "selected", "optionId": "no"}
+    assert [each.answered_by for each in known.items] == ["managed_secret"]
+    assert leaked(repr(rows) + repr(known)) == []
+
+
+async def test_a_call_of_the_agent_without_a_secret_is_judged_by_the_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEER_API_KEY", SECRET)
+    call = a_call(rawInput={"command": "login [secret:ANOTHER]"})
+    options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
+    asks = does("session/request_permission", "asked", toolCall=call, options=options)
+    script = {"session/prompt": [asks, END]}
+    async with aboard(tmp_path, on=script, config_approval=ApprovalMode.AUTO) as ship:
+        await ship.tell(await opened(ship, approval=ApprovalMode.AUTO))
+
+    answer = ship.peer.answers()["asked"]["result"]["outcome"]
+    assert answer == {"outcome": "selected", "optionId": "yes"}
 
 
 async def test_no_part_of_a_secret_is_logged_of_a_line_that_is_no_message(

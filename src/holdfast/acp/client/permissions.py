@@ -48,6 +48,8 @@ _RULING_CODES: Final[Mapping[Ruling, str]] = {
 }
 # A request without options is denied, because an approval could not be sent to the agent.
 NOT_OFFERED: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="option_not_offered")
+# The question would show `[secret:name]`, so an approval would cover another call than the agent's.
+HOLDS_SECRET: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="managed_secret")
 
 
 class ApprovalSubject(Struct, frozen=True, kw_only=True):

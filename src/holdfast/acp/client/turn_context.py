@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.permissions import (
+    HOLDS_SECRET,
     NOT_OFFERED,
     ApprovalSubject,
     answer_by_rule,
@@ -153,6 +154,8 @@ class TurnContext:
     ) -> PosedQuestion:
         """Decide who answers a question about a call: a rule, an earlier answer, or a user."""
         question = build_question(asked, choices, subject, folder=self.folder, new_id=self.new_id())
+        if self.agent_session.program.connection.redactor.shows_mark(question.question):
+            return _decision_drafts(question, HOLDS_SECRET)
         standing = _without_answer(await self.approver.standing(question))
         how = ruling(question, standing, None)
         if how is Ruling.ASK and asked.is_cut:

@@ -48,6 +48,10 @@ class LineRedactor:
         scrubber = self._scrubber()
         return any(map(scrubber.holds, texts))
 
+    def shows_mark(self, text: str) -> bool:
+        """Return whether a secret was removed from the text, or its mark was written as such."""
+        return self._scrubber().shows_mark(text)
+
     def shown(self, junk: Junk) -> Junk:
         """Return a junk line redacted and shortened for display."""
         head_text = junk.head.decode("utf-8", "surrogateescape")
