@@ -219,11 +219,16 @@ class _Rule(NamedTuple):
 _RULES: Final[Mapping[RunLater, _Rule]] = {
     # Files with an executable bit also belong here; `changes.py` checks the mode of the file.
     RunLater.EXECUTABLE: _Rule(
-        folders=("node_modules/.bin", "vendor/bin", "venv/bin", ".venv/bin", "env/bin"),
+        folders=(
+            *("node_modules/.bin", "vendor/bin", "venv/bin", ".venv/bin", "env/bin"),
+            *(".local/bin", ".local/share/applications"),
+        ),
         names=(
             *("*.sh", "*.bash", "*.zsh", "*.ksh", "*.csh", "*.fish", "*.nu", "*.command"),
             *("*.bat", "*.cmd", "*.ps1", "*.psm1", "*.psd1", "*.vbs", "*.wsf", "*.exe", "*.com"),
-            *("*.scr", "*.msi", "*.desktop", "*.appimage", "autorun.inf", "*.reg", "*.run"),
+            *("*.scr", "*.msi", "*.desktop", "*.appimage", "*.inf", "*.reg", "*.run", "*.xsh"),
+            *("*.hta", "*.jse", "*.vbe", "*.wsh", "*.pif", "*.lnk", "*.url", "*.ahk", "*.elv"),
+            *("*.scpt", "*.applescript", "*.workflow", "*.mobileconfig", "*.pyw", "*.pyz"),
         ),
     ),
     # Programs import these files, and they do not appear in a diff that a person reviews.
@@ -254,6 +259,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *(".circleci", ".azure-pipelines", ".azuredevops", ".jenkins", ".teamcity", ".ci"),
             *(".tekton", ".semaphore", ".builds", ".harness", ".codefresh", ".zuul.d", "zuul.d"),
             *(".aws-sam", ".devcontainer", ".codesandbox", ".do", ".platform", ".ebextensions"),
+            *(".upsun", ".ddev", ".docksal", ".dependabot", ".argo", ".moon", ".nextflow"),
         ),
         names=(
             *(".gitlab-ci*", "*.gitlab-ci.y*ml", ".woodpecker*", "woodpecker*.y*ml", ".drone*"),
@@ -286,13 +292,20 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
                 "*.service",
             ),
             *("*.timer", "*.socket", "crontab", "*.cron", "supervisord.conf", "ansible.cfg"),
+            # an action of a repository, and hooks of tools that deploy
+            *("action.y*ml", "pipeline.y*ml", "readthedocs.y*ml", "amplify.y*ml", "app.yaml"),
+            *("pulumi*.y*ml", "cdk.json", "samconfig.toml", "terragrunt.hcl", "helmfile*.y*ml"),
+            *("wrangler.*", "firebase.json", "railway.*", "nixpacks.toml", "scalingo.json"),
+            *("garden.y*ml", "*.garden.y*ml", "devspace.y*ml", "okteto.y*ml", "werf*.y*ml"),
+            *("process-compose*.y*ml", "mprocs.y*ml", "prefect.y*ml", "mlproject", "dvc.y*ml"),
         ),
     ),
     RunLater.EDITOR: _Rule(
         folders=(
             *(".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".vs", ".settings", ".run"),
-            *(".vim", ".nvim", ".config/nvim", ".emacs.d", ".helix", ".nova", ".theia", ".atom"),
-            *(".sublime", ".eclipse", ".jupyter", ".ipython", ".lapce"),
+            *(".vim", ".nvim", ".emacs.d", ".helix", ".nova", ".theia", ".atom"),
+            *(".sublime", ".eclipse", ".jupyter", ".ipython", ".lapce", ".doom.d", ".bsp"),
+            *(".spacemacs.d", ".textadept"),
         ),
         names=(
             *("*.code-workspace", "*.sublime-project", "*.sublime-workspace", "*.sublime-build"),
@@ -301,6 +314,9 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *(".dir-locals*.el", ".emacs", ".projectile", ".kakrc", ".ycm_extra_conf.py"),
             *(".clangd", ".ccls", ".luarc.json*", ".nova.json", "*.code-profile", ".lldbinit"),
             *(".gdbinit", ".gdbinit.local", "tasks.vs.json", "launch.vs.json", ".netbeans*"),
+            *(".spacemacs", ".kateproject", "launchsettings.json", "omnisharp.json"),
+            # a language server runs the compilers that these name
+            *("compile_commands.json", "compile_flags.txt"),
         ),
     ),
     # Also files that other agents read as instructions.
@@ -323,8 +339,21 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
         ),
     ),
     RunLater.ENVIRONMENT: _Rule(
-        folders=(".mise", ".config/mise", ".rtx", ".asdf", ".shadowenv.d", ".direnv", ".devenv"),
+        folders=(
+            # settings of all programs that follow the XDG convention
+            ".config",
+            *(".mise", ".rtx", ".asdf", ".shadowenv.d", ".direnv", ".devenv", ".hammerspoon"),
+            *(".xmonad", ".julia", ".lein", ".ghc", ".bash_it", ".oh-my-zsh", ".trunk", ".qlty"),
+        ),
         names=(
+            # Settings by their form: `.psqlrc`, `.lighthouserc.js`, `.bashrc.local`, `.air.toml`.
+            *(".*rc", ".*rc.*", ".*_profile.*", ".*.local", ".*.conf", ".*.cfg", ".*.ini"),
+            *(".*.toml", ".*.y*ml", ".*.json", ".*.jsonc", ".*.json5", ".*.edn", ".*.xml"),
+            # What a mail server runs, and what chezmoi copies into the home folder.
+            *(".forward", "dot_*", ".rbenv-vars"),
+            # Settings that are code: `.size-limit.js`, `.wezterm.lua`, `.toys.rb`.
+            *(".*.js", ".*.cjs", ".*.mjs", ".*.ts", ".*.py", ".*.rb", ".*.php", ".*.lua"),
+            *(".*.el", ".*.jl", ".*.pl", ".*.hs"),
             *(".tool-versions", "*.mise.toml", "mise.toml", ".mise.*", "mise.*.toml", ".rtx.toml"),
             *(".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version"),
             *(".sdkmanrc", ".jvmrc", ".terraform-version", ".bazelversion", ".go-version"),
@@ -345,7 +374,10 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
         ),
     ),
     RunLater.BUILD: _Rule(
-        folders=(".cargo", "gradle/wrapper", ".bazel", ".storybook", ".config/pip", "buildsrc"),
+        folders=(
+            *(".cargo", "gradle/wrapper", ".bazel", ".storybook", "buildsrc", ".toys", ".nuke"),
+            "tuist",
+        ),
         names=(
             *_with_endings("makefile", "gnumakefile", "bsdmakefile", "sconstruct", "sconscript"),
             *_with_endings("rakefile", "gemfile", "podfile", "pipfile"),
@@ -358,7 +390,11 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
                 "taskfile*.y*ml",
                 "magefile*.go",
             ),
-            *("wscript", "waf", "tupfile", "dodo.py"),
+            *("wscript", "waf", "tupfile", "dodo.py", "doit.cfg", "snakefile", "acornfile"),
+            *("appfile", "cakefile", "cartfile", "caskfile", "doxyfile", "matchfile", "mintfile"),
+            *("runfile", "steepfile", "maskfile.md", "*.do", "moon.y*ml", ".prototools"),
+            *(".plzconfig", "build.plz", "pants", "buildout.cfg", "tasks.toml", "appraisals"),
+            *("sake*.y*ml", "run_tasks.y*ml", "book.toml", "kconfig*"),
             # C, C++ and other configured builds
             *("cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json"),
             *("configure", "configure.ac", "configure.in", "*.m4", "autogen", "bootstrap"),
@@ -375,6 +411,9 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *("nx.json", "turbo.json*", "angular.json", "deno.json*", "deno.lock", "bower.json"),
             *("*.config.js", "*.config.cjs", "*.config.mjs"),
             *("*.config.ts", "*.config.cts", "*.config.mts", "*.conf.js", "*.conf.ts"),
+            *("*.config.json", "*.config.*.js", "*.config.*.ts", "webpack.*", "knexfile.*"),
+            *("plopfile.*", "lighthouserc*", "nodemon.json", "cypress.json", "codegen.y*ml"),
+            *("rush.json", "command-line.json", "ember-cli-build.js", "serverless.*"),
             *(".eslintrc*", ".babelrc*", ".mocharc*", ".prettierrc*", ".stylelintrc*", ".swcrc"),
             *(".nycrc*", ".c8rc*", ".taprc", ".noderc", "vitest.*", "jest.*.js", "jest.*.ts"),
             # Python
@@ -384,19 +423,27 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *("poetry.lock", "poetry.toml", "uv.lock", "pdm.lock", "pylock*.toml"),
             *("hatch.toml", "hatch_build.py", "environment.y*ml", "conda*.y*ml", "pylintrc"),
             *(".pylintrc*", "mypy.ini", ".mypy.ini", ".flake8", ".coveragerc", "gunicorn.conf.py"),
-            *("jupyter_*_config.py", "pythonstartup.py", "snakefile", "*.smk"),
+            *("jupyter_*_config.py", "pythonstartup.py", "*.smk", "nextflow.config"),
+            *("invoke.y*ml", "locustfile.py", "mkdocs.y*ml"),
+            *("scrapy.cfg", "behave.ini", "alembic.ini", "mutmut_config.py", "dbt_project.y*ml"),
             # Rust, Go, Zig
             *("build.rs", "cargo.toml", "cargo.lock", "go.mod", "go.sum", "go.work*"),
             *("build.zig*", "*.nimble", "*.nims", "nim.cfg", "dub.json", "dub.sdl", "shard.yml"),
+            *("bacon.toml", "trunk.toml", "cross.toml", "dioxus.toml", "leptos.toml"),
             # Java and other JVM languages
             *("pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "mvnw"),
             *("build.xml", "ivy.xml", "*.sbt", "build.sc", "build.mill", "project.clj"),
             *("deps.edn", "shadow-cljs.edn", "build.boot", "lein*.clj", "libs.versions.toml"),
+            *("bb.edn", "tests.edn", ".sbtopts", ".jvmopts", "build.properties", "bleep.y*ml"),
+            *("build.cake", "*.fsx", "*.csx", "paket.*"),
             # Ruby, PHP, Perl and others
             *("*.rake", "gems.rb", "gems.locked", "*.gemspec"),
             *("guardfile", "capfile", "vagrantfile", "fastfile", "dangerfile", "brewfile"),
             *("thorfile", "berksfile", ".rspec", "config.ru", "composer.json", "composer.lock"),
             *("phpunit.xml*", ".php-cs-fixer*", ".php_cs*", "phpstan.neon*", "psalm.xml*"),
+            *("phpcs.xml*", "rector.php", "ecs.php", "castor.php", "robofile.php", "deploy.php"),
+            *("artisan", "grumphp.y*ml", "infection.json*", "envoy.blade.php", "phpbench.json*"),
+            *(".simplecov", ".gitlint", ".tflint.hcl", "*.xcconfig", "project.swift"),
             *("makefile.pl", "build.pl", "cpanfile*", "mix.exs", "mix.lock", "rebar.config*"),
             *(".formatter.exs", "*.cabal", "cabal.project*", "stack.y*ml", "setup.hs", "setup.lhs"),
             *("dune", "dune-project", "*.opam", "*.rockspec", "pubspec.*", "build.yaml"),
@@ -413,6 +460,8 @@ _NAMES: Final = tuple(
     for kind, rule in _RULES.items()
     if rule.names
 )
+# What test runners leave of a run, with a name like that of a setting.
+_RESULTS: Final = frozenset({".last-run.json"})
 # Folders in which agents store worktrees; a worktree contains a project, not agent settings.
 _TREES: Final = frozenset({"worktrees", "worktree", "workspaces"})
 
@@ -426,6 +475,8 @@ def run_later(path: Names) -> RunLater | None:
             if _passes(names, folders):
                 return kind
     last = names[-1] if names else ""
+    if last in _RESULTS:
+        return None
     return next((kind for pattern, kind in _NAMES if pattern.match(last)), None)
 
 

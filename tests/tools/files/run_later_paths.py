@@ -6,7 +6,8 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
     RunLater.EXECUTABLE: (
         *("deploy.sh", "scripts/release.bash", "run.bat", "run.cmd", "Setup.PS1", "x.desktop"),
         *("node_modules/.bin/tsc", ".venv/bin/python", "venv/bin/activate", "vendor/bin/phpunit"),
-        *("env/bin/pip", "start.command", "autorun.inf"),
+        *("env/bin/pip", "start.command", "autorun.inf", ".local/bin/tool", "page.hta"),
+        *("link.lnk", "site.url", "keys.ahk", "menu.applescript", "vpn.mobileconfig", "x.pyw"),
     ),
     RunLater.INSTALLED: (
         *("node_modules/left-pad/index.js", ".venv/lib/python3.12/site-packages/x.py"),
@@ -22,6 +23,10 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *(".simple-git-hooks.json", "captainhook.json", ".hgrc"),
     ),
     RunLater.CI: (
+        *("action.yml", "tools/action.yaml", "cdk.json", "Pulumi.yaml", "terragrunt.hcl"),
+        *("wrangler.toml", "firebase.json", "amplify.yml", "readthedocs.yaml", "app.yaml"),
+        *(".ddev/commands/web/x", "process-compose.yaml", "helmfile.yaml", "MLproject"),
+        *("garden.yml", ".upsun/config.yaml", "dvc.yaml", "prefect.yaml", ".dependabot/x"),
         *(".github/workflows/ci.yml", ".github/actions/x/action.yml", ".github/dependabot.yml"),
         *(".gitea/workflows/ci.yaml", ".forgejo/workflows/ci.yml", ".gitlab-ci.yml"),
         *(".gitlab/ci/x.yml", ".woodpecker.yml", ".woodpecker/build.yaml", ".drone.yml"),
@@ -35,6 +40,8 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *("vercel.json", "fly.toml", "Tiltfile", "x.service", ".ci/build", "codemagic.yaml"),
     ),
     RunLater.EDITOR: (
+        *(".bsp/sbt.json", ".spacemacs", "compile_commands.json", ".doom.d/config.el"),
+        *("Properties/launchSettings.json", "compile_flags.txt"),
         *(".vscode/tasks.json", ".vscode/settings.json", ".VSCode/launch.json", ".idea/x.xml"),
         *(".zed/tasks.json", ".zed/settings.json", "app.code-workspace", ".fleet/run.json"),
         *(".exrc", ".nvim.lua", ".vimrc", ".vim/plugin/x.vim", ".dir-locals.el", ".emacs.d/i.el"),
@@ -51,11 +58,22 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *(".github/copilot-instructions.md",),
     ),
     RunLater.ENVIRONMENT: (
+        # Settings by their form.
+        *(".lighthouserc.js", ".sequelizerc", ".condarc", ".muttrc", ".bash_profile.local"),
+        *(".air.toml", ".rubocop.yml", ".release-it.json", ".size-limit.js", ".wezterm.lua"),
+        *(".toys.rb", ".psysh.php", ".lando.yml", ".cljfmt.edn", ".zshrc.local", "dot_bashrc"),
+        *(".config/kitty/kitty.conf", ".config/dotnet-tools.json", ".config/sway/config"),
+        *(".hammerspoon/init.lua", ".xmonad/xmonad.hs", ".julia/config/startup.jl", ".forward"),
         *(".tool-versions", "mise.toml", ".mise.toml", ".mise/config.toml", ".nvmrc", "flake.nix"),
         *("shell.nix", ".python-version", "rust-toolchain.toml", ".tmux.conf", ".Rprofile"),
         *(".htaccess", ".irbrc", "devbox.json", "pip.conf"),
     ),
     RunLater.BUILD: (
+        *("babel.config.json", "webpack.mix.js", "knexfile.js", "plopfile.js", "codegen.yml"),
+        *("nodemon.json", "rush.json", "ember-cli-build.js", "mkdocs.yml", "buildout.cfg"),
+        *("bb.edn", "build.cake", "build.fsx", "rector.php", "RoboFile.php", "artisan"),
+        *("Cakefile", "Acornfile", "Runfile", "Steepfile", "moon.yml", "bacon.toml", "all.do"),
+        *("nextflow.config", "locustfile.py", "phpcs.xml", "App.xcconfig", "Tuist/Config.swift"),
         *("Makefile", "makefile", "GNUmakefile", "Makefile.am", "rules.mk", "justfile"),
         *("Taskfile.yml", "package.json", "web/package.json", "package-lock.json", "yarn.lock"),
         *("pnpm-lock.yaml", ".pnpmfile.cjs", "gulpfile.js", "webpack.config.js"),
@@ -91,6 +109,8 @@ ORDINARY = (
         "schema.graphql",
     ),
     *("src/agents.py", "src/claude.py", "templates/page.html", "migrations/0001_first.py"),
+    *(".last-run.json", ".gitkeep", ".dockerignore", ".prettierignore", "logfile", "outfile"),
+    *("config/database.yml", "src/profile.ts", ".next/cache/x.json", ".pytest_cache/v/x.json"),
     *("Info.plist", "main.tf", "notebook.ipynb", "CHANGELOG.md", "src/hooks/useThing.ts"),
     *("src/setup_page.py", "fixtures/build.txt", "assets/logo.svg", "i18n/de.po", "x.lua"),
     *(".claude/worktrees/one/src/main.py", ".codex/worktrees/two/app.py"),
