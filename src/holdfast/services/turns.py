@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum, auto
+from functools import reduce
 from typing import Final
 
 from msgspec.structs import replace
@@ -296,7 +297,8 @@ async def end(writer: SessionWriter, outcome: Outcome, *, more_turns: bool | Non
     if notice is not None:
         await writer.append(notice, number)
     # From the ledger, because another process may have run the first part of this turn.
-    spent = sum(await writer.tx.costs.of_turn(writer.head, number), CostSum(key=""))
+    entries = await writer.tx.costs.of_turn(writer.head, number)
+    spent = reduce(CostSum.__add__, entries, CostSum(key=""))
     event = await writer.tell(
         TurnEnded(
             stop_reason=outcome.stop_reason,
