@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from holdfast.domain.models import Model
-from holdfast.engine.media_tokens import media_tokens, picture_size
+from holdfast.engine.attachments import media_tokens, picture_size
 from holdfast.ports.llm import LlmMedia
 from tests.builders import a_model
 

@@ -17,7 +17,7 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
-from holdfast.engine.media_tokens import media_tokens
+from holdfast.engine.attachments import media_tokens
 from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
