@@ -1,6 +1,6 @@
 """`holdfast costs`: what sessions have cost, read from the store's ledger."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
