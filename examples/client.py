@@ -13,7 +13,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from holdfast.client import Client, Timeouts
+from holdfast import Event, Timeouts, connect
+from holdfast.domain.events import name_of
 
 
 async def start(port: int) -> Process:
@@ -47,12 +48,15 @@ async def main() -> None:
     server = await start(port)
     # Quicker than usual to come back, because here the server is never gone for long.
     timeouts = Timeouts(pause=0.05, longest=0.5)
-    async with Client(f"http://127.0.0.1:{port}", local_token(), timeouts=timeouts) as client:
-        session = await client.sessions.open("holdfast")
-        await client.messages.send(session.id, "Repeat after me: hold fast")
+    url = f"http://127.0.0.1:{port}"
+    async with connect(url, local_token(), timeouts=timeouts) as hf:
+        session = await hf.open()
+        await hf.send(session.id, "Repeat after me: hold fast")
         heard: list[int] = []
-        async for item in client.follow(session.id, until_settled=True):
-            print(f"{item.sequence:>3}  {item.event_type}", flush=True)
+        async for item in hf.follow(session.id, until_settled=True):
+            if not isinstance(item, Event):
+                continue
+            print(f"{item.sequence:>3}  {name_of(item.payload)}", flush=True)
             heard.append(item.sequence)
             if heard == [1, 2, 3, 4]:
                 await stop(server)
@@ -60,8 +64,8 @@ async def main() -> None:
                 server = await start(port)
         whole = list(range(1, len(heard) + 1))
         print("Nothing was lost, and nothing came twice." if heard == whole else heard)
-        rows = await client.messages.list(session.id).all()
-        print(f"{rows[-1].role}: {rows[-1].content['text']}")
+        answer = (await hf.read(session.id))[-1]
+        print(f"{answer.role}: {answer.text}")
     await stop(server)
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from tests.new_homes import furnish
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 

@@ -17,7 +17,8 @@ import msgspec
 
 from holdfast import keychain
 from holdfast.acp.client.process_registry import ProcessRegistry
-from holdfast.app import STORE_NAME, Environment, Holdfast, workflow_texts
+from holdfast.api import Holdfast, LocalHoldfast
+from holdfast.app import STORE_NAME, Environment, workflow_texts
 from holdfast.config import Config
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.calls import CallState
@@ -57,6 +58,7 @@ from holdfast.services.turns import Compactions, TurnInputs, Turns
 from holdfast.services.workspaces import Workspaces
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
+from holdfast.wiring import known_programs
 from holdfast.workflows.session_export import Exports
 from holdfast.zones.service import Zones
 from tests.new_homes import furnish
@@ -65,7 +67,7 @@ from tests.stand_ins import PATIENCE, GatedRuntime, SettableClock, an_answer, as
 
 
 @dataclass(frozen=True, kw_only=True)
-class House(Holdfast):
+class House(LocalHoldfast):
     """A Holdfast whose lower floors are within reach."""
 
     journal: Journal
@@ -162,7 +164,7 @@ async def _assembled(
         agent_processes=agent_processes,
         calls=Calls(store, journal, coordinator, id_factory),
         compactions=Compactions(store, journal, inputs, runtimes),
-        guests=SessionMcpServers({}, LocalToolbox(())),
+        mcp_servers=SessionMcpServers({}, LocalToolbox(())),
         models=models,
         repos=repos,
         secrets=secrets,
@@ -181,6 +183,7 @@ async def _assembled(
         journal=journal,
         leases=leases,
         coordinator=coordinator,
+        programs=known_programs,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Config, RunScope, open_holdfast
-from holdfast.app import Holdfast, open_store
+from holdfast.api import Holdfast, LocalHoldfast
+from holdfast.app import open_store
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Part, Text
@@ -42,7 +43,7 @@ async def test_what_a_verb_does_not_take_is_refused_in_words(quiet: Holdfast) ->
     odd: Any = quiet
     attempts: dict[str, Callable[[], Awaitable[object]]] = {
         "request must be a SessionRequest, not dict.": lambda: odd.open(request={"title": "x"}),
-        "agent is named by a text, not int.": lambda: odd.open(5),
+        "agent must be a str, not int.": lambda: odd.open(5),
         "content must be a str, or a tuple of parts, not int.": lambda: odd.send(session.id, 5),
         "content must be a str, or a tuple of parts, not bytes.": (
             lambda: odd.send(session.id, b"x")
@@ -50,7 +51,7 @@ async def test_what_a_verb_does_not_take_is_refused_in_words(quiet: Holdfast) ->
         "content must be a str, or a tuple of parts, not tuple.": (
             lambda: odd.send(session.id, ("x",))
         ),
-        "session_id is named by a text, not Session.": lambda: odd.send(session, "x"),
+        "session_id must be a str, not Session.": lambda: odd.send(session, "x"),
         "on_busy must be one of queue, reject, interrupt.": (
             lambda: odd.send(session.id, "x", on_busy="later")
         ),
@@ -246,7 +247,7 @@ async def test_what_the_block_raises_reaches_its_caller(home: Path) -> None:
         async with open_holdfast(home):
             raise ZeroDivisionError
 
-    assert isinstance(await _opened(home), Holdfast)
+    assert isinstance(await _opened(home), LocalHoldfast)
 
 
 async def _opened(home: Path) -> Holdfast:

@@ -7,9 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from holdfast.api import Holdfast as Holdfast
+    from holdfast.api import LocalHoldfast as LocalHoldfast
     from holdfast.app import Environment as Environment
-    from holdfast.app import Holdfast as Holdfast
     from holdfast.app import open_holdfast as open_holdfast
+    from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
+    from holdfast.client.remote import connect as connect
+    from holdfast.client.requests import Timeouts as Timeouts
     from holdfast.config.settings import Chat as Chat
     from holdfast.config.settings import Config as Config
     from holdfast.domain.agents import Agent as Agent
@@ -100,7 +104,8 @@ _HOMES: Final = {
     "Gap": "domain.events",
     "Grant": "domain.tools",
     "DeletePolicy": "services.session_lifecycle",
-    "Holdfast": "app",
+    "Holdfast": "api",
+    "LocalHoldfast": "api",
     "HoldfastError": "domain.errors",
     "SettlementAction": "services.calls",
     "Internal": "domain.errors",
@@ -142,6 +147,9 @@ _HOMES: Final = {
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
     "SettlementRequest": "services.calls",
+    "RemoteHoldfast": "client.remote",
+    "Timeouts": "client.requests",
+    "connect": "client.remote",
     "open_holdfast": "app",
 }
 

@@ -1,25 +1,20 @@
-"""Wiring: builds a `Holdfast` from a `Config`; the only module in which all packages meet."""
+"""Wiring: builds a `LocalHoldfast` from a `Config`; the only module in which all packages meet."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_args
 
 from holdfast import keychain
+from holdfast.api import LocalHoldfast
 from holdfast.config import Config, absolute_model, load
-from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.agents import AcpRuntime, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.errors import Code, Invalid, out_of_memory
-from holdfast.domain.events import Event, Gap
-from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, require_owner
-from holdfast.domain.messages import Message, Part
+from holdfast.domain.ids import LOCAL_OWNER, Owner, require_owner
 from holdfast.domain.secrets import Secret
-from holdfast.domain.sessions import OnBusy, Session, SessionRequest
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
 from holdfast.execution.workspace_folders import WorkspaceFolders
@@ -38,7 +33,7 @@ from holdfast.services.agent_processes import (
     SessionMcpServers,
     WorkspaceResolver,
 )
-from holdfast.services.agents import BUILT_IN, AgentRules, Agents
+from holdfast.services.agents import AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background_tasks import Background
 from holdfast.services.calls import Calls
@@ -66,138 +61,8 @@ from holdfast.workflows.model import Workflow
 from holdfast.workflows.session_export import Exports, WorkflowFormat, WorkflowTexts
 from holdfast.zones.service import Zones
 
-_PARTS: Final = get_args(Part)
-
-
-def require_name(value: Any, *, what: str) -> None:
-    """Refuse a name that is not a string."""
-    if not isinstance(value, str):
-        raise _refusal(what, f"{what} is named by a text", value)
-
-
-def require_request(value: Any) -> None:
-    """Refuse a request that is not a `SessionRequest`."""
-    if value is not None and not isinstance(value, SessionRequest):
-        raise _refusal("request", "request must be a SessionRequest", value)
-
-
-def content_of(value: Any) -> str | tuple[Part, ...]:
-    """Return the content if it is a string or a tuple of parts; anything else is refused."""
-    if isinstance(value, str):
-        # Converted to a plain str, because a subclass such as a StrEnum cannot be stored.
-        return str.__str__(value)
-    if isinstance(value, tuple) and all(isinstance(each, _PARTS) for each in value):
-        return value
-    raise _refusal("content", "content must be a str, or a tuple of parts", value)
-
-
-def on_busy_of(value: Any) -> OnBusy:
-    """Return the `OnBusy` value of an enum member or its string."""
-    try:
-        return OnBusy(value)
-    except ValueError:
-        choices = ", ".join(OnBusy)
-        raise Invalid(
-            Code.INVALID_INPUT, f"on_busy must be one of {choices}.", {"field": "on_busy"}
-        ) from None
-
-
-def require_number(value: Any, *, what: str) -> None:
-    """Refuse a value that is not an int."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _refusal(what, f"{what} must be an int", value)
-
-
-def _refusal(field: str, problem: str, value: Any) -> Invalid:
-    return Invalid(Code.INVALID_INPUT, f"{problem}, not {type(value).__name__}.", {"field": field})
-
-
-# Re-exported for programs that open a store without a `Holdfast`.
-__all__ = ["STORE_NAME", "Environment", "Holdfast", "open_holdfast", "open_store", "store_key"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holdfast:
-    """An open store with all services, and the four methods that most programs need.
-
-    Methods of the services take the owner first. `open`, `send`, `follow` and `read` act for the
-    owner this Holdfast was opened for.
-    """
-
-    config: Config
-    owner: Owner
-    store: Store
-    key_source: str
-    agents: Agents
-    approvals: Approvals
-    agent_processes: AgentProcesses
-    calls: Calls
-    compactions: Compactions
-    guests: SessionMcpServers
-    models: Models
-    repos: Repos
-    secrets: Secrets
-    sessions: Sessions
-    messages: Messages
-    media: Media
-    events: Events
-    session_views: SessionViews
-    costs: Costs
-    exports: Exports
-    maintenance: Maintenance
-    observations: Observations
-    search: Search
-    tokens: Tokens
-    zones: Zones
-
-    async def open(
-        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
-    ) -> Session:
-        """Open a session; it is on disk when this returns."""
-        try:
-            require_name(agent, what="agent")
-            require_request(request)
-            await self.agents.seed(self.owner, agent)
-            return await self.sessions.open(self.owner, agent, request, id=id)
-        except MemoryError as error:
-            raise out_of_memory() from error
-
-    async def send(
-        self,
-        session_id: SessionId,
-        content: str | tuple[Part, ...],
-        *,
-        id: str | None = None,
-        on_busy: OnBusy = OnBusy.QUEUE,
-    ) -> Message:
-        """Store a message; its turn runs after this returns."""
-        try:
-            require_name(session_id, what="session_id")
-            parts, mode = content_of(content), on_busy_of(on_busy)
-            return await self.messages.send(self.owner, session_id, parts, id=id, on_busy=mode)
-        except MemoryError as error:
-            raise out_of_memory() from error
-
-    def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Event | Gap, None]:
-        """Yield the session's events after a cursor, then wait for more."""
-        require_name(session_id, what="session_id")
-        require_number(after, what="after")
-        return self.events.follow(self.owner, session_id, after=after)
-
-    async def read(self, session_id: SessionId, *, after: int = 0) -> tuple[Message, ...]:
-        """Return the session's messages after a sequence number, at most 10,000."""
-        require_name(session_id, what="session_id")
-        require_number(after, what="after")
-        try:
-            return (await self.messages.list(self.owner, session_id, after=after)).items
-        except MemoryError as error:
-            raise out_of_memory() from error
-
-    async def programs(self) -> list[KnownProgram]:
-        """Return well-known agent programs, those installed on this machine first."""
-        from holdfast.wiring import known_programs
-
-        return await known_programs()
+# Re-exported for programs that open a store without a `LocalHoldfast`.
+__all__ = ["STORE_NAME", "Environment", "LocalHoldfast", "open_holdfast", "open_store", "store_key"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +89,7 @@ async def open_holdfast(
     owner: str = LOCAL_OWNER,
     scope: RunScope = RunScope.ALL,
     outside: Environment | None = None,
-) -> AsyncIterator[Holdfast]:
+) -> AsyncIterator[LocalHoldfast]:
     """Open the store in a home and run its waiting turns until the block exits.
 
     `scope` selects the turns this process runs: all that wait, only those it sent itself, or none.
@@ -302,7 +167,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
 
 async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
-) -> Holdfast:
+) -> LocalHoldfast:
     """Build every component; they are closed in the reverse order of opening."""
     from holdfast import wiring  # heavy: tools and model providers
 
@@ -319,11 +184,9 @@ async def _assembled(
     (await stack.enter_async_context(Background())).start(tools.rest())
     folders, visitors = WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets)
-    agent_processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
-    await stack.enter_async_context(agent_processes)
-    inputs = _turn_inputs(
-        config, records, models, folders, visitors, agent_processes=agent_processes
-    )
+    processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
+    await stack.enter_async_context(processes)
+    inputs = _turn_inputs(config, records, models, folders, visitors, agent_processes=processes)
     engine = _engine(llms, tools, outside, secrets)
     runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
@@ -333,17 +196,17 @@ async def _assembled(
     await stack.enter_async_context(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
-    return Holdfast(
+    return LocalHoldfast(
         config=config,
         owner=owner,
         store=store,
         key_source=records.key_source,
         agents=Agents(store, models, clock, id_factory, _agent_rules(config, secrets)),
         approvals=records.approvals,
-        agent_processes=agent_processes,
+        agent_processes=processes,
         calls=Calls(store, journal, coordinator, id_factory),
         compactions=Compactions(store, journal, inputs, runtimes),
-        guests=SessionMcpServers(visitors, tools),
+        mcp_servers=SessionMcpServers(visitors, tools),
         models=models,
         repos=records.repos,
         secrets=secrets,
@@ -359,6 +222,7 @@ async def _assembled(
         search=Search(store),
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         zones=records.zones,
+        programs=wiring.known_programs,
     )
 
 
@@ -378,7 +242,7 @@ def _turn_inputs(
     return TurnInputs(models, workspaces, records.approvals, limits_of(config), process_slot)
 
 
-async def _brought_in(built: Holdfast) -> None:
+async def _brought_in(built: LocalHoldfast) -> None:
     from holdfast.wiring import run_imports
 
     await run_imports(built)

@@ -8,17 +8,17 @@ import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from holdfast.acp.client.agent_command import StartSettings
 from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
 from holdfast.acp.client.process_registry import ProcessRegistry
 from holdfast.acp.client.raw_log import RawLogWriter
 from holdfast.acp.client.runtime import ProgramRuntime
+from holdfast.api import LocalHoldfast
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
-from holdfast.domain.ids import LOCAL_OWNER, Owner
+from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
@@ -51,25 +51,11 @@ from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.http_request import web_tools
-from holdfast.zones.service import Zones
 
 log = logging.getLogger(__name__)
 
 
-class ImportTarget(Protocol):
-    """The parts of an open `Holdfast` that importers need."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def owner(self) -> Owner: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def zones(self) -> Zones: ...
-
-
-async def run_imports(holdfast: ImportTarget) -> None:
+async def run_imports(holdfast: LocalHoldfast) -> None:
     """Import the configured block zones, and move zones of templates to their own agents."""
     folder = holdfast.config.block_zones
     if folder is not None:
@@ -82,7 +68,7 @@ async def run_imports(holdfast: ImportTarget) -> None:
 
 
 async def import_blocks(
-    holdfast: ImportTarget, folder: Path, *, dry_run: bool = False
+    holdfast: LocalHoldfast, folder: Path, *, dry_run: bool = False
 ) -> BlockReport:
     """Import the zones of blocks in a folder for the owner's agents."""
     with closing(BlockFolder(folder)) as source:

@@ -16,7 +16,8 @@ from holdfast import __version__
 from holdfast.acp.rpc.connection import AcpConnection
 from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
 from holdfast.acp.server.workspace import SessionFolders
-from holdfast.app import Holdfast, open_holdfast
+from holdfast.api import Holdfast
+from holdfast.app import open_holdfast
 from holdfast.client.requests import new_id
 from holdfast.config import Config
 from holdfast.execution.coordinator import RunScope

@@ -156,7 +156,7 @@ def test_sessions_are_steered_as_at_home(far: Far) -> None:
     assert (stopped.document["session"]["state"], stopped.document["turn"]) == ("idle", None)
     assert fork["forked_from"] == {"session_id": session, "sequence": 1}
     assert (refused.code, refused.error["error"]) == (5, "session_has_forks")
-    assert deleted.document == {"deleted": [session, fork["id"]]}
+    assert deleted.document == {"deleted": [fork["id"], session]}
     assert far.both("sessions", "list")["data"] == []
 
 

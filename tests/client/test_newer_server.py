@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.client import AgentForm, SessionForm
 from holdfast.client.requests import decode_tolerantly
-from holdfast.wire.agents import AgentList, LlmRuntimeForm
+from holdfast.wire.agents import AgentForm, AgentList, LlmRuntimeForm
+from holdfast.wire.sessions import SessionForm
 from tests.client.test_requests import AGENT
 
 NEW: dict[str, Any] = {"unheard": {"of": [1]}}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holdfast.client import AgentPost, Client, SessionPost, SessionsQuery, Timeouts
+from holdfast.client import Timeouts, connect
 from holdfast.client.requests import build_query
 from holdfast.domain.errors import (
     Code,
@@ -19,6 +19,8 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
+from holdfast.domain.ids import LOCAL_OWNER, SessionId
+from holdfast.wire.sessions import SessionsQuery
 from tests.client.servers import QUICK, Call, answering, impostor, silent
 from tests.tools.http_hosts import client_tls, says, serving
 
@@ -49,9 +51,9 @@ async def test_a_creation_whose_answer_is_lost_is_sent_again_with_the_same_id() 
     made = answering(201, json.dumps(AGENT), "content-type: application/json")
     async with (
         impostor(silent(), silent(), made) as server,
-        Client(server.url, "secret", timeouts=QUICK) as client,
+        connect(server.url, "secret", timeouts=QUICK) as client,
     ):
-        agent = await client.agents.create(AgentPost(name="Ada", system_prompt=""))
+        agent = await client.agents.create(LOCAL_OWNER, {"name": "Ada"})
 
     bodies = [json.loads(call.body) for call in server.calls]
     assert agent.slug == "ada"
@@ -62,11 +64,11 @@ async def test_a_creation_whose_answer_is_lost_is_sent_again_with_the_same_id() 
 
 async def test_a_deletion_whose_answer_is_lost_may_find_nothing_the_second_time() -> None:
     gone = answering(404, '{"error":"session_not_found","message":"No.","details":{}}')
-    async with impostor(silent(), gone) as server, Client(server.url, timeouts=QUICK) as client:
-        await client.sessions.delete("s")
-    async with impostor(gone) as server, Client(server.url, timeouts=QUICK) as client:
+    async with impostor(silent(), gone) as server, connect(server.url, timeouts=QUICK) as client:
+        await client.sessions.delete(LOCAL_OWNER, SessionId("s"))
+    async with impostor(gone) as server, connect(server.url, timeouts=QUICK) as client:
         with pytest.raises(NotFound):
-            await client.sessions.delete("s")
+            await client.sessions.delete(LOCAL_OWNER, SessionId("s"))
 
 
 async def test_a_connection_is_kept_and_one_that_died_meanwhile_is_replaced() -> None:
@@ -79,9 +81,9 @@ async def test_a_connection_is_kept_and_one_that_died_meanwhile_is_replaced() ->
         # The first connection takes a second request and dies with it.
         await call.reader.readuntil(b"\r\n\r\n")
 
-    async with impostor(twice) as server, Client(server.url, timeouts=QUICK) as client:
+    async with impostor(twice) as server, connect(server.url, timeouts=QUICK) as client:
         for _ in range(2):
-            assert await client.models.list() == ()
+            assert await client.models.list() == []
 
     assert (len(server.calls), served) == (2, 2)
 
@@ -107,10 +109,10 @@ async def test_a_refusal_is_the_error_that_the_server_raised(
     body = json.dumps({"error": code, "message": "Because.", "details": {"at": 3}})
     async with (
         impostor(answering(status, body)) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(HoldfastError) as refused:
-            await client.agents.get("ada")
+            await client.agents.get(LOCAL_OWNER, "ada")
 
     error = refused.value
     assert (type(error), error.code, error.message) == (kind, Code(code), "Because.")
@@ -121,10 +123,10 @@ async def test_how_long_to_wait_stands_in_the_details() -> None:
     body = '{"error":"session_limit","message":"Wait.","details":{}}'
     async with (
         impostor(answering(429, body, "retry-after: 7")) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(LimitReached) as refused:
-            await client.agents.get("ada")
+            await client.agents.get(LOCAL_OWNER, "ada")
 
     assert refused.value.details == {"retry_after": 7}
 
@@ -145,7 +147,7 @@ async def test_an_answer_that_is_none_of_ours_is_told_as_such(
 ) -> None:
     async with (
         impostor(answering(status, body)) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(HoldfastError, match=told) as refused:
             await client.models.list()
@@ -168,7 +170,7 @@ async def test_half_an_answer_and_other_languages_are_no_answer(said: str) -> No
         await call.say(said)
 
     brief = Timeouts(request=0.05, pause=0.01)
-    async with impostor(act) as server, Client(server.url, timeouts=brief) as client:
+    async with impostor(act) as server, connect(server.url, timeouts=brief) as client:
         with pytest.raises(Unavailable, match="holdfast serve") as refused:
             await client.models.list()
 
@@ -179,7 +181,7 @@ async def test_where_nobody_listens_the_remedy_is_named() -> None:
     async with impostor(silent()) as server:
         url = server.url
 
-    async with Client(url, timeouts=Timeouts(request=0.05, pause=0.01)) as client:
+    async with connect(url, timeouts=Timeouts(request=0.05, pause=0.01)) as client:
         with pytest.raises(
             Unavailable, match=rf"{url} \(connection refused\).*holdfast serve"
         ) as refused:
@@ -195,7 +197,7 @@ async def test_a_server_that_takes_too_long_is_not_asked_again() -> None:
     async def dawdles(call: Call) -> None:
         await call.reader.read()
 
-    async with impostor(dawdles) as server, Client(server.url, timeouts=QUICK) as client:
+    async with impostor(dawdles) as server, connect(server.url, timeouts=QUICK) as client:
         with pytest.raises(Unavailable, match="takes too long"):
             await client.requests.post("/v1/sessions/s/compact", {}, dict, seconds=0.05)
 
@@ -213,11 +215,11 @@ async def test_a_server_that_comes_later_is_waited_for() -> None:
         writer.close()
         answered.set()
 
-    async with Client(gone.url, timeouts=QUICK) as client:
+    async with connect(gone.url, timeouts=QUICK) as client:
         asking = asyncio.create_task(client.models.list())
         server = await asyncio.start_server(late, host, int(port))
         async with server:
-            assert await asking == ()
+            assert await asking == []
     assert answered.is_set()
 
 
@@ -236,16 +238,16 @@ async def test_a_server_that_comes_later_is_waited_for() -> None:
         "http://[::1",
     ],
 )
-def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> None:
+async def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(Invalid, match="http://HOST:PORT") as refused:
-        Client(url)
+        await connect(url).__aenter__()
 
     assert "secret" not in refused.value.message
 
 
 @pytest.mark.parametrize("token", ["se\ncret", "sé cret"])
 async def test_a_token_that_http_cannot_carry_is_refused_without_repeating_it(token: str) -> None:
-    async with impostor(silent()) as server, Client(server.url, token) as client:
+    async with impostor(silent()) as server, connect(server.url, token) as client:
         with pytest.raises(Invalid) as refused:
             await client.models.list()
 
@@ -255,7 +257,7 @@ async def test_a_token_that_http_cannot_carry_is_refused_without_repeating_it(to
 
 async def test_a_server_below_a_path_is_asked_there() -> None:
     models = answering(200, '{"data":[]}')
-    async with impostor(models) as server, Client(f"{server.url}/holdfast/") as client:
+    async with impostor(models) as server, connect(f"{server.url}/holdfast/") as client:
         await client.models.list()
 
     assert server.calls[0].head.startswith("GET /holdfast/v1/models HTTP/1.1\r\n")
@@ -264,7 +266,7 @@ async def test_a_server_below_a_path_is_asked_there() -> None:
 async def test_a_certificate_that_is_not_trusted_is_not_a_matter_of_patience() -> None:
     async with (
         serving(says()) as host,
-        Client(f"https://127.0.0.1:{host.port}", timeouts=QUICK) as client,
+        connect(f"https://127.0.0.1:{host.port}", timeouts=QUICK) as client,
     ):
         with pytest.raises(Invalid, match="is not trusted: unable to get local") as refused:
             await client.models.list()
@@ -275,7 +277,7 @@ async def test_a_certificate_that_is_not_trusted_is_not_a_matter_of_patience() -
 async def test_a_certificate_of_a_given_authority_is_trusted() -> None:
     async with serving(says(b'{"data":[]}'), names=("localhost",)) as host:
         url = f"https://localhost:{host.port}"
-        async with Client(url, tls=client_tls(), timeouts=QUICK) as client:
+        async with connect(url, tls=client_tls(), timeouts=QUICK) as client:
             assert await client.models.list() == ()
 
     assert [heard.line for heard in host.heard] == ["GET /v1/models"]
@@ -284,7 +286,7 @@ async def test_a_certificate_of_a_given_authority_is_trusted() -> None:
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    async with impostor(answering(200, '{"data":[]}')) as server, Client(server.url) as client:
+    async with impostor(answering(200, '{"data":[]}')) as server, connect(server.url) as client:
         assert await client.models.list() == ()
 
 
@@ -293,7 +295,7 @@ async def test_what_is_not_repeatable_uses_a_connection_of_its_own() -> None:
         await call.answer(200, "{}")
         await call.reader.read()
 
-    async with impostor(keeps) as server, Client(server.url, timeouts=QUICK) as client:
+    async with impostor(keeps) as server, connect(server.url, timeouts=QUICK) as client:
         await client.requests.get("/v1/a", dict)
         await client.requests.post("/v1/b", {}, dict, seconds=5)
         await client.requests.post("/v1/c", {}, dict, seconds=5)
@@ -309,11 +311,11 @@ def test_a_query_says_only_what_is_not_usual() -> None:
 
 async def test_paths_carry_any_name() -> None:
     none = answering(404, '{"error":"agent_not_found","message":"No."}')
-    async with impostor(none) as server, Client(server.url) as client:
+    async with impostor(none) as server, connect(server.url) as client:
         with pytest.raises(NotFound):
-            await client.agents.get("a/../b c?d#é")
+            await client.agents.get(LOCAL_OWNER, "a/../b c?d#é")
         with pytest.raises(NotFound):
-            await client.sessions.open("..", SessionPost())
+            await client.open("..")
 
     targets = [call.head.split(" ")[1] for call in server.calls]
     assert targets == ["/v1/agents/a%2F..%2Fb%20c%3Fd%23%C3%A9", "/v1/agents/../sessions"]

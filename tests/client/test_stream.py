@@ -7,12 +7,19 @@ import subprocess
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.client import Client, Deltas, EventForm, SessionPost, StreamGap, Timeouts
+from holdfast.client import RemoteHoldfast, Timeouts, connect
+from holdfast.client.requests import build_query
+from holdfast.client.sessions import session_path
+from holdfast.client.stream import NOW, FollowRequest, ResumingStream, StreamGap
 from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, NotFound, Unavailable
+from holdfast.domain.sessions import SessionRequest
+from holdfast.wire.events import Deltas, EventForm, EventsQuery
 from tests.cli.processes import beside, running
 from tests.client.servers import (
     QUICK,
@@ -32,6 +39,26 @@ from tests.stand_ins import PATIENCE
 pytestmark = pytest.mark.anyio
 
 News = AsyncGenerator[EventForm | StreamGap, None]
+_forms = msgspec.json.Decoder(EventForm)
+
+
+def follow(
+    client: RemoteHoldfast,
+    session_id: str,
+    *,
+    after: int | Literal["now"] = 0,
+    deltas: Deltas = Deltas.STEP,
+    until_settled: bool = False,
+) -> News:
+    """Follow a session in the vocabulary of `/v1`, as other clients do."""
+    query = EventsQuery(
+        since=NOW if after == NOW else None,
+        deltas=deltas,
+        until="settled" if until_settled else None,
+    )
+    target = session_path(session_id, "events") + build_query(query)
+    request = FollowRequest(target=target, after=after, decode=_forms.decode)
+    return ResumingStream(client.requests, request).items()
 
 
 async def taken(news: News, count: int) -> list[int | tuple[int, int]]:
@@ -47,11 +74,11 @@ async def taken(news: News, count: int) -> list[int | tuple[int, int]]:
 
 
 async def test_a_session_is_followed_to_the_end_of_its_turn(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
-        session = await client.sessions.open("holdfast")
-        await client.messages.send(session.id, "What is 2+3?")
-        news = [item async for item in client.follow(session.id, until_settled=True)]
-        again = [item async for item in client.follow(session.id, after=3, until_settled=True)]
+    async with serving(holdfast) as at, connect(at.url, at.secret, timeouts=QUICK) as client:
+        session = await client.open("holdfast")
+        await client.send(session.id, "What is 2+3?")
+        news = [item async for item in follow(client, session.id, until_settled=True)]
+        again = [item async for item in follow(client, session.id, after=3, until_settled=True)]
 
     words = [item.event_type for item in news if isinstance(item, EventForm)]
     assert words[:4] == ["session.opened", "message.created", "session.started", "step.started"]
@@ -63,13 +90,13 @@ async def test_a_session_is_followed_to_the_end_of_its_turn(holdfast: Holdfast) 
 
 
 async def test_whoever_does_not_want_deltas_is_told_of_no_gap(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
-        session = await client.sessions.open("holdfast")
-        await client.messages.send(session.id, "What is 2+3?")
-        follow = client.follow(session.id, deltas=Deltas.NONE, until_settled=True)
-        none = [item async for item in follow]
-        follow = client.follow(session.id, deltas=Deltas.BOTH, until_settled=True)
-        both = [item async for item in follow]
+    async with serving(holdfast) as at, connect(at.url, at.secret, timeouts=QUICK) as client:
+        session = await client.open("holdfast")
+        await client.send(session.id, "What is 2+3?")
+        news = follow(client, session.id, deltas=Deltas.NONE, until_settled=True)
+        none = [item async for item in news]
+        news = follow(client, session.id, deltas=Deltas.BOTH, until_settled=True)
+        both = [item async for item in news]
 
     kept = [item for item in both if isinstance(item, EventForm)]
     assert "step.generating" in {item.event_type for item in kept}
@@ -81,12 +108,12 @@ async def test_whoever_does_not_want_deltas_is_told_of_no_gap(holdfast: Holdfast
 async def test_connections_that_the_server_ends_are_taken_up_again(holdfast: Holdfast) -> None:
     async with (
         serving(holdfast, life=0.0) as at,
-        Client(at.url, at.secret, timeouts=QUICK) as client,
+        connect(at.url, at.secret, timeouts=QUICK) as client,
     ):
-        session = await client.sessions.open("holdfast")
-        news = client.follow(session.id, after=1)
+        session = await client.open("holdfast")
+        news = follow(client, session.id, after=1)
         hearing = asyncio.create_task(taken(news, 3))
-        await client.messages.send(session.id, "What is 2+3?")
+        await client.send(session.id, "What is 2+3?")
 
         assert await hearing == [2, 3, 4]
 
@@ -103,11 +130,11 @@ async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
 
     with serve_process(home, port) as first:
         secret = (home / "token").read_text().strip()
-        async with Client(f"http://127.0.0.1:{port}", secret, timeouts=QUICK) as client:
-            wish = SessionPost(model_id=f"scripted:{script}")
-            session = await client.sessions.open("holdfast", wish)
-            await client.messages.send(session.id, "go")
-            async with aclosing(client.follow(session.id)) as news:
+        async with connect(f"http://127.0.0.1:{port}", secret, timeouts=QUICK) as client:
+            wish = SessionRequest(model=f"scripted:{script}")
+            session = await client.open("holdfast", wish)
+            await client.send(session.id, "go")
+            async with aclosing(follow(client, session.id)) as news:
                 heard += await until(news, "step.started")
                 first.kill()
                 first.wait()
@@ -119,7 +146,7 @@ async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
                     second.wait()
                     with serve_process(home, port):
                         heard += await until(news, "session.completed")
-                        head = (await client.sessions.get(session.id)).last_event
+                        head = (await client.sessions.get(client.owner, session.id)).last_event
 
     assert [item.sequence for item in heard] == list(range(1, head + 1))
     told = json.loads(beside(home, "sessions", "events", session.id, "--json").stdout)
@@ -150,8 +177,8 @@ async def until(news: News, word: str) -> list[EventForm]:
 async def test_a_cut_stream_goes_on_behind_the_last_number() -> None:
     first = streaming(connected(0), event(1), event(2), event(3)[:-20])
     second = streaming(connected(2), event(3), event(4))
-    async with impostor(silent(), first, second) as server, Client(server.url) as client:
-        assert await taken(client.follow("s"), 4) == [1, 2, 3, 4]
+    async with impostor(silent(), first, second) as server, connect(server.url) as client:
+        assert await taken(follow(client, "s"), 4) == [1, 2, 3, 4]
 
     assert [call.headers.get("last-event-id") for call in server.calls] == ["0", "0", "2"]
 
@@ -159,8 +186,8 @@ async def test_a_cut_stream_goes_on_behind_the_last_number() -> None:
 async def test_what_was_told_is_not_told_again() -> None:
     first = streaming(connected(0), event(1), event(1), event(2), event(1))
     second = streaming(connected(2), event(1), event(2), event(3))
-    async with impostor(first, second) as server, Client(server.url) as client:
-        assert await taken(client.follow("s"), 3) == [1, 2, 3]
+    async with impostor(first, second) as server, connect(server.url) as client:
+        assert await taken(follow(client, "s"), 3) == [1, 2, 3]
 
 
 async def test_a_cut_between_the_two_words_of_an_event_doubles_neither() -> None:
@@ -174,8 +201,8 @@ async def test_a_cut_between_the_two_words_of_an_event_doubles_neither() -> None
     )
     async with (
         impostor(first, second) as server,
-        Client(server.url) as client,
-        aclosing(client.follow("s", deltas=Deltas.BOTH)) as news,
+        connect(server.url) as client,
+        aclosing(follow(client, "s", deltas=Deltas.BOTH)) as news,
     ):
         heard = [await anext(news) for _ in range(4)]
 
@@ -190,14 +217,14 @@ async def test_a_cut_between_the_two_words_of_an_event_doubles_neither() -> None
 async def test_a_hole_is_not_stepped_over() -> None:
     holed = streaming(connected(0), event(1), event(3))
     whole = streaming(connected(1), event(2), event(3))
-    async with impostor(holed, whole) as server, Client(server.url) as client:
-        assert await taken(client.follow("s"), 3) == [1, 2, 3]
+    async with impostor(holed, whole) as server, connect(server.url) as client:
+        assert await taken(follow(client, "s"), 3) == [1, 2, 3]
 
 
 async def test_numbers_that_will_not_come_are_told_unless_they_were_not_wanted() -> None:
     stream = streaming(connected(0), gap(1, 4), event(5), gap(6, 9, "null"), event(10))
-    async with impostor(stream) as server, Client(server.url) as client:
-        assert await taken(client.follow("s"), 3) == [(1, 4), 5, 10]
+    async with impostor(stream) as server, connect(server.url) as client:
+        assert await taken(follow(client, "s"), 3) == [(1, 4), 5, 10]
 
 
 async def test_a_stream_that_falls_silent_is_begun_anew() -> None:
@@ -209,9 +236,9 @@ async def test_a_stream_that_falls_silent_is_begun_anew() -> None:
     brief = Timeouts(silence=0.05, pause=0.01)
     async with (
         impostor(stalls, streaming(connected(1), event(2))) as server,
-        Client(server.url, timeouts=brief) as client,
+        connect(server.url, timeouts=brief) as client,
     ):
-        assert await taken(client.follow("s"), 2) == [1, 2]
+        assert await taken(follow(client, "s"), 2) == [1, 2]
 
 
 async def test_a_sign_of_life_is_enough() -> None:
@@ -227,8 +254,8 @@ async def test_a_sign_of_life_is_enough() -> None:
         await call.reader.read()
 
     brief = Timeouts(silence=0.2, pause=0.01)
-    async with impostor(beats) as server, Client(server.url, timeouts=brief) as client:
-        assert await taken(client.follow("s"), 2) == [1, 2]
+    async with impostor(beats) as server, connect(server.url, timeouts=brief) as client:
+        assert await taken(follow(client, "s"), 2) == [1, 2]
 
     assert beaten.is_set()
     assert len(server.calls) == 1
@@ -238,10 +265,10 @@ async def test_a_reader_comes_back_when_it_was_told_to() -> None:
     shut = streaming(connected(0), event(1), closing("shutdown", retry=150))
     async with (
         impostor(shut, streaming(connected(1), event(2))) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
         began = asyncio.get_running_loop().time()
-        assert await taken(client.follow("s"), 2) == [1, 2]
+        assert await taken(follow(client, "s"), 2) == [1, 2]
 
     assert asyncio.get_running_loop().time() - began >= 0.15
 
@@ -249,8 +276,8 @@ async def test_a_reader_comes_back_when_it_was_told_to() -> None:
 async def test_now_is_where_the_server_says_it_is() -> None:
     first = streaming(connected(7), event(8))
     second = streaming(connected(8), event(9))
-    async with impostor(first, second) as server, Client(server.url) as client:
-        assert await taken(client.follow("s", after="now"), 2) == [8, 9]
+    async with impostor(first, second) as server, connect(server.url) as client:
+        assert await taken(follow(client, "s", after="now"), 2) == [8, 9]
 
     assert server.calls[0].head.startswith("GET /v1/sessions/s/events?since=now ")
     assert [call.headers.get("last-event-id") for call in server.calls] == [None, "8"]
@@ -272,10 +299,10 @@ async def test_what_coming_back_cannot_mend_is_raised(
     refused = answering(status, json.dumps({"error": code, "message": "No.", "details": {}}))
     async with (
         impostor(streaming(connected(0), event(1)), refused) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
         with pytest.raises(kind) as raised:
-            await taken(client.follow("s"), 2)
+            await taken(follow(client, "s"), 2)
 
     assert raised.value.code is Code(code)
     assert len(server.calls) == 2
@@ -287,9 +314,9 @@ async def test_what_may_pass_is_waited_out(status: int) -> None:
     busy = answering(status, body)
     async with (
         impostor(busy, busy, streaming(connected(0), event(1))) as server,
-        Client(server.url, timeouts=QUICK) as client,
+        connect(server.url, timeouts=QUICK) as client,
     ):
-        assert await taken(client.follow("s"), 1) == [1]
+        assert await taken(follow(client, "s"), 1) == [1]
 
 
 @pytest.mark.parametrize(
@@ -307,9 +334,12 @@ async def test_what_may_pass_is_waited_out(status: int) -> None:
 async def test_a_server_that_keeps_lying_is_not_listened_to_for_ever(
     frames: tuple[str, ...],
 ) -> None:
-    async with impostor(streaming(*frames)) as server, Client(server.url, timeouts=QUICK) as client:
+    async with (
+        impostor(streaming(*frames)) as server,
+        connect(server.url, timeouts=QUICK) as client,
+    ):
         with pytest.raises(Unavailable) as refused:
-            await taken(client.follow("s"), 1)
+            await taken(follow(client, "s"), 1)
 
     assert refused.value.code is Code.UNKNOWN_ANSWER
     assert len(server.calls) == 8
@@ -317,28 +347,28 @@ async def test_a_server_that_keeps_lying_is_not_listened_to_for_ever(
 
 async def test_a_page_is_no_stream() -> None:
     page = answering(200, "<html>", "content-type: text/html")
-    async with impostor(page) as server, Client(server.url, timeouts=QUICK) as client:
+    async with impostor(page) as server, connect(server.url, timeouts=QUICK) as client:
         with pytest.raises(Unavailable, match="no event stream"):
-            await taken(client.follow("s"), 1)
+            await taken(follow(client, "s"), 1)
 
 
 async def test_where_there_never_was_a_server_it_is_said() -> None:
     async with impostor(silent()) as server:
         url = server.url
 
-    async with Client(url, timeouts=Timeouts(request=0.05, pause=0.01, longest=0.02)) as client:
+    async with connect(url, timeouts=Timeouts(request=0.05, pause=0.01, longest=0.02)) as client:
         with pytest.raises(Unavailable) as refused:
-            await taken(client.follow("s"), 1)
+            await taken(follow(client, "s"), 1)
 
     assert refused.value.code is Code.SERVER_UNREACHABLE
 
 
 async def test_a_deleted_session_ends_its_stream_with_an_error(holdfast: Holdfast) -> None:
-    async with serving(holdfast) as at, Client(at.url, at.secret, timeouts=QUICK) as client:
-        session = await client.sessions.open("holdfast")
-        async with aclosing(client.follow(session.id)) as news:
+    async with serving(holdfast) as at, connect(at.url, at.secret, timeouts=QUICK) as client:
+        session = await client.open("holdfast")
+        async with aclosing(follow(client, session.id)) as news:
             await anext(news)
-            await client.sessions.delete(session.id)
+            await client.sessions.delete(client.owner, session.id)
             with pytest.raises(NotFound):
                 async with asyncio.timeout(PATIENCE):
                     await anext(news)

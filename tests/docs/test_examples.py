@@ -17,8 +17,8 @@ EXAMPLES = ROOT / "examples"
 PRINTED = {
     "ask.py": "(3.5*4)/2 = 7\n…\n[stop, kept as session …]",
     "client.py": (
-        "  1  session.opened\n  2  message.created\n  3  session.started\n  4  step.started\n"
-        "     (the server was killed)\n…\n…  session.completed\n"
+        "  1  session.opened\n  2  message.appended\n  3  turn.started\n  4  step.started\n"
+        "     (the server was killed)\n…\n…  turn.ended\n"
         "Nothing was lost, and nothing came twice.\nassistant: hold fast\n…"
     ),
     "follow.py": (

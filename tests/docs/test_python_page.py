@@ -1,12 +1,14 @@
 """Holds the tables of the Python page to the services: no verb is missing, none is made up."""
 
+import collections.abc
 import inspect
 import re
 from typing import get_type_hints
 
 import pytest
 
-from holdfast import Holdfast, HoldfastError
+from holdfast import HoldfastError, LocalHoldfast, api, app
+from holdfast.domain.agent_processes import KnownProgram
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
@@ -14,10 +16,12 @@ LISTED = {
     name: set(verbs.split())
     for name, verbs in re.findall(r"^\| `hf\.([a-z_]+)` \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE)
 }
+# `api.py` imports the services for type checkers only.
+NAMES = {**vars(collections.abc), **vars(app), "KnownProgram": KnownProgram}
 PARTS = {"observations", "search", "services", "workflows", "zones"}
 SERVICES = {
     name: kind
-    for name, kind in get_type_hints(Holdfast).items()
+    for name, kind in get_type_hints(LocalHoldfast, localns=NAMES).items()
     if kind.__module__.partition(".")[2].partition(".")[0] in PARTS
 }
 # Used by other parts of Holdfast, and of no use to a program.
@@ -27,8 +31,8 @@ FOR_NEIGHBOURS = {
     "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
     "events": {"batches", "reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},
-    "messages": {"excerpts", "is_interrupted", "make", "unfinished"},
-    "models": {"chain", "check", "keep", "resolve"},
+    "messages": {"excerpts", "is_interrupted", "make", "make_record", "unfinished"},
+    "models": {"chain", "check", "keep", "make", "resolve"},
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
@@ -65,3 +69,31 @@ def test_every_class_of_errors_is_listed_with_what_can_be_done() -> None:
     listed = re.findall(r"^\| `([A-Z][A-Za-z]+)` \| [a-z]", section, re.MULTILINE)
 
     assert listed == [kind.__name__ for kind in HoldfastError.__subclasses__()]
+
+
+CLIENT_PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")
+# Refused or without effect over HTTP, which the page says in a table of its own.
+LOCAL_ONLY = {
+    "media": {"keep"},
+    "mcp_servers": {"attach"},
+    "models": {"check"},
+    "repos": {"require_folder"},
+}
+
+
+def test_the_page_of_the_client_lists_the_verbs_of_the_api() -> None:
+    groups = {
+        name: vars(api)[value.fget.__annotations__["return"].__name__]
+        for name, value in vars(api.Holdfast).items()
+        if isinstance(value, property) and name != "owner"
+    }
+    verbs = {
+        name: {verb for verb, _ in inspect.getmembers(group, inspect.isfunction) if verb[0] != "_"}
+        - LOCAL_ONLY.get(name, set())
+        for name, group in groups.items()
+    }
+    listed = re.findall(r"^\| `hf\.([a-z_]+)` \| `([a-z_ ]+)` \|$", CLIENT_PAGE, re.MULTILINE)
+
+    assert {name: set(words.split()) for name, words in listed} == {
+        name: words for name, words in verbs.items() if words
+    }

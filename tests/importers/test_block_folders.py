@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import HoldfastError, Unavailable
 from holdfast.importers.block_zones import MigrationStats
 from tests.importers.blocks import a_file, a_folder, agent_block

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import StorageFull, Unavailable
 from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationStats, block_definition
 from holdfast.store.sqlite.block_files import BlockFolder

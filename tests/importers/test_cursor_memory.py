@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Invalid
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.importers.cursor_memory import (

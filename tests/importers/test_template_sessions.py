@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError, StorageFull
 from holdfast.domain.sessions import SessionRequest

@@ -14,7 +14,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.acp.client.presets import preset_fields
-from holdfast.app import Holdfast, open_holdfast
+from holdfast.api import Holdfast
+from holdfast.app import open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalState

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.ids import CallId, Owner, RepoId, SessionId

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.agents import (
     Agent,
     AgentStatus,

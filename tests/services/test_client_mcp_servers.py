@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.services.agent_processes import SessionMcpServers
 from holdfast.services.workspaces import Visitors, workspace_name
@@ -32,7 +32,7 @@ async def test_servers_are_known_until_others_take_their_place() -> None:
     one, two = ({"id": "one"},), ({"id": "two"},)
 
     for servers in ((), one, one, two, ()):
-        await guests.bring(owner, session, servers)
+        await guests.attach(owner, session, servers)
         assert visitors == ({name: servers} if servers else {})
 
     # Not where nothing has changed: a line that is open stays so.
@@ -43,7 +43,7 @@ async def test_a_session_of_another_owner_has_none(holdfast: Holdfast, tmp_path:
     book = Book(tmp_path)
     session = await holdfast.open()
 
-    await holdfast.guests.bring(holdfast.owner, session.id, (book.entry(),))
+    await holdfast.mcp_servers.attach(holdfast.owner, session.id, (book.entry(),))
 
     other = workspace_name(Owner("other"), session.id)
     assert other != workspace_name(holdfast.owner, session.id)

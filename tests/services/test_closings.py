@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import (
     MessageAppended,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.drafts import CostDraft
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import SessionId

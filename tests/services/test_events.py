@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid, NotFound
 from holdfast.domain.events import (
     MISSING,

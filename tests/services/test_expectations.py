@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.queries import AgentQuery

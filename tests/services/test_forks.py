@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import SessionForked, SessionOpened

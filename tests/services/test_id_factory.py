@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.events import Event
 from tests.houses import played
 from tests.marks import demands

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.messages import Message, Role, Text
 from holdfast.domain.queries import MessageQuery

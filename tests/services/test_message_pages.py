@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
 from holdfast.domain.sessions import Created, SessionRequest
@@ -56,7 +56,7 @@ async def test_what_somebody_says_of_a_model_counts_more_than_the_catalogue(
     await quiet.agents.create(quiet.owner, {"name": "Helper", "models": ["openai:gpt-4o"]})
     before = await quiet.models.get("openai:gpt-4o")
 
-    made = await quiet.models.add(OURS)
+    made = await quiet.models.make(OURS)
 
     assert before.prices != made.thing.prices
     assert made == Created(
@@ -77,10 +77,10 @@ async def test_what_somebody_says_of_a_model_counts_more_than_the_catalogue(
 
 
 async def test_a_model_may_be_described_again(quiet: Holdfast) -> None:
-    first = await quiet.models.add(OURS)
+    first = await quiet.models.make(OURS)
 
-    same = await quiet.models.add(OURS)
-    cheaper = await quiet.models.add(replace(OURS, prices=Prices(input=0, output=1)))
+    same = await quiet.models.make(OURS)
+    cheaper = await quiet.models.make(replace(OURS, prices=Prices(input=0, output=1)))
 
     assert same == Created(thing=first.thing, is_new=False)
     assert (cheaper.is_new, cheaper.thing.prices) == (False, Prices(input=0, output=1))
@@ -88,7 +88,7 @@ async def test_a_model_may_be_described_again(quiet: Holdfast) -> None:
 
 
 async def test_what_nobody_says_is_left_to_the_catalogue(quiet: Holdfast) -> None:
-    made = await quiet.models.add(ModelRequest(provider="openai", name="gpt-4o"))
+    made = await quiet.models.make(ModelRequest(provider="openai", name="gpt-4o"))
 
     assert made.thing.source is ModelSource.MANUAL
     assert made.thing.prices is not None

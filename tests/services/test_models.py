@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.models import model_of
 from holdfast.domain.sessions import SessionRequest
 from tests.houses import open_house, played

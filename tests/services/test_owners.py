@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import HoldfastError, Invalid
 from holdfast.domain.ids import Owner, SessionId

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Config, RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import Owner

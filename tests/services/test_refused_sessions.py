@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner

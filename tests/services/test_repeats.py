@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import AgentQuery, SessionQuery

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Config, RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo

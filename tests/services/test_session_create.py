@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.agents import LlmRuntime, ModelChoice
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Conflict, Denied, NotFound

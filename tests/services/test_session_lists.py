@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, RepoId, SessionId
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.costs import CostSum, Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.errors import Code, Invalid, NotFound

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import Event, Gap, TurnEnded, TurnStarted

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from holdfast import Config, open_holdfast
 from holdfast import RunScope as Turns
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Denied, Invalid, LimitReached, NotFound, StorageFull
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
 from holdfast.domain.tokens import Caller, Scope, Token, TokenKind, secret_of

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Outcome
 from holdfast.domain.events import (

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.messages import CHAIN_START, Text, encode_parts
 from holdfast.services.sessions import Verification

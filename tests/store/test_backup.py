@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import (
     Code,
     Conflict,

@@ -63,7 +63,7 @@ async def staffed(place: Ground) -> None:
             file = place.folder / f"model-{number}.json"
             file.write_text(json.dumps(steps))
             wish = ModelRequest(provider="scripted", name=str(file), prices=PRICES)
-            model = (await house.models.add(wish)).thing
+            model = await house.models.add(wish)
             chain.append(ModelChoice(model_id=model.id, max_attempts=1))
         tools = [{"name": name, "description": name} for name in ("read_file", "write_file")]
         runtime = LlmRuntime(models=tuple(chain))

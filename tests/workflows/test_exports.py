@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import CallId, Owner, SessionId

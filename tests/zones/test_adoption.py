@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import Owner
 from tests.houses import raw

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, Failure, FailureCode, SessionClosed, ZoneArchived

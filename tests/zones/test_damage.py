@@ -6,7 +6,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.app import Environment, Holdfast, RunScope, open_holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment, RunScope, open_holdfast
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid, StorageFull
 from holdfast.domain.ids import Owner
 from tests.houses import raw

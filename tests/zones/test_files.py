@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.ports.store import Tx
 from holdfast.zones.files import ZoneFiles, ZoneStamp

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.app import Environment, Holdfast, open_holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment, open_holdfast
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.execution.coordinator import RunScope

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.ports.store import Tx
 from holdfast.zones.files import newest_lines
 from holdfast.zones.lines import LineQuery

@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.zones.lines import LineQuery, Lines

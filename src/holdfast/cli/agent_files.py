@@ -22,7 +22,7 @@ from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.errors import Code, Denied, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.parsing.agent_files import AgentFile
 
 
@@ -66,7 +66,7 @@ def read_agent_file(file: Path) -> "AgentFile":
     return read_agent_file(file, secrets_here().scrubber).with_models(rename)
 
 
-async def import_agent(holdfast: "House", described: "AgentFile") -> tuple[Agent, bool]:
+async def import_agent(holdfast: "Holdfast", described: "AgentFile") -> tuple[Agent, bool]:
     """Create or update an agent from a file; return it and whether it is new."""
     from holdfast.domain.errors import NotFound
 
@@ -76,7 +76,7 @@ async def import_agent(holdfast: "House", described: "AgentFile") -> tuple[Agent
     except NotFound:
         agent = await holdfast.agents.create(holdfast.owner, {**fields, "grant": None})
         return agent, True
-    fields |= _unchanged_fields(known, described, holdfast.config.default_model)
+    fields |= _unchanged_fields(known, described, (await holdfast.defaults()).model)
     return await holdfast.agents.update(holdfast.owner, described.slug, fields), False
 
 
@@ -110,7 +110,7 @@ async def export_file(printer: Printer, options: AgentRef) -> None:
     async with connect(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, options.ref)
         refs = {model.id: model.ref for model in await holdfast.models.list()}
-        default = holdfast.config.default_model
+        default = (await holdfast.defaults()).model
         form = file_form(agent, refs, default=default)
     if isinstance(agent.runtime, LlmRuntime) and not agent.runtime.models:
         printer.remark(
@@ -125,13 +125,11 @@ async def export_file(printer: Printer, options: AgentRef) -> None:
     sys.stdout.buffer.write(write_yaml(form).encode())
 
 
-async def resolve_agent(holdfast: "House", ref: str, folder: Path | None) -> str:
+async def resolve_agent(holdfast: "Holdfast", ref: str, *, folder: Path | None, home: Path) -> str:
     """Return the id or slug of the stored agent that a reference means.
 
     `folder` is the session's working directory; None if that is on another machine.
     """
-
-    home = Path(holdfast.config.home)
     file = find_agent_file(ref, folder, home)
     if file is None:
         await _require_created(holdfast, ref)
@@ -146,7 +144,7 @@ async def resolve_agent(holdfast: "House", ref: str, folder: Path | None) -> str
     return agent.id
 
 
-async def _require_created(holdfast: "House", ref: str) -> None:
+async def _require_created(holdfast: "Holdfast", ref: str) -> None:
     """Raise an error that explains how to create an agent for a well-known program."""
     from holdfast.acp.client.presets import PRESETS
 
@@ -176,7 +174,7 @@ def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
     return described
 
 
-async def store_agent(holdfast: "House", described: "AgentFile") -> Agent:
+async def store_agent(holdfast: "Holdfast", described: "AgentFile") -> Agent:
     """Return a stored agent equal to a file; a different agent of the same name is not changed."""
     found = await _find_same(holdfast, described)
     if found is not None:
@@ -187,7 +185,7 @@ async def store_agent(holdfast: "House", described: "AgentFile") -> Agent:
     return await holdfast.agents.create(holdfast.owner, fields)
 
 
-async def _store_with_consent(holdfast: "House", described: "AgentFile", file: Path) -> Agent:
+async def _store_with_consent(holdfast: "Holdfast", described: "AgentFile", file: Path) -> Agent:
     found = await _find_same(holdfast, described)
     if found is None:
         raise Denied(
@@ -199,7 +197,7 @@ async def _store_with_consent(holdfast: "House", described: "AgentFile", file: P
     return found
 
 
-async def _find_same(holdfast: "House", described: "AgentFile") -> Agent | None:
+async def _find_same(holdfast: "Holdfast", described: "AgentFile") -> Agent | None:
     """Return the stored agent equal to the file, under its own slug or the extended one."""
     for slug in (described.slug, _own_slug(described)):
         agent = await _find_stored(holdfast, slug)
@@ -208,7 +206,7 @@ async def _find_same(holdfast: "House", described: "AgentFile") -> Agent | None:
     return None
 
 
-async def _matches_file(holdfast: "House", agent: Agent, described: "AgentFile") -> bool:
+async def _matches_file(holdfast: "Holdfast", agent: Agent, described: "AgentFile") -> bool:
     from holdfast.domain.agents import file_form
     from holdfast.parsing.agent_files import build_agent
 
@@ -216,7 +214,7 @@ async def _matches_file(holdfast: "House", agent: Agent, described: "AgentFile")
         return False
     refs = {model.id: model.ref for model in await holdfast.models.list()}
     # An agent without a model is compared using the default, because a file must name one.
-    form = file_form(agent, refs, default=holdfast.config.default_model)
+    form = file_form(agent, refs, default=(await holdfast.defaults()).model)
     try:
         result = build_agent(form, where=agent.slug)
     except Invalid:
@@ -224,7 +222,7 @@ async def _matches_file(holdfast: "House", agent: Agent, described: "AgentFile")
     return replace(result, slug=described.slug) == described
 
 
-async def _find_stored(holdfast: "House", slug: str) -> Agent | None:
+async def _find_stored(holdfast: "Holdfast", slug: str) -> Agent | None:
     try:
         return await holdfast.agents.get(holdfast.owner, slug)
     except NotFound:

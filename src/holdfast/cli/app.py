@@ -66,7 +66,7 @@ def modules_of(words: Iterable[str]) -> tuple[str, ...]:
 
 def load_module(module: str) -> CommandModule:
     """Import and return a command module."""
-    return cast(CommandModule, import_module(f"holdfast.cli.commands.{module}"))
+    return cast("CommandModule", import_module(f"holdfast.cli.commands.{module}"))
 
 
 PROGRAM: Final = "holdfast"
@@ -106,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
         _require_text(arguments)
         # In standalone mode, the library would print errors its own way and end the process.
         return cast(
-            int, _command(modules_of(words)).main(words, PROGRAM, standalone_mode=False) or 0
+            "int", _command(modules_of(words)).main(words, PROGRAM, standalone_mode=False) or 0
         )
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
@@ -119,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
 @cache
 def _command(modules: tuple[str, ...]) -> TyperGroup:
     """Return the command line ready to run; cached, because reading signatures is slow."""
-    return cast(TyperGroup, typer.main.get_command(build(modules)))
+    return cast("TyperGroup", typer.main.get_command(build(modules)))
 
 
 def _globals() -> Callable[..., None]:

@@ -63,9 +63,9 @@ def command(
                 # The reader of the pipe, for example `head`, has exited; this is not an error.
                 printer.hush()
                 return 0
-            return cast(int, done or 0)
+            return cast("int", done or 0)
 
-        cast(Any, run).__signature__ = signature_of(options)
+        cast("Any", run).__signature__ = signature_of(options)
         run.__doc__ = function.__doc__
         group.command(name, cls=_Command, epilog=EPILOG, hidden=hidden)(run)
         return function

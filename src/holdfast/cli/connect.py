@@ -1,18 +1,24 @@
 """Opens the store in this process or connects to a server, depending on the flags."""
 
+import ipaddress
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.domain.errors import Code, Denied, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from pathlib import Path
+
+    from holdfast.api import Holdfast, LocalHoldfast
     from holdfast.cli.output import Printer
-    from holdfast.cli.remote.services import RemoteHouse
-    from holdfast.cli.services import House
+
+TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 — its name, not its value
+# Short timeout: a person waits, and can decide whether to try again.
+REQUEST_SECONDS: Final = 3.0
 
 
 @asynccontextmanager
@@ -22,32 +28,36 @@ async def connect(
     *,
     policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
-) -> AsyncIterator["House"]:
+) -> AsyncIterator["Holdfast"]:
     """Connect to the named server, or open the local store if none is named."""
     server = printer.settings.server
     if server is None:
         async with open_local(printer, scope, policy=policy, flags=flags) as holdfast:
             yield holdfast
         return
-    async with connect_server(printer, server) as holdfast:
-        yield holdfast
+    async with connect_server(printer, server) as remote:
+        yield remote
 
 
 @asynccontextmanager
-async def connect_server(printer: "Printer", server: str) -> AsyncIterator["RemoteHouse"]:
-    """Connect to a server."""
+async def connect_server(printer: "Printer", server: str) -> AsyncIterator["Holdfast"]:
+    """Connect to a server; its token is redacted in logs from then on."""
     from holdfast.cli.logs import scrub_with
-    from holdfast.cli.remote.services import remote_house
     from holdfast.cli.secrets import secrets_here
+    from holdfast.client import Timeouts
+    from holdfast.client import connect as connect_to
+    from holdfast.domain.secrets import Secret
 
     _require_address(server)
     secrets = secrets_here()
-    # Without the command's own settings, because the server decides about access.
     config = printer.settings.load()
     scrub_with(lambda: secrets.scrubber)
+    token = await _token(server, config.home)
+    if token is not None:
+        secrets.remember(TOKEN_VARIABLE, Secret(token))
     try:
-        async with remote_house(server, config, secrets) as holdfast:
-            yield holdfast
+        async with connect_to(server, token, timeouts=Timeouts(request=REQUEST_SECONDS)) as remote:
+            yield remote
     except Denied as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise
@@ -57,6 +67,32 @@ async def connect_server(printer: "Printer", server: str) -> AsyncIterator["Remo
             "The server was sent no token that it takes; put one of that server into "
             "HOLDFAST_TOKEN. `holdfast token create` makes one where the server runs.",
         ) from None
+
+
+async def _token(url: str, home: "Path") -> str | None:
+    """Return the token for a server: the configured one, else the home's own on this machine."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return given
+    if not is_here(url):
+        raise Denied(
+            Code.UNAUTHENTICATED,
+            f"Put a token of that server into {TOKEN_VARIABLE}; `holdfast token create` makes one "
+            "where the server runs.",
+        )
+    from holdfast.store.sqlite.token_file import SecretFile
+
+    # Only sent to this machine, because the token gives access to everything in this home.
+    return await SecretFile(home).read()
+
+
+def is_here(url: str) -> bool:
+    """Return whether a URL is on this machine; of host names only `localhost` is trusted."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _require_address(server: str) -> None:
@@ -81,7 +117,7 @@ async def open_local(
     *,
     policy: AttendancePolicy = UNATTENDED,
     flags: Mapping[str, Any] | None = None,
-) -> AsyncIterator["Holdfast"]:
+) -> AsyncIterator["LocalHoldfast"]:
     """Open the configured store; `scope` selects which turns this process runs.
 
     `policy` is whether a person can be asked; `flags` are settings of the command itself.

@@ -15,7 +15,7 @@ from holdfast.domain.sessions import Session
 from holdfast.wire.stream_events import Data, StreamVocabulary, gap_line
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
 
 PAGE = 10_000
 
@@ -23,7 +23,7 @@ PAGE = 10_000
 class EventLines:
     """Formats the events of one session as lines, starting at a cursor."""
 
-    def __init__(self, holdfast: "House", session: Session) -> None:
+    def __init__(self, holdfast: "Holdfast", session: Session) -> None:
         self._holdfast = holdfast
         self._session = session
         self._models: dict[ModelId, str] = {}
@@ -32,11 +32,12 @@ class EventLines:
         self._last = session.created_at.astimezone(UTC)
 
     @classmethod
-    async def behind(cls, holdfast: "House", session: Session, after: int) -> Self:
+    async def behind(cls, holdfast: "Holdfast", session: Session, after: int) -> Self:
         """Return the lines after a cursor, with the data of the events before it."""
         lines = cls(holdfast, session)
         await lines._learn_models()
-        lines._dialect.model = first_model(session, lines._models, holdfast.config.default_model)
+        default = (await holdfast.defaults()).model
+        lines._dialect.model = first_model(session, lines._models, default)
         cursor = 0
         while cursor < after:
             page = await holdfast.events.list(
@@ -68,10 +69,10 @@ class EventLines:
         self._models |= await known_models(self._holdfast)
 
 
-async def known_models(holdfast: "House") -> dict[ModelId, str]:
+async def known_models(holdfast: "Holdfast") -> dict[ModelId, str]:
     """Return the references of all models that a session can use, by id."""
     # The default model can be used without being in the catalogue.
-    default = model_of(holdfast.config.default_model)
+    default = model_of((await holdfast.defaults()).model)
     return {model.id: model.ref for model in (default, *await holdfast.models.list())}
 
 

@@ -21,7 +21,7 @@ from holdfast.workflows.session_export import ExportFormat
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.events import Event
     from holdfast.domain.ids import SessionId
     from holdfast.workflows.model import Workflow
@@ -113,7 +113,9 @@ def remarks_on(workflow: "Workflow") -> list[str]:
     return report + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
 
 
-async def _export(holdfast: "House", session_id: "SessionId", options: ExportOptions) -> "Export":
+async def _export(
+    holdfast: "Holdfast", session_id: "SessionId", options: ExportOptions
+) -> "Export":
     from holdfast.wire.messages import export_line
 
     line = export_line(session_id)
@@ -123,7 +125,7 @@ async def _export(holdfast: "House", session_id: "SessionId", options: ExportOpt
 
 
 async def _pieces(
-    holdfast: "House", session_id: "SessionId", options: ExportOptions
+    holdfast: "Holdfast", session_id: "SessionId", options: ExportOptions
 ) -> "AsyncGenerator[bytes, None]":
     from holdfast.wire.messages import export_line
 
@@ -143,7 +145,7 @@ async def _only(content: bytes) -> "AsyncGenerator[bytes, None]":
 
 async def _save_workflow(
     printer: Printer,
-    holdfast: "House",
+    holdfast: "Holdfast",
     session_id: "SessionId",
     made: "tuple[Export, ExportOptions]",
 ) -> None:
@@ -174,7 +176,7 @@ def _parse_workflow_file(file: "Export") -> "Workflow":
     return file.workflow or parse_workflow(file.content.decode(), where=file.file_name)
 
 
-async def _line(holdfast: "House", session_id: "SessionId", event: "Event") -> object:
+async def _line(holdfast: "Holdfast", session_id: "SessionId", event: "Event") -> object:
     from holdfast.wire.stream_events import StreamVocabulary
 
     session = await holdfast.sessions.get(holdfast.owner, session_id)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import SessionId, is_uuid
+from holdfast.domain.queries import LIMIT_MOST, SessionOrder, SessionQuery
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
-    from holdfast.domain.ids import SessionId
+    from holdfast.api import Holdfast
     from holdfast.domain.sessions import Session
 
 
@@ -19,20 +19,33 @@ if TYPE_CHECKING:
 _LENGTHS: Final = (13, 18, 23, 36)
 
 
-async def session_titles(holdfast: "House", ids: Iterable[str | None]) -> dict[str, str]:
-    """Return the titles of those ids that are sessions of this store and have one."""
-    found = {}
-    for each in dict.fromkeys(ids):
-        if each is None or not is_uuid(each):
-            continue
+async def session_titles(holdfast: "Holdfast", ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the titles of those ids that are sessions of this store and have one.
+
+    Several are looked up in the list of sessions, because a server is asked once for each page.
+    """
+    wanted = {each for each in ids if each is not None and is_uuid(each)}
+    if len(wanted) == 1:
         try:
-            session = await holdfast.sessions.get(holdfast.owner, SessionId(each))
+            found = (await holdfast.sessions.get(holdfast.owner, SessionId(*wanted)),)
         except NotFound:
             # The session was reported by an observation and is not in this store.
-            continue
-        if session.title is not None:
-            found[each] = session.title
-    return found
+            return {}
+        return _titles(found)
+    titles: dict[str, str] = {}
+    query = SessionQuery(owner=holdfast.owner, order=SessionOrder.UPDATED_AT, limit=LIMIT_MOST)
+    cursor: str | None = None
+    while wanted:
+        page = await holdfast.sessions.list(query, cursor=cursor)
+        titles |= _titles(each for each in page.items if each.id in wanted)
+        wanted -= {each.id for each in page.items}
+        if (cursor := page.next_cursor) is None:
+            break
+    return titles
+
+
+def _titles(sessions: "Iterable[Session]") -> dict[str, str]:
+    return {each.id: each.title for each in sessions if each.title is not None}
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
@@ -49,18 +62,7 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
     return {each: each[:length] if is_uuid(each) else each for each in whole}
 
 
-async def fork_session(
-    holdfast: "House", session_id: "SessionId", *, at: int | None, title: str | None = None
-) -> "Session":
-    """Open a fork of a session at a message, with the same rules as over HTTP."""
-    from holdfast.domain.sessions import ForkRequest
-
-    # Messages of a running turn are not copied.
-    request = ForkRequest(at=at, is_settled=True, title=title)
-    return (await holdfast.sessions.make_fork(holdfast.owner, session_id, request)).thing
-
-
-async def find_session(holdfast: "House", text: str) -> SessionId:
+async def find_session(holdfast: "Holdfast", text: str) -> SessionId:
     """Return the session with an id or an id prefix.
 
     A complete id, or text that is not a prefix, is passed on; the service validates it.

@@ -1,168 +1,215 @@
-"""HTTP client for sessions and messages."""
+"""Sessions of a server, with their costs."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import Mapping
+from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from holdfast.client.requests import Listing, Requests, build_path, new_id
-from holdfast.domain.queries import LIMIT_MOST
-from holdfast.domain.sessions import OnBusy
-from holdfast.wire.messages import (
-    AssistantPost,
-    CallPost,
-    MessageForm,
-    MessageList,
-    MessagesQuery,
-    ResultPost,
-    SystemPost,
-    TextContent,
-    UserPost,
-)
-from holdfast.wire.sessions import (
+from holdfast.client.requests import Requests, build_path, new_id
+from holdfast.domain.costs import CostQuery, CostReport
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.queries import Page, SessionQuery
+from holdfast.domain.sessions import Session, SessionContext, Status
+from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
+from holdfast.services.session_views import OverviewPage, SessionOverview
+from holdfast.services.sessions import Verification
+from holdfast.wire.costs import CostList, costs_query, report_of
+from holdfast.wire.session_actions import (
     ClosePost,
-    DeletionQuery,
-    Exported,
-    ExportPost,
-    ExportQuery,
+    Compacted,
+    CompactPost,
     ForkPost,
     Interrupted,
     InterruptPost,
     Resumed,
     ResumePost,
+    Verified,
+)
+from holdfast.wire.sessions import (
+    DeletionQuery,
     SessionForm,
     SessionList,
-    SessionPatch,
-    SessionPost,
     SessionsQuery,
+    context_form,
+    overview_of,
+    session_of,
+    session_patch,
+    sessions_query,
 )
 
-RecordedPost = AssistantPost | SystemPost | CallPost | ResultPost
-
-
-class SessionClient:
-    """Sessions."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-
-    async def open(self, agent: str, request: SessionPost | None = None) -> SessionForm:
-        """Open a session with an agent, given by its id or slug."""
-        given = request or SessionPost()
-        body = given if given.id is not None else replace(given, id=new_id())
-        path = build_path("v1", "agents", agent, "sessions")
-        return await self._requests.post(path, body, SessionForm)
-
-    async def get(self, session_id: str) -> SessionForm:
-        """Return a session."""
-        return await self._requests.get(session_path(session_id), SessionForm)
-
-    def list(
-        self, query: SessionsQuery | None = None, *, agent: str | None = None
-    ) -> Listing[SessionForm]:
-        """List sessions of all agents or of one, newest first."""
-        wanted = query or SessionsQuery()
-        path = "/v1/sessions" if agent is None else build_path("v1", "agents", agent, "sessions")
-
-        async def fetch(cursor: str | None) -> SessionList:
-            page_query = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(path, SessionList, page_query)
-
-        return Listing(fetch)
-
-    async def update(self, session_id: str, changes: SessionPatch) -> SessionForm:
-        """Update a session; omitted fields stay unchanged."""
-        return await self._requests.patch(session_path(session_id), changes, SessionForm)
-
-    async def interrupt(self, session_id: str, request: InterruptPost | None = None) -> Interrupted:
-        """Interrupt the running turn; text that was already streamed is saved."""
-        path = session_path(session_id, "interrupt")
-        return await self._requests.post(path, request or InterruptPost(), Interrupted)
-
-    async def resume(self, session_id: str, request: ResumePost | None = None) -> Resumed:
-        """Reopen a closed session; no effect on an open one."""
-        path = session_path(session_id, "resume")
-        return await self._requests.post(path, request or ResumePost(), Resumed)
-
-    async def close(self, session_id: str, request: ClosePost | None = None) -> SessionForm:
-        """Close a session."""
-        path = session_path(session_id, "close")
-        return await self._requests.post(path, request or ClosePost(), SessionForm)
-
-    async def fork(self, session_id: str, request: ForkPost | None = None) -> SessionForm:
-        """Open a session that continues from a message of this one."""
-        given = request or ForkPost()
-        body = given if given.id is not None else replace(given, id=new_id())
-        return await self._requests.post(session_path(session_id, "fork"), body, SessionForm)
-
-    async def delete(self, session_id: str, *, forks: DeletionQuery | None = None) -> None:
-        """Delete a session permanently; `forks` decides what happens to its forks."""
-        await self._requests.delete(session_path(session_id), forks)
-
-    async def export(self, session_id: str, query: ExportQuery | None = None) -> bytes:
-        """Export a session as JSON Lines, as readable text or as a workflow."""
-        return await self._requests.content(session_path(session_id, "export"), query)
-
-    def export_pieces(
-        self, session_id: str, query: ExportQuery | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """Stream an export, for sessions too long to hold in memory."""
-        return self._requests.pieces(session_path(session_id, "export"), query)
-
-    async def note_export(self, session_id: str, target: str) -> Exported:
-        """Record where a session's workflow was exported to."""
-        path = session_path(session_id, "export")
-        return await self._requests.post(path, ExportPost(target=target), Exported)
-
-
-class MessageClient:
-    """Messages of a session."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-
-    async def send(
-        self,
-        session_id: str,
-        content: str | UserPost,
-        *,
-        id: str | None = None,
-        on_busy: OnBusy = OnBusy.QUEUE,
-    ) -> MessageForm:
-        """Send a user message; it is durable on disk when this returns, and its turn follows."""
-        body = content
-        if isinstance(body, str):
-            body = UserPost(content=TextContent(text=body), on_busy=on_busy)
-        return await self._post_message(session_id, replace(body, id=id or body.id or new_id()))
-
-    async def record(self, session_id: str, content: RecordedPost) -> MessageForm:
-        """Record a message from elsewhere; starts no turn."""
-        return await self._post_message(session_id, replace(content, id=content.id or new_id()))
-
-    async def get(self, session_id: str, message_id: str) -> MessageForm:
-        """Return a message."""
-        return await self._requests.get(
-            session_path(session_id, "messages", message_id), MessageForm
-        )
-
-    def list(self, session_id: str, query: MessagesQuery | None = None) -> Listing[MessageForm]:
-        """List messages by sequence number."""
-        wanted = query or MessagesQuery()
-        if wanted.limit is None and wanted.before is None:
-            # Pages, because all messages in one response may not fit in memory.
-            wanted = replace(wanted, limit=LIMIT_MOST)
-
-        async def fetch(cursor: str | None) -> MessageList:
-            page_query = replace(wanted, cursor=cursor or wanted.cursor)
-            return await self._requests.get(
-                session_path(session_id, "messages"), MessageList, page_query
-            )
-
-        return Listing(fetch)
-
-    async def _post_message(self, session_id: str, body: UserPost | RecordedPost) -> MessageForm:
-        return await self._requests.post(session_path(session_id, "messages"), body, MessageForm)
+# Long timeout, because a model writes the summary.
+COMPACT_SECONDS: Final = 600.0
 
 
 def session_path(session_id: str, *rest: str) -> str:
     """Return a path below a session."""
     return build_path("v1", "sessions", session_id, *rest)
+
+
+async def list_sessions(requests: Requests, query: SessionQuery, cursor: str | None) -> SessionList:
+    """Return a page of sessions, of all agents or of one."""
+    agent = query.agent_id
+    path = "/v1/sessions" if agent is None else build_path("v1", "agents", agent, "sessions")
+    return await requests.get(path, SessionList, sessions_query(query, cursor))
+
+
+class RemoteSessions:
+    """Sessions of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def get(self, owner: Owner, session_id: SessionId) -> Session:
+        """Return a session."""
+        return session_of(await self._requests.get(session_path(session_id), SessionForm))
+
+    async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
+        """Return a page of sessions."""
+        page = await list_sessions(self._requests, query, cursor)
+        return Page(items=tuple(map(session_of, page.data)), next_cursor=page.next_cursor)
+
+    async def find(self, owner: Owner, beginning: str, *, limit: int = 5) -> tuple[SessionId, ...]:
+        """Return the ids that begin with a prefix."""
+        query = SessionsQuery(begins=beginning, limit=limit)
+        page = await self._requests.get("/v1/sessions", SessionList, query)
+        return tuple(SessionId(each.id) for each in page.data)
+
+    async def update(
+        self, owner: Owner, session_id: SessionId, changes: Mapping[str, Any]
+    ) -> Session:
+        """Change a session."""
+        body = session_patch(changes)
+        return session_of(await self._requests.patch(session_path(session_id), body, SessionForm))
+
+    async def interrupt(
+        self, owner: Owner, session_id: SessionId, *, turn: int | None = None
+    ) -> Interruption:
+        """Stop the running turn, or only the given one; streamed text is kept."""
+        path = session_path(session_id, "interrupt")
+        done = await self._requests.post(path, InterruptPost(turn=turn), Interrupted)
+        session = session_of(done.session)
+        is_settled = done.turn is None or done.turn <= session.settled
+        return Interruption(session=session, turn=done.turn, is_settled=is_settled)
+
+    async def resume(
+        self, owner: Owner, session_id: SessionId, *, context: SessionContext | None = None
+    ) -> Resumption:
+        """Reopen a closed session; no effect on an open one."""
+        body = ResumePost(context=None if context is None else context_form(context))
+        done = await self._requests.post(session_path(session_id, "resume"), body, Resumed)
+        return Resumption(session=session_of(done), turns_left=done.turns_left)
+
+    async def close(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        status: Status = Status.COMPLETED,
+        reason: str | None = None,
+    ) -> Session:
+        """Close a session."""
+        is_cancelled = status is Status.CANCELLED
+        body = ClosePost(ending="cancelled" if is_cancelled else "completed", reason=reason)
+        return session_of(
+            await self._requests.post(session_path(session_id, "close"), body, SessionForm)
+        )
+
+    async def fork(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        at: int | None = None,
+        title: str | None = None,
+        tags: tuple[str, ...] | None = None,
+        model: str | None = None,
+        agent: str | None = None,
+        is_settled: bool = False,
+        id: str | None = None,
+    ) -> Session:
+        """Open a session that continues from a message of this one, by default from the last.
+
+        Without a number the server leaves out an open turn, as `is_settled` wants it.
+        """
+        if at is None and not is_settled:
+            at = (await self.get(owner, session_id)).message_count
+        body = ForkPost(
+            id=id or new_id(), at=at, title=title, tags=tags, model_id=model, agent_id=agent
+        )
+        return session_of(
+            await self._requests.post(session_path(session_id, "fork"), body, SessionForm)
+        )
+
+    async def delete(
+        self, owner: Owner, session_id: SessionId, *, policy: DeletePolicy = DeletePolicy.REFUSE
+    ) -> tuple[SessionId, ...]:
+        """Delete a session permanently, and return the ids of all deleted sessions."""
+        is_cascade = policy is DeletePolicy.CASCADE
+        gone = await self._family(session_id) if is_cascade else (session_id,)
+        query = DeletionQuery(cascade=is_cascade, detach=policy is DeletePolicy.DETACH)
+        await self._requests.delete(session_path(session_id), query)
+        return gone
+
+    async def verify(self, owner: Owner, session_id: SessionId) -> Verification:
+        """Verify a session's messages on the server."""
+        found = await self._requests.get(session_path(session_id, "verify"), Verified)
+        return Verification(**asdict(found) | {"session_id": SessionId(found.session_id)})
+
+    async def _family(self, session_id: SessionId) -> tuple[SessionId, ...]:
+        """Return the forks of a session and of its forks, each before its parent."""
+        found: tuple[SessionId, ...] = ()
+        for fork in await self._forks(session_id):
+            found += await self._family(fork)
+        return (*found, session_id)
+
+    async def _forks(self, parent: SessionId) -> tuple[SessionId, ...]:
+        found: tuple[SessionId, ...] = ()
+        cursor = None
+        while True:
+            query = SessionsQuery(forked_from=parent, cursor=cursor)
+            page = await self._requests.get("/v1/sessions", SessionList, query)
+            found += tuple(SessionId(fork.id) for fork in page.data)
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+class RemoteSessionViews:
+    """Sessions of a server with their costs."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def get(self, owner: Owner, session_id: SessionId) -> SessionOverview:
+        """Return a session with its costs."""
+        return overview_of(await self._requests.get(session_path(session_id), SessionForm))
+
+    async def list(self, query: SessionQuery, *, cursor: str | None = None) -> OverviewPage:
+        """Return a page of sessions with their costs."""
+        page = await list_sessions(self._requests, query, cursor)
+        items = tuple(map(overview_of, page.data))
+        return OverviewPage(items=items, next_cursor=page.next_cursor)
+
+
+class RemoteCompactions:
+    """Compactions of a server's sessions."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def compact(self, owner: Owner, session_id: SessionId) -> bool:
+        """Compact a session on the server; not retried."""
+        path = session_path(session_id, "compact")
+        seconds = COMPACT_SECONDS
+        done = await self._requests.post(path, CompactPost(), Compacted, seconds=seconds)
+        return done.compacted
+
+
+class RemoteCosts:
+    """Costs of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def report(self, query: CostQuery) -> CostReport:
+        """Return the costs."""
+        return report_of(await self._requests.get("/v1/costs", CostList, costs_query(query)))

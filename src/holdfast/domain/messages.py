@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
-from holdfast.domain.text import is_encodable, require_text
+from holdfast.domain.text import is_encodable, require_text, wrong_type
 
 
 class Role(StrEnum):
@@ -163,6 +163,19 @@ class Compaction(Struct, frozen=True, kw_only=True, gc=False, tag="compaction"):
 
 
 Part = Text | Reasoning | Media | ToolCall | ToolResult | Plan | Notice | Compaction
+_PARTS: Final = get_args(Part)
+
+
+def require_content(value: Any) -> str | tuple[Part, ...]:
+    """Return the content if it is a string or a tuple of parts; anything else is refused."""
+    if isinstance(value, str):
+        # Converted to a plain str, because a subclass such as a StrEnum cannot be stored.
+        return str.__str__(value)
+    if isinstance(value, tuple) and all(isinstance(each, _PARTS) for each in value):
+        return value
+    rule = "content must be a str, or a tuple of parts"
+    raise wrong_type(value, field="content", rule=rule)
+
 
 PARTS_OF: Final[Mapping[Role, tuple[type[Part], ...]]] = {
     Role.USER: (Text, Media),

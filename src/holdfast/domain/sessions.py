@@ -20,7 +20,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
-from holdfast.domain.text import is_encodable, require_tags, require_text
+from holdfast.domain.text import is_encodable, require_tags, require_text, wrong_type
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
 
 TURN_CAP: Final = 50
@@ -69,6 +69,17 @@ class OnBusy(StrEnum):
     QUEUE = "queue"
     REJECT = "reject"
     INTERRUPT = "interrupt"
+
+
+def require_on_busy(value: Any) -> OnBusy:
+    """Return the `OnBusy` value of an enum member or its string; anything else is refused."""
+    try:
+        return OnBusy(value)
+    except ValueError:
+        choices = ", ".join(OnBusy)
+        raise Invalid(
+            Code.INVALID_INPUT, f"on_busy must be one of {choices}.", {"field": "on_busy"}
+        ) from None
 
 
 class OnExceed(StrEnum):
@@ -407,3 +418,9 @@ class Created(Struct, Generic[T], frozen=True, kw_only=True):
 
     thing: T
     is_new: bool
+
+
+def require_session_request(value: Any) -> None:
+    """Refuse a request that is not a `SessionRequest`."""
+    if value is not None and not isinstance(value, SessionRequest):
+        raise wrong_type(value, field="request", rule="request must be a SessionRequest")

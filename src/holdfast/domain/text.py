@@ -7,6 +7,23 @@ from typing import Any, Final
 from holdfast.domain.errors import Code, Invalid
 
 
+def require_str(value: Any, *, field: str) -> None:
+    """Refuse a name or id that is not a string."""
+    if not isinstance(value, str):
+        raise wrong_type(value, field=field, rule=f"{field} must be a str")
+
+
+def require_int(value: Any, *, field: str) -> None:
+    """Refuse a value that is not an int; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type(value, field=field, rule=f"{field} must be an int")
+
+
+def wrong_type(value: Any, *, field: str, rule: str) -> Invalid:
+    """Return the error for a value of the wrong type, which names the type and not the value."""
+    return Invalid(Code.INVALID_INPUT, f"{rule}, not {type(value).__name__}.", {"field": field})
+
+
 def require_text(text: str, *, field: str, longest: int, shortest: int = 0) -> str:
     """Return the text unchanged, or refuse it naming the field, never the value."""
     if not shortest <= len(text) <= longest:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
 from holdfast.http.api.sessions import API_ROUTES
@@ -51,7 +52,6 @@ from holdfast.http.security import (
     is_allowed_host,
     server_names,
 )
-from holdfast.http.services import House
 from holdfast.http.sse import LIFE_SECONDS, OpenStreams
 from holdfast.http.system_routes import Probe, system_routes
 from holdfast.http.v1 import (
@@ -111,7 +111,11 @@ class Application:
     """Handles requests with a table of routes."""
 
     def __init__(
-        self, holdfast: House, table: RouteTable, callers: Authenticator, context: AppContext
+        self,
+        holdfast: LocalHoldfast,
+        table: RouteTable,
+        callers: Authenticator,
+        context: AppContext,
     ) -> None:
         self._holdfast = holdfast
         self._table = table
@@ -440,7 +444,7 @@ class AppOptions:
     mcp_handler: McpHandler | None = None
 
 
-def create_app(holdfast: House, probe: Probe, options: AppOptions) -> Application:
+def create_app(holdfast: LocalHoldfast, probe: Probe, options: AppOptions) -> Application:
     """Return the application; `probe` raises while the store cannot be written."""
     metrics = Metrics()
     names = server_names(

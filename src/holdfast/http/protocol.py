@@ -91,7 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _metrics(self) -> Metrics:
-        return cast(Application, self.app).metrics
+        return cast("Application", self.app).metrics
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the first request, or reject the connection above the limit."""
@@ -181,7 +181,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         cycle.keep_alive = cycle.keep_alive and not self._is_last
-        cycle.transport = cast(asyncio.Transport, _CycleTransport(self.transport, self._end))
+        cycle.transport = cast("asyncio.Transport", _CycleTransport(self.transport, self._end))
         self.scope["extensions"] = {
             EXTENSION: {
                 "abort": self.transport.abort,

@@ -10,12 +10,12 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.limits import Held, Room
 from holdfast.http.responses import Response, StreamResponse
-from holdfast.http.services import House
 from holdfast.http.sse import OpenStreams
 from holdfast.services.journal import session_not_found
 
@@ -30,7 +30,7 @@ class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     """A request as a route handler receives it: authorized, validated and decoded."""
 
-    holdfast: House
+    holdfast: LocalHoldfast
     streams: OpenStreams
     room: Room
     caller: Caller | None

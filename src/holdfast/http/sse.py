@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.events import Gap
 from holdfast.domain.ids import SessionId
@@ -19,7 +20,6 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.tokens import Caller
 from holdfast.http.metrics import Metrics
 from holdfast.http.responses import StreamWriter
-from holdfast.http.services import House
 from holdfast.services.background_tasks import Background
 from holdfast.services.event_stream import BufferedEvent, EventBatch, Item, StreamReader, end_of
 
@@ -143,7 +143,7 @@ class SseStream:
 
     def __init__(
         self,
-        holdfast: House,
+        holdfast: LocalHoldfast,
         registry: StreamRegistry,
         caller: Caller,
         request: StreamRequest,
@@ -364,7 +364,7 @@ class OpenStreams(Background):
 
     def __init__(
         self,
-        holdfast: House,
+        holdfast: LocalHoldfast,
         metrics: Metrics,
         jitter: Callable[[], float],
         *,

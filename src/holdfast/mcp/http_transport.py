@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.tokens import Caller
-from holdfast.mcp.tool_types import House
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -32,7 +32,7 @@ class HttpReply(Struct, frozen=True):
 class McpEndpoint:
     """Handles MCP messages while its context is entered."""
 
-    def __init__(self, holdfast: House, version: str) -> None:
+    def __init__(self, holdfast: LocalHoldfast, version: str) -> None:
         self._holdfast = holdfast
         self._version = version
         self._opening = asyncio.Lock()
@@ -103,7 +103,7 @@ async def _error_reply(message: bytes) -> bytes | None:
     return found.message().model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _session_manager(holdfast: House, version: str) -> "StreamableHTTPSessionManager":
+def _session_manager(holdfast: LocalHoldfast, version: str) -> "StreamableHTTPSessionManager":
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     from holdfast.mcp.server import build_server

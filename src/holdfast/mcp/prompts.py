@@ -5,11 +5,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.resources import JSON, ResourceContent, history_uri
-from holdfast.mcp.tool_types import House
 from holdfast.observations.queries import HistoryQuery
 from holdfast.wire.observations import history_form
 
@@ -70,7 +70,7 @@ _SETTLE: Final = (
 
 
 async def render_prompt(
-    holdfast: House, owner: Owner, name: str, arguments: Mapping[str, str] | None
+    holdfast: LocalHoldfast, owner: Owner, name: str, arguments: Mapping[str, str] | None
 ) -> PromptText:
     """Return the text of a prompt, or raise if the prompt or an argument is unknown."""
     given = arguments or {}
@@ -91,6 +91,6 @@ async def render_prompt(
     )
 
 
-async def _latest_session(holdfast: House, owner: Owner) -> str | None:
+async def _latest_session(holdfast: LocalHoldfast, owner: Owner) -> str | None:
     page = await holdfast.observations.query(owner, HistoryQuery(limit=1))
     return page.items[0].key if page.items else None

@@ -6,12 +6,12 @@ from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session
 from holdfast.mcp.forms import text_of, to_plain
-from holdfast.mcp.tool_types import House
 from holdfast.wire.costs import CostTotalForm, cost_total_form
 from holdfast.wire.observations import history_form
 from holdfast.wire.sessions import SessionForm, session_form
@@ -79,7 +79,7 @@ TEMPLATES: Final[tuple[McpResource, ...]] = (
 
 
 async def list_resources(
-    holdfast: House, owner: Owner, cursor: str | None
+    holdfast: LocalHoldfast, owner: Owner, cursor: str | None
 ) -> tuple[tuple[McpResource, ...], str | None]:
     """Return one page of the owner's sessions and transcripts, newest first."""
     page = await holdfast.sessions.list(SessionQuery(owner=owner, limit=PAGE), cursor=cursor)
@@ -87,7 +87,7 @@ async def list_resources(
     return tuple(found), page.next_cursor
 
 
-async def read_resource(holdfast: House, owner: Owner, uri: str) -> ResourceContent:
+async def read_resource(holdfast: LocalHoldfast, owner: Owner, uri: str) -> ResourceContent:
     """Return the content of a URI, or raise `NotFound`."""
     if (named := _parse_uri(uri, _HISTORY)) is not None:
         return _json(history_form(await holdfast.observations.show(owner, named)))
@@ -102,7 +102,9 @@ async def read_resource(holdfast: House, owner: Owner, uri: str) -> ResourceCont
     )
 
 
-async def complete_session_id(holdfast: House, owner: Owner, beginning: str) -> tuple[str, ...]:
+async def complete_session_id(
+    holdfast: LocalHoldfast, owner: Owner, beginning: str
+) -> tuple[str, ...]:
     """Return the session ids that start with a prefix, for completion."""
     return await holdfast.sessions.find(owner, beginning, limit=MATCHES_MOST)
 
@@ -132,7 +134,9 @@ def _of_session(session: Session) -> tuple[McpResource, McpResource]:
     )
 
 
-async def _transcript(holdfast: House, owner: Owner, session_id: SessionId) -> ResourceContent:
+async def _transcript(
+    holdfast: LocalHoldfast, owner: Owner, session_id: SessionId
+) -> ResourceContent:
     export = await holdfast.exports.stream(owner, session_id, ExportFormat.MARKDOWN)
     content = bytearray()
     async with aclosing(export.pieces) as pieces:

@@ -9,6 +9,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import (
     Code,
     HoldfastError,
@@ -22,7 +23,7 @@ from holdfast.mcp import prompts, resources
 from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
 from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
-from holdfast.mcp.tool_types import House, Tool, ToolRequest
+from holdfast.mcp.tool_types import Tool, ToolRequest
 from holdfast.observations.claims import SOURCE_LONGEST
 from holdfast.wire.errors import error_form
 
@@ -44,7 +45,9 @@ _OLD_PROTOCOL_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-
 Context = ServerRequestContext[Any, Any]
 
 
-def build_server(holdfast: House, version: str, caller: Caller | None = None) -> Server[Any]:
+def build_server(
+    holdfast: LocalHoldfast, version: str, caller: Caller | None = None
+) -> Server[Any]:
     """Build the server; without a caller, each HTTP request carries its own in the scope."""
     surface = _Surface(holdfast, caller)
     return Server(
@@ -68,7 +71,7 @@ def build_server(holdfast: House, version: str, caller: Caller | None = None) ->
 class _Surface:
     """Request handlers of the server, scoped to the caller."""
 
-    def __init__(self, holdfast: House, caller: Caller | None) -> None:
+    def __init__(self, holdfast: LocalHoldfast, caller: Caller | None) -> None:
         self._holdfast = holdfast
         self._caller = caller
 

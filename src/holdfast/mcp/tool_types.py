@@ -4,11 +4,12 @@ The tools are in `session_tools.py` and `history_tools.py`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.api import LocalHoldfast
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.observations import model as observation_model
@@ -16,34 +17,6 @@ from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import ANYTHING, FieldShape, Kind, Shape
 from holdfast.observations.validation import member_faults
 from holdfast.wire.errors import ErrorForm
-
-if TYPE_CHECKING:
-    from holdfast.observations.service import Observations
-    from holdfast.search.service import Search
-    from holdfast.services.calls import Calls
-    from holdfast.services.messages import Messages
-    from holdfast.services.session_views import SessionViews
-    from holdfast.services.sessions import Sessions
-    from holdfast.workflows.session_export import Exports
-
-
-class House(Protocol):
-    """The services that tools, resources and prompts call."""
-
-    @property
-    def calls(self) -> "Calls": ...
-    @property
-    def exports(self) -> "Exports": ...
-    @property
-    def messages(self) -> "Messages": ...
-    @property
-    def observations(self) -> "Observations": ...
-    @property
-    def session_views(self) -> "SessionViews": ...
-    @property
-    def search(self) -> "Search": ...
-    @property
-    def sessions(self) -> "Sessions": ...
 
 
 class IntegerType(Struct, frozen=True, kw_only=True):
@@ -248,7 +221,7 @@ def _list_schema(kind: observation_model.ListShape) -> Schema:
 class ToolRequest(Struct, frozen=True, kw_only=True):
     """A tool call: the services, the caller, the client's name and the arguments."""
 
-    holdfast: House
+    holdfast: LocalHoldfast
     caller: Caller
     source: str
     arguments: Mapping[str, Any]

@@ -80,7 +80,7 @@ class SessionMcpServers:
         self._visitors = visitors
         self._toolbox = toolbox
 
-    async def bring(
+    async def attach(
         self, owner: Owner, session_id: SessionId, servers: tuple[Mapping[str, Any], ...]
     ) -> None:
         """Replace the client's MCP servers of a session."""

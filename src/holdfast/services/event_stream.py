@@ -426,16 +426,31 @@ class Events(Background):
         return found
 
     async def follow(
-        self, owner: Owner, session_id: SessionId, *, after: int = 0
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        until_settled: bool = False,
     ) -> AsyncGenerator[Event | Gap, None]:
-        """Yield every event after the cursor, then wait for more; never skips, never ends."""
-        async with aclosing(self.batches(owner, session_id, after=after)) as batches:
+        """Yield every event after the cursor, then wait for more; never skips.
+
+        With `until_settled` it ends when everything is read and no turn runs or waits.
+        """
+        opened = self.batches(owner, session_id, after=after, until_settled=until_settled)
+        async with aclosing(opened) as batches:
             async for items in batches:
                 for item in items:
                     yield _shown(item)
 
     async def batches(
-        self, owner: Owner, session_id: SessionId, *, after: int = 0, catch_up: bool = True
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        catch_up: bool = True,
+        until_settled: bool = False,
     ) -> AsyncGenerator[Sequence[Item], None]:
         """Yield events as they arrive, in batches of at most 1 MiB.
 
@@ -443,7 +458,7 @@ class Events(Background):
         `LimitReached` with the cursor to resume from, instead of being served from the log.
         """
         async with self.reader(owner, session_id, after=after) as reader:
-            while True:
+            while not (until_settled and reader.is_settled):
                 if not catch_up and reader.is_too_slow:
                     raise _too_slow(reader.cursor)
                 yield await reader.read()

@@ -157,13 +157,17 @@ class Messages:
             self._coordinator.wake(admitted.key, turn=turn)
         return admitted.made
 
-    async def record(
-        self, owner: Owner, session_id: SessionId, draft: MessageDraft
-    ) -> Created[Message]:
+    async def record(self, owner: Owner, session_id: SessionId, draft: MessageDraft) -> Message:
         """Store a message produced elsewhere; it belongs to no turn and starts none.
 
         The result of a call takes the name of its call. A draft with an id may be repeated.
         """
+        return (await self.make_record(owner, session_id, draft)).thing
+
+    async def make_record(
+        self, owner: Owner, session_id: SessionId, draft: MessageDraft
+    ) -> Created[Message]:
+        """Record a message; `is_new` is false if an equal one with this id was recorded before."""
         wanted = replace(require_recordable(draft), id=_id(draft.id))
         return await self._journal.write(owner, session_id, lambda writer: record(writer, wanted))
 

@@ -76,11 +76,15 @@ class Models:
             raise model_not_found()
         return found[0]
 
-    async def add(self, request: ModelRequest) -> Created[Model]:
+    async def add(self, request: ModelRequest) -> Model:
         """Add a model with a manual description, or replace the description of a known one.
 
         A manual description overrides the catalogue, for every owner.
         """
+        return (await self.make(request)).thing
+
+    async def make(self, request: ModelRequest) -> Created[Model]:
+        """Add a model; `is_new` is false if it had a manual description before."""
         model = describe_model(request)
         await asyncio.to_thread(self._known.check, model)
 

@@ -113,10 +113,19 @@ class Sessions:
         *,
         at: int | None = None,
         title: str | None = None,
+        tags: tuple[str, ...] | None = None,
+        model: str | None = None,
+        agent: str | None = None,
+        is_settled: bool = False,
         id: str | None = None,
     ) -> Session:
-        """Open a session that continues from a row of this one, by default from the last."""
-        request = ForkRequest(at=at, title=title)
+        """Open a session that continues from a row of this one, by default from the last.
+
+        With `is_settled` the default is the last row that belongs to no open turn.
+        """
+        request = ForkRequest(
+            at=at, is_settled=is_settled, title=title, tags=tags, model=model, agent=agent
+        )
         return (await self.make_fork(owner, session_id, request, id=id)).thing
 
     async def make_fork(
@@ -297,7 +306,7 @@ class Sessions:
     ) -> tuple[SessionId, ...]:
         """Delete a session and all its data; return the ids of all deleted sessions.
 
-        Only a tombstone remains. Forks that share its rows block the deletion unless `heirs` says
+        Only a tombstone remains. Forks that share its rows block the deletion unless `policy` says
         what happens to them.
         """
 

@@ -1,7 +1,8 @@
 """JSON forms of agents, and of the well-known agent programs installed on a machine."""
 
+from collections.abc import Mapping
 from itertools import starmap
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -14,11 +15,15 @@ from holdfast.domain.agents import (
     AgentStatus,
     LlmRuntime,
     Memory,
+    ModelChoice,
     ReasoningEffort,
     Recovery,
     Retry,
     Runtime,
 )
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import LOCAL_OWNER, AgentId, ModelId
+from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tools import FsTier, Grant, ToolSpec, tool_fields
 from holdfast.wire.errors import invalid_body, split_violation
 from holdfast.wire.scalars import (
@@ -30,6 +35,7 @@ from holdfast.wire.scalars import (
     Words,
     format_time,
     is_given,
+    parse_time,
 )
 
 Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -327,3 +333,106 @@ def program_form(program: KnownProgram) -> KnownProgramForm:
     """Return a program as it is shown."""
     runtime = AcpRuntimeForm(**asdict(program.runtime))
     return KnownProgramForm(**{**asdict(program), "runtime": runtime})
+
+
+# Fields with the same name on both sides.
+_SHARED_FIELDS: Final = (
+    "slug",
+    "name",
+    "description",
+    "system_prompt",
+    "recovery",
+    "tags",
+    "status",
+)
+# Only a file on the server's machine may set these, because its author has access there.
+_LOCAL_FIELDS: Final = ("mcp_servers", "extra")
+_DEFAULT_ATTEMPTS: Final = (None, 2)
+
+
+def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an agent's fields as `AgentPost` and `AgentPatch` take them; refuse local fields."""
+    for name in _LOCAL_FIELDS:
+        if fields.get(name):
+            raise _local_field(name)
+    sent = {name: fields[name] for name in _SHARED_FIELDS if name in fields}
+    if "tools" in fields:
+        sent["tools"] = tuple(tool["name"] for tool in fields["tools"])
+    if "models" in fields:
+        first, *others = fields["models"] or (None,)
+        sent |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
+    # Only null can be sent: it leaves the grant to the server's configuration.
+    if "grant" in fields and fields["grant"] is None:
+        sent["grant"] = None
+    runtime = fields.get("runtime")
+    if isinstance(runtime, AcpRuntime):
+        sent["runtime"] = AcpRuntimeForm(**asdict(runtime))
+    if isinstance(runtime, LlmRuntime):
+        if any(each.max_attempts not in _DEFAULT_ATTEMPTS for each in runtime.models):
+            raise _local_field("fallback_chain.max_attempts")
+        sent |= {"temperature": runtime.temperature, "max_tokens": runtime.max_tokens}
+        sent["runtime"] = LlmRuntimeForm(
+            reasoning_effort=runtime.reasoning_effort, retry=runtime.retry, memory=runtime.memory
+        )
+    return sent
+
+
+def _local_field(name: str) -> Invalid:
+    return Invalid(
+        Code.AGENT_INVALID,
+        f"{name} cannot be set over the network; run this where the server runs, without --server.",
+        {"fields": [name]},
+    )
+
+
+def agents_query(query: AgentQuery, cursor: str | None) -> AgentsQuery:
+    """Return a query as it is sent."""
+    return AgentsQuery(
+        status=query.status.value if query.status else "all",
+        tag=query.tags,
+        q=query.text,
+        limit=query.limit,
+        cursor=cursor,
+    )
+
+
+def agent_of(form: AgentForm) -> Agent:
+    """Return the agent of a form; a server shows only those of the caller."""
+    return Agent(
+        id=AgentId(form.id),
+        owner=LOCAL_OWNER,
+        slug=form.slug,
+        name=form.name,
+        description=form.description,
+        system_prompt=form.system_prompt,
+        runtime=_agent_runtime_of(form),
+        tools=tuple(ToolSpec(**tool_fields(tool)) for tool in form.tools),
+        mcp_servers=() if isinstance(form.mcp_servers, UnsetType) else form.mcp_servers,
+        grant=grant_of(form.grant),
+        recovery=form.recovery,
+        extra={} if isinstance(form.extra, UnsetType) else form.extra,
+        tags=form.tags,
+        status=form.status,
+        created_at=parse_time(form.created_at),
+        updated_at=parse_time(form.updated_at),
+    )
+
+
+def _agent_runtime_of(form: AgentForm) -> Runtime:
+    if isinstance(form.runtime, AcpRuntimeForm):
+        return AcpRuntime(**asdict(form.runtime))
+    first = () if form.default_model_id is None else (form.default_model_id,)
+    ids = (*first, *form.fallback_model_ids)
+    sent = form.max_attempts
+    attempts = (None,) * len(ids) if isinstance(sent, UnsetType) else sent
+    return LlmRuntime(
+        models=tuple(
+            ModelChoice(model_id=ModelId(id_), max_attempts=most)
+            for id_, most in zip(ids, attempts, strict=True)
+        ),
+        temperature=form.temperature,
+        max_tokens=form.max_tokens,
+        reasoning_effort=form.runtime.reasoning_effort,
+        retry=form.runtime.retry,
+        memory=form.runtime.memory,
+    )

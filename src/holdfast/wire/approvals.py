@@ -8,10 +8,13 @@ from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     Approval,
     ApprovalAnswer,
+    ApprovalChoice,
     ApprovalScope,
     ApprovalState,
+    Question,
 )
 from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import ApprovalId, CallId, SessionId
 from holdfast.domain.tools import ToolClass
 from holdfast.wire.events import options
 from holdfast.wire.scalars import (
@@ -21,6 +24,8 @@ from holdfast.wire.scalars import (
     Uuid,
     format_time,
     format_time_or_none,
+    parse_time,
+    parse_time_or_none,
 )
 
 
@@ -168,3 +173,49 @@ def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> App
 
 
 _KINDS: Final = {"allow": "allow", "deny": "reject"}
+
+
+def answer_post(answer: ApprovalAnswer, digest: str | None) -> AnswerPost:
+    """Return an answer as it is sent; the server records who sent it."""
+    return AnswerPost(
+        decision="allow" if answer.state is ApprovalState.ALLOWED else "deny",
+        scope=answer.scope,
+        option_id=answer.choice,
+        digest=digest,
+        note=answer.note,
+    )
+
+
+def approval_of(form: ApprovalForm) -> Approval:
+    """Return the approval of a form, with its answer if there is one."""
+    return Approval(
+        session_id=SessionId(form.session_id),
+        question=Question(
+            id=ApprovalId(form.id),
+            call_id=None if form.tool_call_id is None else CallId(form.tool_call_id),
+            tool=form.tool,
+            tool_class=form.tool_class,
+            arguments=form.arguments,
+            question=form.question,
+            digest=form.digest,
+            preview=form.preview,
+            memory=form.covers,
+            amount=form.amount,
+            choices=_choices_of(form.options),
+        ),
+        state=form.state,
+        scope=form.scope or ApprovalScope.ONCE,
+        answered_by=form.answered_by,
+        note=form.note,
+        asked_at=parse_time(form.created_at),
+        expires_at=parse_time_or_none(form.expires_at),
+        answered_at=parse_time_or_none(form.answered_at),
+    )
+
+
+def _choices_of(offered: tuple[OptionForm, ...]) -> tuple[ApprovalChoice, ...]:
+    """Return the options of an external agent; Holdfast's own are none of the question."""
+    own = convert(options(is_for_session=True), tuple[OptionForm, ...])
+    if {each.id for each in offered} <= {each.id for each in own}:
+        return ()
+    return tuple(ApprovalChoice(id=each.id, name=each.name, kind=each.kind) for each in offered)

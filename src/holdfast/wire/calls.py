@@ -6,11 +6,19 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.tools import Effect
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from holdfast.wire.messages import error_text
-from holdfast.wire.scalars import Cursor, Instant, Limit, Uuid, format_time_or_none
+from holdfast.wire.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    Uuid,
+    format_time_or_none,
+    parse_time_or_none,
+)
 
 StateWord = Literal["intended", "started", "finished", "unknown"]
 
@@ -133,3 +141,27 @@ def _state_word(state: CallState) -> StateWord:
 def settlement_of(body: SettlePost, *, by: str) -> SettlementRequest:
     """Return how a call is to be put right."""
     return SettlementRequest(how=body.how, by=by, result=body.result, note=body.note)
+
+
+def settle_post(request: SettlementRequest) -> SettlePost:
+    """Return a settlement as it is sent; the server records who sent it."""
+    return SettlePost(how=request.how, result=request.result, note=request.note)
+
+
+def call_of(form: CallForm) -> Call:
+    """Return the call of a form; an unknown one with a settlement is settled."""
+    return Call(
+        id=CallId(form.id),
+        session_id=SessionId(form.session_id),
+        turn=form.turn,
+        name=form.name,
+        arguments=form.arguments,
+        state=CallState(form.state) if form.settled is None else CallState.SETTLED,
+        effect=form.effect,
+        idempotency_key=form.idempotency_key,
+        settlement=form.settled,
+        sequence=form.message_sequence,
+        result_sequence=form.result_sequence,
+        started_at=parse_time_or_none(form.started_at),
+        ended_at=parse_time_or_none(form.ended_at),
+    )

@@ -4,8 +4,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
-from holdfast.domain.costs import CostGroup, CostReport, CostSum, Usage
+from holdfast.domain.costs import CostGroup, CostQuery, CostReport, CostSum, Usage
 from holdfast.wire.scalars import Uuid
 
 At = Annotated[datetime, Meta(tz=True)]
@@ -117,3 +118,41 @@ def usage_form(usage: Usage) -> UsageForm:
 def cost_form(microcents: int, *, priced: bool, estimated: bool = False) -> CostForm:
     """Return the money in the words of `/v1`."""
     return CostForm(microcents if priced or estimated else None, priced)
+
+
+def costs_query(query: CostQuery) -> CostsQuery:
+    """Return a cost query as it is sent."""
+    return CostsQuery(
+        group_by=query.group_by,
+        session_id=query.session_id,
+        agent_id=query.agent_id,
+        since=query.since,
+        until=query.until,
+    )
+
+
+def report_of(form: CostList) -> CostReport:
+    """Return the cost report of a form."""
+    groups = tuple(replace(_sum_of(each.key, each), name=each.name) for each in form.data)
+    return CostReport(groups=groups, total=_sum_of("", form.total))
+
+
+def _sum_of(key: str, form: CostGroupForm | CostTotalForm) -> CostSum:
+    return CostSum(
+        key=key,
+        requests=form.requests,
+        usage=usage_of(form.usage),
+        microcents=form.cost_microcents,
+        unpriced_requests=form.unpriced_requests,
+        estimated_requests=form.estimated_requests,
+    )
+
+
+def usage_of(form: UsageForm) -> Usage:
+    """Return the tokens of a form; those written to the cache are part of the input there."""
+    return Usage(
+        input=form.input_tokens,
+        output=form.output_tokens,
+        cache_read=form.cached_input_tokens,
+        reasoning=form.reasoning_tokens,
+    )

@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.ids import CallId, MessageId, SessionId
+from holdfast.domain.drafts import MessageDraft, require_recordable
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
     Compaction,
     Media,
@@ -20,11 +21,12 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
     ToolResult,
+    require_sendable,
 )
 from holdfast.domain.sessions import OnBusy
 from holdfast.domain.tools import ResultCode
 from holdfast.wire.errors import invalid_body
-from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, format_time
+from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, format_time, parse_time
 
 UNKNOWN = "outcome unknown"
 _ROLES = "(user|assistant|tool_call|tool_result|system)"
@@ -195,7 +197,8 @@ class ResultPost(
     content: ResultContent
 
 
-MessagePost = UserPost | AssistantPost | SystemPost | CallPost | ResultPost
+RecordedPost = AssistantPost | SystemPost | CallPost | ResultPost
+MessagePost = UserPost | RecordedPost
 
 
 class MessagesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -298,17 +301,13 @@ def parts_of(body: UserPost) -> tuple[Part, ...]:
     return tuple(map(_part_of, body.parts or ()))
 
 
-def draft_of(
-    body: AssistantPost | SystemPost | CallPost | ResultPost, id_: str | None
-) -> MessageDraft:
+def draft_of(body: RecordedPost, id_: str | None) -> MessageDraft:
     """Return the row that a body brings along."""
     role, part = _parse_recorded(body)
     return MessageDraft(role=role, parts=(part,), id=None if id_ is None else MessageId(id_))
 
 
-def _parse_recorded(
-    body: AssistantPost | SystemPost | CallPost | ResultPost,
-) -> tuple[Role, Part]:
+def _parse_recorded(body: RecordedPost) -> tuple[Role, Part]:
     match body:
         case AssistantPost(content=said):
             return Role.ASSISTANT, Text(text=said.text)
@@ -341,4 +340,61 @@ def _part_of(part: TextPart | MediaPart) -> Part:
         return Text(text=part.text)
     return Media(
         mime_type=part.mime_type, ref=part.ref, name=part.name, byte_length=part.byte_length
+    )
+
+
+def message_of(form: MessageForm) -> Message:
+    """Return the message of a form that was requested with all parts, or that has only text.
+
+    The hash is empty, because only the server can verify the chain of hashes.
+    """
+    parts = form.parts
+    return Message(
+        id=MessageId(form.id),
+        session_id=SessionId(form.session_id),
+        sequence=form.sequence,
+        turn=form.turn,
+        role=form.role,
+        parts=(Text(text=form.content["text"]),) if isinstance(parts, UnsetType) else parts,
+        model_id=None if form.model_id is None else ModelId(form.model_id),
+        created_at=parse_time(form.created_at),
+        hash="",
+    )
+
+
+def user_post(content: str | tuple[Part, ...], *, id: str, on_busy: OnBusy) -> UserPost:
+    """Return a user's message as it is sent; other parts than text and media are refused."""
+    if isinstance(content, str):
+        require_sendable((Text(text=content),))
+        return UserPost(id=id, content=TextContent(text=content), on_busy=on_busy)
+    parts = tuple(map(_part_form, require_sendable(content)))
+    return UserPost(id=id, parts=parts, on_busy=on_busy)
+
+
+def _part_form(part: Part) -> TextPart | MediaPart:
+    if isinstance(part, Media):
+        return MediaPart(**asdict(part))
+    return TextPart(text=part.text if isinstance(part, Text) else "")
+
+
+def recorded_post(draft: MessageDraft, *, id: str) -> RecordedPost:
+    """Return a message that was made elsewhere as it is sent."""
+    require_recordable(draft)
+    match draft.role, draft.parts:
+        case Role.ASSISTANT, (Text(text=text),):
+            return AssistantPost(id=id, content=TextContent(text=text))
+        case Role.SYSTEM, (Text(text=text),):
+            return SystemPost(id=id, content=TextContent(text=text))
+        case Role.TOOL_CALL, (ToolCall() as call,):
+            told = CallContent(id=call.id, name=call.name, arguments=call.arguments)
+            return CallPost(id=id, content=told)
+        case Role.TOOL_RESULT, (ToolResult() as result,):
+            error = result.error.message if result.error else None
+            came = ResultContent(result=result.result, error=error)
+            return ResultPost(id=id, tool_call_id=result.call_id, content=came)
+    raise Invalid(
+        Code.INVALID_INPUT,
+        "Over HTTP a recorded message has one part: a text, a call or a result; record each part "
+        "as a message of its own.",
+        {"field": "parts"},
     )

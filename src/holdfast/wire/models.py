@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model, ModelRequest, ModelSource, Prices
 from holdfast.wire.scalars import Uuid
 
@@ -88,3 +89,29 @@ class DefaultsForm(Struct, frozen=True, kw_only=True):
     model: str
     approval: ApprovalMode
     tools: tuple[str, ...] = ()
+
+
+def model_post(request: ModelRequest) -> ModelPost:
+    """Return the body that adds a model."""
+    return ModelPost(
+        provider=request.provider,
+        name=request.name,
+        display_name=request.display_name,
+        context_window=request.context_window,
+        max_output=request.max_output,
+        prices=None if request.prices is None else PricesForm(**asdict(request.prices)),
+    )
+
+
+def model_value(form: ModelForm) -> Model:
+    """Return the model of a form."""
+    return Model(
+        id=ModelId(form.id),
+        provider=form.provider,
+        name=form.name,
+        context_window=form.context_window,
+        prices=None if form.prices is None else Prices(**asdict(form.prices)),
+        display_name=form.display_name,
+        max_output=form.max_output,
+        source=form.source,
+    )

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast.domain.canonical_json import canonical_text
+from holdfast.domain.ids import EntityId, ObservationId, Owner
 from holdfast.domain.time import format_iso8601, milliseconds
-from holdfast.observations.claims import Observation, ObservationKind
+from holdfast.observations.claims import Observation, ObservationKind, Subject
 from holdfast.observations.issues import SchemaWarning
 from holdfast.observations.model import NAME_LONGEST, STRING_LONGEST, Entity, EntityType
 from holdfast.observations.queries import (
@@ -18,13 +20,17 @@ from holdfast.observations.queries import (
     Direction,
     EntityOrder,
     EntityPage,
+    EntityQuery,
     History,
+    HistoryQuery,
     ObservationPage,
     Removal,
     TimelinePage,
+    TimelineQuery,
+    require_filters,
 )
 from holdfast.observations.timeline import EventType, TimelineEvent
-from holdfast.wire.scalars import Cursor
+from holdfast.wire.scalars import Cursor, parse_time, parse_time_or_none
 
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MOST)]
 # A day, or a time with or without an offset; judged like the times of a submission.
@@ -382,4 +388,96 @@ def removal_form(removal: Removal) -> RemovalForm:
         entity_id=removal.entity_id,
         observation_id=removal.observation_id,
         deleted=removal.deleted,
+    )
+
+
+def history_query(query: HistoryQuery, cursor: str | None) -> HistoryPageQuery:
+    """Return a query for sessions as it is sent."""
+    return HistoryPageQuery(
+        limit=query.limit,
+        offset=query.offset,
+        cursor=cursor,
+        order_by=query.order_by,
+        order=query.order,
+        at=query.at,
+        at_ingested=query.at_ingested,
+    )
+
+
+def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
+    """Return a query for entities as it is sent."""
+    filters = require_filters(query.filters)
+    return EntitiesQuery(
+        entity_type=query.entity_type,
+        filters=canonical_text(filters) if filters else None,
+        order_by=query.order_by,
+        order=query.order,
+        limit=query.limit,
+        cursor=cursor,
+    )
+
+
+def timeline_query(entity_id: str, query: TimelineQuery, cursor: str | None) -> EntityTimelineQuery:
+    """Return a query for a timeline as it is sent."""
+    return EntityTimelineQuery(
+        entity_id=entity_id,
+        start_date=query.start_date,
+        end_date=query.end_date,
+        event_types=query.event_types,
+        limit=query.limit,
+        cursor=cursor,
+    )
+
+
+def entity_of(form: EntityForm, key: str | None = None) -> Entity:
+    """Return the entity of a form; without a key, the one that its snapshot names."""
+    last = form.last_observation_at
+    named = form.snapshot.get("session_id", form.snapshot.get("id", ""))
+    return Entity(
+        entity_id=EntityId(form.entity_id),
+        entity_type=form.entity_type,
+        key=str(named) if key is None else key,
+        schema_version=form.schema_version,
+        snapshot=form.snapshot,
+        provenance=form.provenance,
+        provenance_items=form.provenance_items,
+        observation_count=form.observation_count,
+        last_observation_at=parse_time_or_none(last),
+        hosted=form.hosted,
+        warnings=form.warnings,
+    )
+
+
+def observation_of(form: ObservationForm) -> Observation:
+    """Return the observation of a form."""
+    return Observation(
+        id=ObservationId(form.id),
+        subject=Subject(Owner(form.owner), form.entity_type, form.session_key),
+        entity_id=EntityId(form.entity_id),
+        ordinal=form.ordinal,
+        fields=form.fields,
+        content_hash=form.content_hash,
+        kind=form.kind,
+        source=form.source,
+        observed_at=parse_time(form.observed_at),
+        created_at=parse_time(form.created_at),
+        idempotency_key=form.idempotency_key,
+    )
+
+
+def history_of(form: HistoryForm, session_id: str) -> History:
+    """Return the history of a form."""
+    return History(
+        entity=entity_of(form, session_id),
+        observations=tuple(map(observation_of, form.observations)),
+        observations_total=form.observations_total,
+    )
+
+
+def removal_of(form: RemovalForm) -> Removal:
+    """Return the removal of a form."""
+    return Removal(
+        entity_id=EntityId(form.entity_id),
+        observation_id=ObservationId(form.observation_id),
+        deleted=form.deleted,
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.domain.agent_processes import ProcessState, process_state
-from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, CallId, RepoId, SessionId
 from holdfast.domain.messages import (
     Compaction,
     Media,
@@ -26,7 +26,7 @@ from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.services.messages import UnfinishedAnswer
 from holdfast.wire.messages import error_text
-from holdfast.wire.scalars import Instant, Uuid, format_time
+from holdfast.wire.scalars import Instant, Uuid, format_time, parse_time
 from holdfast.wire.sessions import session_metadata
 
 StatusWord = Literal["active", "completed", "cancelled", "error"]
@@ -344,4 +344,15 @@ def _row(session_id: SessionId, message: Message, role: Any, content: Content) -
         timestamp=format_time(message.created_at),
         sequence=message.sequence,
         turn=message.turn,
+    )
+
+
+def repo_of(form: RepoForm) -> Repo:
+    """Return the repository of a form; a server shows only those of the caller."""
+    return Repo(
+        id=RepoId(form.id),
+        owner=LOCAL_OWNER,
+        name=form.name,
+        path=form.path,
+        created_at=parse_time(form.created_at),
     )

@@ -60,3 +60,13 @@ def encode_cursor(number: str | None, *filters: object) -> str | None:
 def split_commas(text: str | None) -> tuple[str, ...]:
     """Return the entries of a comma list, each once."""
     return tuple(dict.fromkeys(text.split(","))) if text else ()
+
+
+def parse_time(text: str) -> datetime:
+    """Return the instant that `format_time` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def parse_time_or_none(text: str | None) -> datetime | None:
+    """Return the instant, if there is one."""
+    return None if text is None else parse_time(text)

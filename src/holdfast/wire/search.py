@@ -5,10 +5,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from holdfast.domain.ids import RepoId, SessionId, is_uuid
+from holdfast.domain.ids import AgentId, MessageId, RepoId, SessionId, is_uuid
 from holdfast.domain.messages import Role
 from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, TEXT_LONGEST, Hit, SearchQuery
-from holdfast.wire.scalars import Cursor, Instant, Uuid, format_time
+from holdfast.wire.scalars import Cursor, Instant, Uuid, format_time, parse_time
 
 At = Annotated[datetime, Meta(tz=True)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -106,4 +106,20 @@ def hit_form(hit: Hit) -> HitForm:
         score=hit.score,
         created_at=format_time(hit.created_at),
         observation_id=hit.observation_id,
+    )
+
+
+def hit_of(form: HitForm) -> Hit:
+    """Return the hit of a form."""
+    return Hit(
+        session_id=None if form.session_id is None else SessionId(form.session_id),
+        agent_id=None if form.agent_id is None else AgentId(form.agent_id),
+        message_id=None if form.message_id is None else MessageId(form.message_id),
+        message_sequence=form.message_sequence,
+        turn=form.turn,
+        role=form.role,
+        snippet=form.snippet,
+        score=form.score,
+        created_at=parse_time(form.created_at),
+        observation_id=form.observation_id,
     )

@@ -1,5 +1,4 @@
-"""JSON forms of sessions: what is taken, what is returned, and the bodies of interrupt, close,
-resume, fork and export.
+"""JSON forms of sessions: what is taken and what is returned.
 
 Sessions of `/api` have other names and shapes: `repo_sessions.py`.
 """
@@ -8,15 +7,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.domain.agent_processes import ProcessState, process_state
-from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
+from holdfast.domain.agent_processes import ProcessExit, ProcessRecord, ProcessState, process_state
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ModelChoice
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.queries import SessionOrder, StatusFilter
+from holdfast.domain.costs import CostSum
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import LOCAL_OWNER, AgentId, ModelId, RepoId, SessionId
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import (
     Budget,
-    ForkRequest,
+    ForkPoint,
     OnExceed,
     Selection,
     Session,
@@ -28,9 +30,9 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.tools import FsTier
 from holdfast.services.session_views import SessionOverview
-from holdfast.services.sessions import Verification
-from holdfast.wire.agents import GrantForm, Tags, grant_of
-from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form
+from holdfast.services.sessions import CHANGEABLE
+from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
+from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
 from holdfast.wire.scalars import (
     Cursor,
     Instant,
@@ -42,9 +44,10 @@ from holdfast.wire.scalars import (
     format_time,
     format_time_or_none,
     is_given,
+    parse_time,
+    parse_time_or_none,
     split_commas,
 )
-from holdfast.workflows.session_export import ExportFormat
 
 StatusWord = Literal["pending", "running", "completed", "failed"]
 
@@ -408,113 +411,123 @@ def _budget_form(budget: Budget | None) -> BudgetForm | None:
     return BudgetForm(microcents=budget.microcents, on_exceed=budget.on_exceed)
 
 
-Reason = Annotated[str, Meta(min_length=1, max_length=255)]
-
-
-class InterruptPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Why a turn is stopped."""
-
-    reason: Reason | None = None
-    # Only this one: when it has ended meanwhile, the one behind it goes on.
-    turn: Number | None = None
-
-
-class Interrupted(Struct, frozen=True, kw_only=True):
-    """Whether a turn was stopped, and which; and the session after it."""
-
-    session: SessionForm
-    interrupted: bool
-    turn: int | None
-
-
-class ClosePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How and why a session ends."""
-
-    ending: Literal["completed", "cancelled"] = field(default="completed", name="as")
-    reason: Reason | None = None
-
-
-class ResumePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nothing has to be said; with a context the session moves there."""
-
-    context: ContextForm | None = None
-
-
-class Resumed(SessionForm, frozen=True, kw_only=True):
-    """A session that goes on; without turns left, what is said in it is kept and not answered."""
-
-    turns_left: int
-
-
-class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nothing can be said."""
-
-
-class Compacted(Struct, frozen=True, kw_only=True):
-    """Whether something was summed up; and the session after it."""
-
-    compacted: bool
-    session: SessionForm
-
-
-class Verified(Struct, frozen=True, kw_only=True):
-    """Whether a session's messages are what was written; `head` is the hash they end with."""
-
-    session_id: Uuid
-    messages: int
-    head: str
-    faults: tuple[str, ...]
-
-
-def resumed_form(overview: SessionOverview, turns_left: int) -> Resumed:
-    """Return a session that was resumed."""
-    return Resumed(**msgspec.structs.asdict(session_form(overview)), turns_left=turns_left)
-
-
-def verified_form(verified: Verification) -> Verified:
-    """Return the result of a session's verification."""
-    return msgspec.convert(verified, Verified, from_attributes=True)
-
-
-class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a fork begins, and what is unlike in its parent."""
-
-    id: Uuid | None = None
-    at: Number | None = None
-    title: Title | None = None
-    tags: Tags | None = None
-    model_id: ModelRef | None = None
-    agent_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-
-
-class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """In which form, and up to which message."""
-
-    format: ExportFormat = ExportFormat.JSONL
-    through: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None = None
-
-
-class ExportPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a workflow was written to."""
-
-    target: Annotated[str, Meta(min_length=1, max_length=4_096)]
-
-
-class Exported(Struct, frozen=True, kw_only=True):
-    """What was written down, and the number of the event that says so."""
-
-    target: str
-    sequence: int
-
-
-def fork_request(body: ForkPost) -> ForkRequest:
-    """Return the request to fork a session."""
-    return ForkRequest(
-        at=body.at,
-        # What a turn that runs has written so far is left to that turn.
-        is_settled=True,
-        title=body.title,
-        tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
-        model=body.model_id,
-        agent=body.agent_id,
+def session_post(request: SessionRequest, *, id: str) -> SessionPost:
+    """Return a request for a session as it is sent."""
+    budget, context = request.budget, request.context
+    return SessionPost(
+        id=id,
+        title=request.title,
+        tags=request.tags,
+        model_id=request.model,
+        metadata=request.metadata,
+        repo_id=request.repo_id,
+        turn_cap=request.turn_cap,
+        budget=_budget_form(budget),
+        grant=grant_form(request.grant),
+        approval=request.approval,
+        context=None if context is None else context_form(context),
+        tools=request.tools,
     )
+
+
+def session_patch(changes: Mapping[str, Any]) -> SessionPatch:
+    """Return changes as they are sent; a key that a session does not have is refused."""
+    names = {"model": "model_id"}
+    if unknown := sorted(set(changes) - CHANGEABLE):
+        raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
+    return SessionPatch(**{names.get(name, name): value for name, value in changes.items()})
+
+
+def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
+    """Return a query as it is sent; its agent is part of the path."""
+    if query.repo_id or query.is_bound or query.status_filters or query.before or query.offset:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "Over HTTP sessions are filtered by agent, status, tag, title and parent only.",
+        )
+    return SessionsQuery(
+        forked_from=query.forked_from,
+        state=",".join(query.statuses) or None,
+        tag=query.tags,
+        q=query.text,
+        order=query.order,
+        limit=query.limit,
+        cursor=cursor,
+    )
+
+
+def session_of(form: SessionForm) -> Session:
+    """Return the session of a form; a server shows only those of the caller.
+
+    Of the agent it has the slug, the name, the kind of runtime and the models.
+    """
+    fork = form.forked_from
+    return Session(
+        id=SessionId(form.id),
+        owner=LOCAL_OWNER,
+        agent_id=AgentId(form.agent_id),
+        agent=_snapshot_of(form),
+        repo_id=None if form.repo_id is None else RepoId(form.repo_id),
+        title=form.title,
+        tags=form.tags,
+        model_id=None if form.model_id is None else ModelId(form.model_id),
+        context=context_of(form.context),
+        approval=form.approval,
+        status=form.state,
+        last_stop=form.last_stop,
+        reason=form.reason,
+        turn=form.turn,
+        settled=form.settled,
+        turn_cap=form.turn_cap,
+        budget=None if form.budget is None else Budget(**msgspec.structs.asdict(form.budget)),
+        forked_from=None
+        if fork is None
+        else ForkPoint(session_id=SessionId(fork.session_id), sequence=fork.sequence),
+        usage=usage_of(form.usage),
+        microcents=form.cost.microcents or 0,
+        message_count=form.message_count,
+        last_event=form.last_event,
+        created_at=parse_time(form.created_at),
+        updated_at=parse_time(form.updated_at),
+        started_at=parse_time_or_none(form.started_at),
+        finished_at=parse_time_or_none(form.finished_at),
+        metadata=form.metadata,
+        program=_program_of(form.process),
+    )
+
+
+def _program_of(form: ProgramForm | UnsetType) -> ProcessRecord | None:
+    if isinstance(form, UnsetType) or form.state is ProcessState.NOT_STARTED:
+        return None
+    has_exited = form.exit_code is not None or form.signal is not None
+    end = ProcessExit(code=form.exit_code, signal=form.signal) if has_exited else None
+    return ProcessRecord(state=form.state, exit=end)
+
+
+def _snapshot_of(form: SessionForm) -> Agent:
+    shown = form.agent
+    chain = tuple(ModelChoice(model_id=ModelId(each)) for each in shown.model_ids)
+    return Agent(
+        id=AgentId(form.agent_id),
+        owner=LOCAL_OWNER,
+        slug=shown.slug,
+        name=shown.name,
+        system_prompt="",
+        # The command is not in the form; only the kind of runtime is.
+        runtime=LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-"),
+        created_at=parse_time(form.created_at),
+        updated_at=parse_time(form.created_at),
+    )
+
+
+def overview_of(form: SessionForm) -> SessionOverview:
+    """Return the session of a form with its costs; of unpriced requests only that there are."""
+    session = session_of(form)
+    spent = CostSum(
+        key=session.id,
+        usage=session.usage,
+        microcents=session.microcents,
+        unpriced_requests=0 if form.cost.priced else 1,
+        estimated_requests=0 if form.cost.priced or form.cost.microcents is None else 1,
+    )
+    return SessionOverview(session=session, spent=spent)

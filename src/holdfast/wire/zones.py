@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
+from holdfast.domain.ids import SessionId
 from holdfast.wire.scalars import NUMBER_MOST, Number, Uuid
 from holdfast.zones.lines import LINES_MOST, LINES_USUAL, Lines
 from holdfast.zones.model import ActiveZone, Archive, ArchiveResult, ArchiveSummary, ZoneFile
@@ -210,3 +212,23 @@ def archive_form(archive: Archive) -> ArchiveForm:
         content=archive.content,
         files=files_form(archive.files),
     )
+
+
+def active_zone_of(form: DeskForm) -> ActiveZone:
+    """Return the active zone of a form."""
+    session = None if form.session_id is None else SessionId(form.session_id)
+    return ActiveZone(zone=form.zone, session_id=session, files=_files_of(form.zone, form.files))
+
+
+def archive_of(form: ArchiveForm) -> Archive:
+    """Return the archive of a form."""
+    return Archive(
+        archive_zoneid=form.archive_zoneid,
+        archived_at_ms=form.archived_at_ms,
+        content=form.content,
+        files=_files_of(form.archive_zoneid, form.files),
+    )
+
+
+def _files_of(zone: str, forms: tuple[ZoneFileForm, ...]) -> tuple[ZoneFile, ...]:
+    return tuple(ZoneFile(zone=zone, **asdict(form)) for form in forms)

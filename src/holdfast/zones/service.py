@@ -386,6 +386,13 @@ class Zones(Archives):
 
         return await self._store.read(look)
 
+    async def read_content(
+        self, owner: Owner, definition_id: str, name: str, *, archive: int | None = None
+    ) -> bytes:
+        """Return the content of a file in the active zone or in an archive."""
+        file = await self.read_file(owner, definition_id, name, archive=archive)
+        return await self.read_bytes(owner, file, 0, file.size)
+
     async def replay(
         self, owner: Owner, definition_id: str, *, window: int = WINDOW, page: int = PAGE
     ) -> Replay:

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast.acp
 from holdfast.acp.client.presets import DEFAULT_PRESET, PRESETS, preset_fields
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.ids import Owner
 

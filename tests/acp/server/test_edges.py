@@ -13,11 +13,9 @@ from holdfast.acp.rpc.connection import ConnectionLost
 from holdfast.acp.server.client_session import ClientApprovals
 from holdfast.acp.server.notifications import replay_cursor
 from holdfast.acp.server.updates import UpdateTranslator
-from holdfast.app import Holdfast
-from holdfast.cli.remote.attachments import RemoteGuests
-from holdfast.cli.remote.services import remote_house
-from holdfast.cli.secrets import secrets_here
-from holdfast.config import Config
+from holdfast.api import Holdfast
+from holdfast.client import connect
+from holdfast.client.agents import RemoteMcpServers
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
@@ -65,7 +63,7 @@ async def test_servers_that_a_house_does_not_take_are_told_once(home: Path, desk
     mine = {"name": "mine", "command": "true", "args": [], "env": []}
     async with (
         house_for(home, desk) as house,
-        editor_of(Wrapped(house, guests=RemoteGuests())) as editor,
+        editor_of(Wrapped(house, mcp_servers=RemoteMcpServers())) as editor,
     ):
         await editor.meet()
         session = await editor.opened(desk, mcpServers=[mine])
@@ -73,7 +71,7 @@ async def test_servers_that_a_house_does_not_take_are_told_once(home: Path, desk
         for _ in range(2):
             editor.frames.clear()
             await editor.prompt(session, "hello")
-            counts.append(str(editor.updates()).count("cannot be brought to a server: mine."))
+            counts.append(str(editor.updates()).count("cannot be attached over the network: mine."))
         assert counts == [1, 0]
 
 
@@ -86,9 +84,8 @@ async def test_behind_a_server_everything_is_as_it_is_here(home: Path, desk: Pat
             parts = (Text(text="look"), Media(mime_type="image/png", ref=ref))
             await near.send(session, parts)
             await played(near, session)
-        config = Config(home=home, workspace_root=desk)
         async with (
-            remote_house(server.url, config, secrets_here()) as house,
+            connect(server.url, server.secret) as house,
             editor_of(house, goes_on=True, has_pictures=False) as editor,
         ):
             await editor.meet()
@@ -98,7 +95,7 @@ async def test_behind_a_server_everything_is_as_it_is_here(home: Path, desk: Pat
             data = base64.b64encode(PICTURE).decode()
             assert shown[1] == {"type": "image", "data": data, "mimeType": "image/png"}
             assert (await editor.prompt(session, "hi"))["result"]["stopReason"] == "end_turn"
-            with pytest.raises(Invalid, match="cannot be sent to a server"):
+            with pytest.raises(Invalid, match="cannot be uploaded to a server"):
                 await house.media.keep(house.owner, session, PICTURE, mime_type="image/png")
 
 

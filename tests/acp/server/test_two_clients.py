@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.ids import SessionId
 from tests.acp.editor import Editor, Frame, editor_of, house_for, is_question, selected, words

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import SessionContext, SessionRequest
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.approvals import ApprovalPrompt, InteractiveApprovals
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import SessionRequest, open_holdfast
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.screen import TextScreen
 from holdfast.cli.options import GlobalOptions

@@ -11,7 +11,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast import SessionContext, SessionRequest
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.live_page import LivePage, PromptRegion
@@ -108,7 +108,7 @@ async def seated(
         conversation = ChatConversation(holdfast, session, screen, signals)
         async with asyncio.timeout(PATIENCE):
             talking = asyncio.create_task(
-                run_repl(printer, conversation, resumed=None, whole=False)
+                run_repl(printer, conversation, holdfast.config, resumed=None, whole=False)
             )
             yield Seat(conversation, keys, paper), talking
             await talking

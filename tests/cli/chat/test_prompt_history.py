@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.chat.repl import PromptHistory
 from holdfast.domain.errors import Code, Unavailable
 from tests.stand_ins import SettableClock

@@ -13,7 +13,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast import RunScope, SessionRequest, __version__, open_holdfast
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.repl import run_repl
 from holdfast.cli.chat.screen import TextScreen
@@ -47,7 +47,10 @@ async def conversing(
 async def talked(conversation: ChatConversation, *, resumed: str | None = None) -> int:
     """Converse until the keys that were pressed lead out."""
     async with asyncio.timeout(PATIENCE):
-        return await run_repl(Printer(GlobalOptions()), conversation, resumed=resumed, whole=False)
+        config = conversation.holdfast.config
+        return await run_repl(
+            Printer(GlobalOptions()), conversation, config, resumed=resumed, whole=False
+        )
 
 
 async def said(holdfast: Holdfast, session_id: SessionId) -> list[str]:

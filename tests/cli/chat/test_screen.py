@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import SessionRequest
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.screen import JsonScreen, TextScreen
 from holdfast.cli.json_stream import EventLines

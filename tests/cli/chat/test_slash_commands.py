@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from tests.cli.chat.test_repl import CTRL_D, conversing, talked
@@ -71,8 +72,10 @@ async def test_the_cost_is_told_by_model_from_the_ledger(
 
 
 async def test_the_mode_is_shown_and_tightened_and_never_loosened(
-    flagged: Holdfast, capsys: pytest.CaptureFixture[str]
+    flagged: Holdfast, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    home = flagged.config.home
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
     out, err = await told(
         flagged, capsys, "/mode", "/mode deny", "/mode EDITS", "/mode auto", "/mode strict"
     )
@@ -82,7 +85,6 @@ async def test_the_mode_is_shown_and_tightened_and_never_loosened(
         "The approval mode is deny.",
         "The approval mode is edits.",
     ]
-    home = flagged.config.home
     assert f"holdfast: The configuration allows edits at most; edit chat.approval in {home}" in err
     assert "It is written /mode [deny|ask|edits|auto]." in err
 

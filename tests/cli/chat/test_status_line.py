@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.chat.status_line import StatusLine
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import Gap, StepEnded, StepStarted, TurnEnded

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.cli.chat.transcript import last_turns, lines_of, lines_of_turns
 from holdfast.domain.messages import (
     Media,

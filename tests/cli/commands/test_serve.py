@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.app import Holdfast
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, ran, running

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import RunScope as Turns
 from holdfast import open_holdfast
-from holdfast.app import Environment, Holdfast
+from holdfast.api import Holdfast
+from holdfast.app import Environment
 from holdfast.cli.server_file import ServerFile
 from holdfast.domain.errors import Denied
 from holdfast.domain.tokens import Caller, Scope

@@ -23,7 +23,6 @@ from holdfast.acp.rpc.framing import (
     JsonRpcNotification,
     JsonRpcRequest,
 )
-from holdfast.acp.server.api import AcpBackend
 from holdfast.acp.server.capabilities import (
     MODE,
     MODEL,
@@ -36,6 +35,7 @@ from holdfast.acp.server.content import StoreMedia, read_parts
 from holdfast.acp.server.errors import error_data, invalid_params, rpc_error
 from holdfast.acp.server.notifications import SessionNotifier, replay_cursor
 from holdfast.acp.server.workspace import SessionFolders
+from holdfast.api import Holdfast
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import SessionId
@@ -182,7 +182,7 @@ class AcpAgent:
     """Serves one client; holds its sessions as long as it is connected."""
 
     def __init__(
-        self, backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, spawn: Spawn
+        self, backend: Holdfast, connection: AcpConnection, terms: AcpServeOptions, spawn: Spawn
     ) -> None:
         self._backend = backend
         self._connection = connection
@@ -306,17 +306,17 @@ class AcpAgent:
         session = await self._terms.places.opened(self._backend, request_params.cwd)
         # From the first row on, so that notices of the opening are sent with the first answer.
         notifier = await self._notifier(replace(session, message_count=0))
-        remarks = await self._bring(session.id, servers)
+        remarks = await self._attach(session.id, servers)
         self._hold(notifier, FollowStart(after=0, remarks=remarks))
-        return {"sessionId": session.id} | self._standing(notifier)
+        return {"sessionId": session.id} | await self._standing(notifier)
 
     async def _load(self, request_params: LoadSessionParams) -> Result:
         hold = await self._load_session(request_params, is_replayed=True)
-        return self._standing(hold.notifier)
+        return await self._standing(hold.notifier)
 
     async def _resume(self, request_params: LoadSessionParams) -> Result:
         hold = await self._load_session(request_params, is_replayed=False)
-        return self._standing(hold.notifier)
+        return await self._standing(hold.notifier)
 
     async def _load_session(
         self, request_params: LoadSessionParams, *, is_replayed: bool
@@ -332,7 +332,7 @@ class AcpAgent:
             )
             if is_replayed:
                 await notifier.replay()
-            remarks = await self._bring(id_, servers)
+            remarks = await self._attach(id_, servers)
             hold = self._hold(notifier, FollowStart(after=after, remarks=remarks))
         hold.follow()
         return hold
@@ -350,11 +350,11 @@ class AcpAgent:
         # Read again, because updates were sent until the release.
         return await self._backend.sessions.get(self._backend.owner, id_)
 
-    async def _bring(
+    async def _attach(
         self, session_id: SessionId, servers: tuple[dict[str, Any], ...]
     ) -> tuple[str, ...]:
         try:
-            await self._backend.guests.bring(self._backend.owner, session_id, servers)
+            await self._backend.mcp_servers.attach(self._backend.owner, session_id, servers)
         # An unavailable MCP server must not prevent the session; it becomes a remark.
         except Invalid as error:
             return (error.message,)
@@ -372,8 +372,9 @@ class AcpAgent:
     def _lock(self, session_id: SessionId) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
-    def _standing(self, notifier: SessionNotifier) -> Result:
-        return session_modes(notifier.session, notifier.models, self._backend.config)
+    async def _standing(self, notifier: SessionNotifier) -> Result:
+        defaults = await self._backend.defaults()
+        return session_modes(notifier.session, notifier.models, defaults)
 
     async def _list(self, request_params: ListSessionsParams) -> Result:
         return await self._terms.places.listed(
@@ -388,7 +389,7 @@ class AcpAgent:
                 hold.leave()
                 await hold.settled()
                 await hold.release()
-                await self._bring(id_, ())
+                await self._attach(id_, ())
         return {}
 
     async def _delete(self, request_params: SessionParams) -> Result:
@@ -411,9 +412,8 @@ class AcpAgent:
     async def _set_option(self, request_params: SetOptionParams) -> Result:
         hold = self._held(request_params.session_id)
         async with hold.turnstile:
-            shown = session_options(
-                hold.notifier.session, hold.notifier.models, self._backend.config
-            )
+            defaults = await self._backend.defaults()
+            shown = session_options(hold.notifier.session, hold.notifier.models, defaults)
             chosen = next((each for each in shown if each["id"] == request_params.config_id), None)
             if chosen is None or request_params.value not in [
                 each["value"] for each in chosen["options"]
@@ -423,9 +423,7 @@ class AcpAgent:
             value = _mode(request_params.value) if field == "approval" else request_params.value
             await self._changed(hold, {field: value})
         return {
-            "configOptions": session_options(
-                hold.notifier.session, hold.notifier.models, self._backend.config
-            )
+            "configOptions": session_options(hold.notifier.session, hold.notifier.models, defaults)
         }
 
     async def _changed(self, hold: ClientSession, changes: Mapping[str, Any]) -> None:
@@ -491,7 +489,7 @@ class ClientInput:
 
 
 async def serve(
-    backend: AcpBackend, connection: AcpConnection, terms: AcpServeOptions, ended: asyncio.Event
+    backend: Holdfast, connection: AcpConnection, terms: AcpServeOptions, ended: asyncio.Event
 ) -> None:
     """Serve a client until it disconnects; then stop its turns, unless they run remotely."""
     async with Background() as background:

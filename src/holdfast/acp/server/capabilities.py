@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.acp.server.api import AcpSettings
+from holdfast.api import Defaults
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.approvals import ApprovalMode, stricter_mode
 from holdfast.domain.models import Model
@@ -42,7 +42,7 @@ def initialize_result(version: str, *, has_pictures: bool) -> Form:
     }
 
 
-def session_modes(session: Session, models: Sequence[Model], settings: AcpSettings) -> Form:
+def session_modes(session: Session, models: Sequence[Model], defaults: Defaults) -> Form:
     """Return the current modes and options of a session."""
     return {
         "modes": {
@@ -51,16 +51,16 @@ def session_modes(session: Session, models: Sequence[Model], settings: AcpSettin
                 {
                     "id": mode.value,
                     "name": _MODES[mode][0],
-                    "description": _mode_description(mode, settings),
+                    "description": _mode_description(mode, defaults),
                 }
                 for mode in ApprovalMode
             ],
         },
-        "configOptions": session_options(session, models, settings),
+        "configOptions": session_options(session, models, defaults),
     }
 
 
-def session_options(session: Session, models: Sequence[Model], settings: AcpSettings) -> list[Form]:
+def session_options(session: Session, models: Sequence[Model], defaults: Defaults) -> list[Form]:
     """Return the options of a session: the model, and the mode for clients that only read options.
 
     An external agent chooses its model itself, so it has no model option.
@@ -69,13 +69,13 @@ def session_options(session: Session, models: Sequence[Model], settings: AcpSett
         {
             "value": mode.value,
             "name": _MODES[mode][0],
-            "description": _mode_description(mode, settings),
+            "description": _mode_description(mode, defaults),
         }
         for mode in ApprovalMode
     ]
     found = [_select(MODE, "Approvals", session.approval.value, modes)]
     if isinstance(session.agent.runtime, LlmRuntime):
-        current = model_ref(session, models, settings.default_model)
+        current = model_ref(session, models, defaults.model)
         named = {model.ref: model.display_name or model.ref for model in models}
         choices = [
             {"value": ref, "name": name} for ref, name in ({current: current} | named).items()
@@ -106,9 +106,9 @@ def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
     }
 
 
-def _mode_description(mode: ApprovalMode, settings: AcpSettings) -> str:
+def _mode_description(mode: ApprovalMode, defaults: Defaults) -> str:
     """Describe a mode, as limited by the configured approval mode."""
-    held = stricter_mode(mode, settings.approval)
+    held = stricter_mode(mode, defaults.approval)
     if held is mode:
         return _MODES[mode][1]
     return f'Like {_MODES[held][0]}, as long as the configuration says approval = "{held}".'

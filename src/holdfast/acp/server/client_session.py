@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost, RequestRefused
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, JsonRpcError
-from holdfast.acp.server.api import AcpBackend
 from holdfast.acp.server.errors import error_data
 from holdfast.acp.server.notifications import SessionNotifier
 from holdfast.acp.server.updates import UpdateTranslator, usage_form
+from holdfast.api import Holdfast
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
@@ -130,7 +130,7 @@ class ClientApprovals:
 
     def __init__(
         self,
-        backend: AcpBackend,
+        backend: Holdfast,
         connection: AcpConnection,
         session_id: SessionId,
         start: Callable[..., asyncio.Task[None]],
@@ -245,7 +245,7 @@ class ClientSession:
 
     def __init__(
         self,
-        backend: AcpBackend,
+        backend: Holdfast,
         connection: AcpConnection,
         notifier: SessionNotifier,
         start: FollowStart,

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
 from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost
-from holdfast.acp.server.api import AcpBackend
 from holdfast.acp.server.capabilities import session_options
 from holdfast.acp.server.content import Block, content_block
 from holdfast.acp.server.updates import (
@@ -16,6 +15,7 @@ from holdfast.acp.server.updates import (
     thought_chunk,
     usage_update,
 )
+from holdfast.api import Holdfast
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import (
     Gap,
@@ -37,7 +37,7 @@ _EVENT_PAGE: Final = 1_000
 
 
 async def replay_updates(
-    backend: AcpBackend, session: Session, translator: UpdateTranslator
+    backend: Holdfast, session: Session, translator: UpdateTranslator
 ) -> AsyncIterator[Update]:
     """Yield the updates of all rows up to the session's message count, and the last plan."""
     after = 0
@@ -55,7 +55,7 @@ async def replay_updates(
 
 
 async def row_updates(
-    backend: AcpBackend, session_id: SessionId, row: Message, translator: UpdateTranslator
+    backend: Holdfast, session_id: SessionId, row: Message, translator: UpdateTranslator
 ) -> list[Update]:
     """Return the updates of one row, without plans: only the caller knows the last one."""
     match row.role:
@@ -80,7 +80,7 @@ async def row_updates(
             return translator.row(row)
 
 
-async def replay_cursor(backend: AcpBackend, session: Session) -> int:
+async def replay_cursor(backend: Holdfast, session: Session) -> int:
     """Return the event after which a replayed session is followed.
 
     While a text is streamed it has no row yet, so following starts before its first delta.
@@ -112,7 +112,7 @@ def _message_update(kind: str, block: Block, row: Message) -> Update:
     return {"sessionUpdate": kind, "content": block, "messageId": row.id}
 
 
-async def _blocks(backend: AcpBackend, session_id: SessionId, row: Message) -> list[Block]:
+async def _blocks(backend: Holdfast, session_id: SessionId, row: Message) -> list[Block]:
     async def read(handle: str) -> bytes | None:
         try:
             return await backend.media.read(backend.owner, session_id, handle)
@@ -128,7 +128,7 @@ class SessionNotifier:
 
     def __init__(
         self,
-        backend: AcpBackend,
+        backend: Holdfast,
         connection: AcpConnection,
         session: Session,
         models: Iterable[Model],
@@ -206,7 +206,7 @@ class SessionNotifier:
         if now.approval is not before.approval:
             await self.send([_update("current_mode_update", currentModeId=now.approval.value)])
         if (now.approval, now.model_id) != (before.approval, before.model_id):
-            shown = session_options(now, self.models, backend.config)
+            shown = session_options(now, self.models, await backend.defaults())
             await self.send([_update("config_option_update", configOptions=shown)])
 
     async def send(self, updates: Iterable[Update]) -> None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.acp.server.api import AcpBackend
 from holdfast.acp.server.errors import invalid_params
+from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import SessionId
 from holdfast.domain.queries import SessionOrder, SessionQuery
@@ -32,7 +32,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
     # Blocking, because it runs Git.
     git_ref: Callable[[str], str | None] = unknown_git_ref
 
-    async def opened(self, backend: AcpBackend, cwd: str) -> Session:
+    async def opened(self, backend: Holdfast, cwd: str) -> Session:
         """Open a session in a folder; registers the folder if it is a repository."""
         folder = await _require_folder(backend, cwd)
         repo = await _register_repo(backend, folder)
@@ -43,11 +43,11 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
                 fs_scope_tier=self.tier,
             ),
             repo_id=repo.id if repo else None,
-            approval=backend.config.approval,
+            approval=(await backend.defaults()).approval,
         )
         return await backend.open(self.agent, request)
 
-    async def picked_up(self, backend: AcpBackend, session_id: SessionId, cwd: str) -> Session:
+    async def picked_up(self, backend: Holdfast, session_id: SessionId, cwd: str) -> Session:
         """Return a session of the owner; moves it if another folder is given."""
         session = await backend.sessions.get(backend.owner, session_id)
         folder = await _require_folder(backend, cwd)
@@ -62,7 +62,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         return (await backend.sessions.resume(backend.owner, session_id, context=place)).session
 
     async def listed(
-        self, backend: AcpBackend, cwd: str | None, cursor: str | None
+        self, backend: Holdfast, cwd: str | None, cursor: str | None
     ) -> dict[str, Any]:
         """Return sessions, last used first; with `cwd`, only those of that folder."""
         query = SessionQuery(owner=backend.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
@@ -86,13 +86,13 @@ def _resolve(cwd: str) -> str:
         raise invalid_params("cwd is no path.") from None
 
 
-async def _require_folder(backend: AcpBackend, cwd: str) -> str:
+async def _require_folder(backend: Holdfast, cwd: str) -> str:
     if not os.path.isabs(cwd):
         raise invalid_params("cwd must be an absolute path.")
     return await backend.repos.require_folder(backend.owner, cwd)
 
 
-async def _register_repo(backend: AcpBackend, folder: str) -> Repo | None:
+async def _register_repo(backend: Holdfast, folder: str) -> Repo | None:
     try:
         return await backend.repos.add(backend.owner, folder)
     except Invalid as error:

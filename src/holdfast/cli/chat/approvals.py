@@ -25,8 +25,8 @@ from holdfast.domain.text import escape_hidden
 from holdfast.domain.tools import ToolClass
 
 if TYPE_CHECKING:
+    from holdfast.api import Holdfast
     from holdfast.cli.chat.prompt import AnswerPrompt
-    from holdfast.cli.services import House
 
 
 BY_TERMINAL: Final = "terminal"
@@ -125,7 +125,7 @@ class InteractiveApprovals:
 
     def __init__(
         self,
-        holdfast: "House",
+        holdfast: "Holdfast",
         screen: ChatScreen,
         questions: ApprovalPrompt,
         keyboard: KeyboardLock | None = None,
@@ -233,7 +233,7 @@ _DENIAL: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=UNA
 class AutomaticApprovals:
     """Answers each question of its own turns once."""
 
-    def __init__(self, holdfast: "House", screen: ChatScreen, policy: AttendancePolicy) -> None:
+    def __init__(self, holdfast: "Holdfast", screen: ChatScreen, policy: AttendancePolicy) -> None:
         self._holdfast = holdfast
         self._screen = screen
         self._policy = policy
@@ -277,12 +277,12 @@ class AutomaticApprovals:
             self._screen.remark(f"{UNATTENDED_NOTE}{advice}")
 
 
-async def allow_by_flag(holdfast: "House", approval: Approval) -> None:
+async def allow_by_flag(holdfast: "Holdfast", approval: Approval) -> None:
     """Allow a question by flag."""
     await _give(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
 
 
-async def _give(holdfast: "House", approval: Approval, answer: ApprovalAnswer) -> bool:
+async def _give(holdfast: "Holdfast", approval: Approval, answer: ApprovalAnswer) -> bool:
     """Send an answer; return False if another client answered first."""
     session_id, digest = approval.session_id, approval.question.digest
     try:

@@ -27,7 +27,7 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.sessions import OnBusy, Session, Status, title_of
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
 
 
 class SignalHandler:
@@ -120,7 +120,7 @@ class ChatConversation:
 
     def __init__(
         self,
-        holdfast: "House",
+        holdfast: "Holdfast",
         session: Session,
         screen: ChatScreen,
         signals: SignalHandler,
@@ -135,6 +135,8 @@ class ChatConversation:
         self.signals = signals
         self.session_id = session.id
         self.cursor = session.last_event
+        # The last event when the session was opened or resumed here; None if that must be read.
+        self.known: int | None = None
         self.is_over = False
         self.is_left = False
         # Another process ran its turn when this conversation started.
@@ -157,6 +159,7 @@ class ChatConversation:
         """Continue in another session."""
         self.session_id = session.id
         self.cursor = session.last_event
+        self.known = None
         self._own_turns.clear()
         self._know(session)
 
@@ -258,8 +261,11 @@ class ChatConversation:
     async def _follow(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Show events until a turn has settled; without one, until the session is closed."""
         # Existing events are shown first: they may contain answers to the questions.
-        known = (await self.session()).last_event
-        if self.cursor >= known:
+        known = self.known
+        if known is None:
+            known = (await self.session()).last_event
+        # In a session that was opened here, every question comes as an event.
+        if 0 < known <= self.cursor:
             await self._ask_what_waits(turn, tasks, own=own)
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as items:
             async for item in items:

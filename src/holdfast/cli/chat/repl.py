@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
+    from holdfast.api import Holdfast
     from holdfast.cli.chat.conversation import ChatConversation
     from holdfast.cli.chat.slash_commands import SlashCommand
     from holdfast.cli.output import Printer
-    from holdfast.cli.services import House
     from holdfast.config import Config
     from holdfast.domain.sessions import Session
     from holdfast.ports.tools import ToolWorkspace
@@ -110,7 +110,7 @@ LONGEST: Final = 10_000
 class PromptHistory(History):
     """Lines of this conversation, then user messages of the last sessions."""
 
-    def __init__(self, holdfast: "House") -> None:
+    def __init__(self, holdfast: "Holdfast") -> None:
         super().__init__()
         self._holdfast = holdfast
 
@@ -137,7 +137,7 @@ class PromptHistory(History):
             return []
 
 
-async def _past_messages(holdfast: "House") -> AsyncGenerator[str, None]:
+async def _past_messages(holdfast: "Holdfast") -> AsyncGenerator[str, None]:
     query = SessionQuery(owner=holdfast.owner, order=SessionOrder.UPDATED_AT, limit=SESSIONS_MOST)
     last = None
     for session in (await holdfast.sessions.list(query)).items:
@@ -240,7 +240,7 @@ def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
         grants=grants,
         tools=frozenset(),
         # Nothing is changed, so no output has to be stored.
-        shelf=cast(Any, None),
+        shelf=cast("Any", None),
     )
 
 
@@ -259,7 +259,7 @@ async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
         f"Holdfast {__version__}, agent {session.agent.slug}{model_text}\nSession {session.id}\n"
         "/help shows the commands, Ctrl-C stops an answer, Ctrl-D leaves."
     )
-    is_unset = model == OFFLINE == conversation.holdfast.config.default_model
+    is_unset = model == OFFLINE == (await conversation.holdfast.defaults()).model
     # A server's keys are configured where it runs.
     if is_asked and is_unset and printer.settings.server is None:
         printer.remark(_guidance())
@@ -311,7 +311,8 @@ def print_farewell(printer: "Printer", conversation: "ChatConversation") -> None
 async def _model(conversation: "ChatConversation") -> str:
     holdfast = conversation.holdfast
     models = await known_models(holdfast)
-    return first_model(await conversation.session(), models, holdfast.config.default_model)
+    default = (await holdfast.defaults()).model
+    return first_model(await conversation.session(), models, default)
 
 
 def _guidance() -> str:
@@ -331,12 +332,20 @@ _LEAVING: Final = "Leaving when the turn has ended; Ctrl-D again leaves now, and
 
 
 async def run_repl(
-    printer: Printer, conversation: ChatConversation, *, resumed: str | None, whole: bool
+    printer: Printer,
+    conversation: ChatConversation,
+    config: "Config",
+    *,
+    resumed: str | None,
+    whole: bool,
 ) -> int:
-    """Run the conversation until the person leaves; leaving a chat exits with 0."""
+    """Run the conversation until the person leaves; leaving a chat exits with 0.
+
+    `config` is that of this machine: it limits which files can be attached.
+    """
     # At the prompt Ctrl-C is a key binding; as a signal it would end the chat.
     conversation.signals.has_prompt = True
-    talking = _Repl(printer, conversation)
+    talking = _Repl(printer, conversation, config)
     # From the beginning: a followed turn can be stopped while its past is printed.
     heeding = asyncio.create_task(talking.heed_signals())
     try:
@@ -353,8 +362,9 @@ async def run_repl(
 class _Repl:
     """A person at a terminal, and a session whose events are shown meanwhile."""
 
-    def __init__(self, printer: Printer, conversation: ChatConversation) -> None:
+    def __init__(self, printer: Printer, conversation: ChatConversation, config: "Config") -> None:
         self._printer = printer
+        self._config = config
         self._conversation = conversation
         self._is_remote = printer.settings.server is not None
         self._page: LivePage | None = None
@@ -455,11 +465,11 @@ class _Repl:
         return is_left
 
     async def _send(self, line: str) -> None:
-        conversation, config = self._conversation, self._conversation.holdfast.config
+        conversation = self._conversation
         session, text = await conversation.session(), line.removeprefix("/")
         try:
             whole = await asyncio.to_thread(
-                with_files, text, session, config, is_remote=self._is_remote
+                with_files, text, session, self._config, is_remote=self._is_remote
             )
             if whole != text and session.title is None:
                 # From the typed text: the beginning of an attached file makes a poor title.

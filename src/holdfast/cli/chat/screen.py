@@ -48,8 +48,8 @@ from holdfast.engine.tool_calls import REFUSALS
 from holdfast.services.approvals import Ruling
 
 if TYPE_CHECKING:
+    from holdfast.api import Holdfast
     from holdfast.cli.chat.status_line import StatusLine
-    from holdfast.cli.services import House
 
 
 SHOWN_MOST: Final = 30
@@ -292,7 +292,7 @@ class TextScreen:
     def __init__(
         self,
         printer: Printer,
-        holdfast: "House",
+        holdfast: "Holdfast",
         policy: AttendancePolicy = UNATTENDED,
         page: ScreenPage | None = None,
     ) -> None:

@@ -41,7 +41,7 @@ from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.services.calls import SettlementRequest
 
 
@@ -71,7 +71,7 @@ def require_resumable_options(options: ChatOptions) -> None:
 
 async def open_conversation(
     printer: Printer,
-    holdfast: "House",
+    holdfast: "Holdfast",
     options: ChatOptions,
     signals: SignalHandler,
     policy: AttendancePolicy,
@@ -85,16 +85,18 @@ async def open_conversation(
             await _require_answered(holdfast, session, policy)
         conversation = await _follow_from_now(printer, holdfast, session, signals, policy)
         place = await _moved_context(options.cwd, is_remote=policy.is_remote)
-        await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
+        resumed = await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
+        conversation.known = resumed.session.last_event
         await _remark_changed_agent(holdfast, session, conversation)
         for limit_text in _limits(session):
             conversation.screen.remark(limit_text)
         return conversation
-    session = await _open_session(holdfast, options, is_remote=policy.is_remote)
+    session = await _open_session(printer, holdfast, options, is_remote=policy.is_remote)
     # The cursor is before the opening event, because a JSON stream begins with it.
     conversation = await _follow_from_now(
         printer, holdfast, replace(session, last_event=0), signals, policy
     )
+    conversation.known = 0
     if is_terminal(sys.stderr) and options.prompt is not None:
         conversation.screen.remark(f"Session {session.id}")
     return conversation
@@ -112,7 +114,7 @@ async def _moved_context(chosen: Path | None, *, is_remote: bool) -> SessionCont
 
 
 async def _remark_changed_agent(
-    holdfast: "House", session: Session, conversation: ChatConversation
+    holdfast: "Holdfast", session: Session, conversation: ChatConversation
 ) -> None:
     """Print that the session's agent differs from the one a new session would get."""
     agent = await holdfast.agents.get(holdfast.owner, session.agent_id)
@@ -132,7 +134,9 @@ def _limits(session: Session) -> Iterator[str]:
         yield f"The session's budget of {money(budget.microcents, priced=True)} is spent."
 
 
-async def _require_answered(holdfast: "House", session: Session, policy: AttendancePolicy) -> None:
+async def _require_answered(
+    holdfast: "Holdfast", session: Session, policy: AttendancePolicy
+) -> None:
     """Refuse to continue unattended while a question is pending: it could wait for a day.
 
     Also if a server runs the turn, because it does not know our flags.
@@ -152,7 +156,7 @@ async def _require_answered(holdfast: "House", session: Session, policy: Attenda
 
 async def _follow_from_now(
     printer: Printer,
-    holdfast: "House",
+    holdfast: "Holdfast",
     session: Session,
     signals: SignalHandler,
     policy: AttendancePolicy,
@@ -168,7 +172,7 @@ async def _follow_from_now(
 
 def build_conversation(
     printer: Printer,
-    holdfast: "House",
+    holdfast: "Holdfast",
     session: Session,
     signals: SignalHandler,
     policy: AttendancePolicy,
@@ -183,17 +187,21 @@ def build_conversation(
     return ChatConversation(holdfast, session, screen, signals, asking)
 
 
-async def _open_session(holdfast: "House", options: ChatOptions, *, is_remote: bool) -> Session:
+async def _open_session(
+    printer: Printer, holdfast: "Holdfast", options: ChatOptions, *, is_remote: bool
+) -> Session:
     """Open the session; everything is validated before anything is written."""
-    options = await _with_stored_agent(holdfast, options, is_remote=is_remote)
+    config = printer.settings.load()
+    options = await _with_stored_agent(holdfast, options, config.home, is_remote=is_remote)
     options = options if is_remote else await _with_repository(holdfast, options)
-    context = _remote_context(options) if is_remote else await _context(holdfast, options)
+    tier = config.chat.fs_scope
+    context = _remote_context(options) if is_remote else await _context(holdfast, options, tier)
     request = SessionRequest(
         title=options.title,
         model=absolute_model(options.model) if options.model is not None else None,
         context=context,
         tools=_tools(options.tools),
-        approval=holdfast.config.approval,
+        approval=(await holdfast.defaults()).approval,
     )
     await _require_openable(holdfast, options, request)
     if options.repo is not None:
@@ -206,19 +214,20 @@ async def _open_session(holdfast: "House", options: ChatOptions, *, is_remote: b
 
 
 async def _with_stored_agent(
-    holdfast: "House", options: ChatOptions, *, is_remote: bool
+    holdfast: "Holdfast", options: ChatOptions, home: Path, *, is_remote: bool
 ) -> ChatOptions:
     """Resolve the agent reference, which may be a file, to a stored agent."""
     from holdfast.cli.agent_files import resolve_agent
 
     if options.agent is None:
         return options
-    folder = _folder(options) if not is_remote else None
-    named = await resolve_agent(holdfast, options.agent, Path(folder) if folder else None)
+    found = _folder(options) if not is_remote else None
+    folder = Path(found) if found else None
+    named = await resolve_agent(holdfast, options.agent, folder=folder, home=home)
     return dataclasses.replace(options, agent=named)
 
 
-async def _with_repository(holdfast: "House", options: ChatOptions) -> ChatOptions:
+async def _with_repository(holdfast: "Holdfast", options: ChatOptions) -> ChatOptions:
     """Add the repository around the folder, for an agent that requires one."""
     from holdfast.acp.client.agent_command import find_agent_program
 
@@ -244,7 +253,7 @@ async def _with_repository(holdfast: "House", options: ChatOptions) -> ChatOptio
 
 
 async def _require_openable(
-    holdfast: "House", options: ChatOptions, request: SessionRequest
+    holdfast: "Holdfast", options: ChatOptions, request: SessionRequest
 ) -> None:
     if request.model is not None:
         await holdfast.models.check(request.model)
@@ -266,7 +275,9 @@ def _tools(names: str | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
-async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | None:
+async def _context(
+    holdfast: "Holdfast", options: ChatOptions, widest: FsTier
+) -> SessionContext | None:
     """Return the detected workspace; without a folder the session gets its own."""
     folder = _folder(options)
     variables = dict(_variable(each) for each in options.var or ())
@@ -278,7 +289,7 @@ async def _context(holdfast: "House", options: ChatOptions) -> SessionContext | 
         working_dir=folder,
         # In a thread, so that signals are handled while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
-        fs_scope_tier=options.fs_scope or await widest_tier(holdfast, options.agent),
+        fs_scope_tier=options.fs_scope or await widest_tier(holdfast, options.agent, widest),
         variables=variables,
     )
 
@@ -306,9 +317,8 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
     )
 
 
-async def widest_tier(holdfast: "House", agent: str | None) -> FsTier:
-    """Return the default tier of a session: its agent's, as configured."""
-    allowed = holdfast.config.chat.fs_scope
+async def widest_tier(holdfast: "Holdfast", agent: str | None, allowed: FsTier) -> FsTier:
+    """Return the default tier of a session: its agent's, within the configured one."""
     granted = None
     if agent is not None and agent != BUILT_IN:
         granted = (await holdfast.agents.get(holdfast.owner, agent)).grant
@@ -344,7 +354,7 @@ _CODES: Final[Mapping[ResultStatus, int]] = {
 
 async def retry_call(
     printer: Printer,
-    holdfast: "House",
+    holdfast: "Holdfast",
     call: Call,
     chosen: "SettlementRequest",
     policy: AttendancePolicy,
@@ -354,7 +364,8 @@ async def retry_call(
     try:
         with signals:
             session = await holdfast.sessions.get(holdfast.owner, call.session_id)
-            _require_permitted(holdfast, session, call, policy)
+            loosest = (await holdfast.defaults()).approval
+            _require_permitted(stricter_mode(session.approval, loosest), call, policy)
             conversation = build_conversation(printer, holdfast, session, signals, policy)
             await holdfast.calls.settle(holdfast.owner, call.session_id, call.id, chosen)
             again = await _find_retry(holdfast, call)
@@ -371,11 +382,8 @@ async def retry_call(
     return await _report_result(printer, holdfast, call)
 
 
-def _require_permitted(
-    holdfast: "House", session: Session, call: Call, policy: AttendancePolicy
-) -> None:
+def _require_permitted(mode: ApprovalMode, call: Call, policy: AttendancePolicy) -> None:
     """Refuse, before anything is written, a rerun that could only be denied."""
-    mode = stricter_mode(session.approval, holdfast.config.approval)
     if mode is ApprovalMode.DENY:
         raise Denied(
             Code.GRANT_EXCEEDED, "The session's approval mode is deny: nothing can be run again."
@@ -390,7 +398,7 @@ def _require_permitted(
         )
 
 
-async def _report_result(printer: Printer, holdfast: "House", call: Call) -> int:
+async def _report_result(printer: Printer, holdfast: "Holdfast", call: Call) -> int:
     settled = await holdfast.calls.get(holdfast.owner, call.session_id, call.id)
     again = await _find_retry(holdfast, call)
     result = await result_of(holdfast, again)
@@ -403,7 +411,7 @@ async def _report_result(printer: Printer, holdfast: "House", call: Call) -> int
     return _CODES[result.status] if result is not None else FINDINGS
 
 
-async def _find_retry(holdfast: "House", call: Call) -> Call:
+async def _find_retry(holdfast: "Holdfast", call: Call) -> Call:
     """Return the newest call with the same idempotency key."""
     newest, cursor = call, None
     while True:

@@ -13,7 +13,6 @@ from holdfast.cli.chat.tool_lines import call_line, call_status
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
 from holdfast.cli.command import require_local
 from holdfast.cli.output import Printer, local_time, price
-from holdfast.cli.session_refs import fork_session
 from holdfast.config import SETTING_KEYS
 from holdfast.domain.approvals import (
     TIGHTNESS,
@@ -30,7 +29,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import Status
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
 
 
 @dataclass(frozen=True)
@@ -100,13 +99,15 @@ async def cost(context: SlashContext, argument: str) -> bool:
 async def mode(context: SlashContext, argument: str) -> bool:
     """Show or change the approval mode; the configuration limits how permissive it may be."""
     conversation = context.conversation
-    holdfast, loosest = conversation.holdfast, conversation.holdfast.config.approval
+    holdfast = conversation.holdfast
+    loosest = (await holdfast.defaults()).approval
     if argument:
         wanted = _mode(argument)
         if TIGHTNESS[wanted] > TIGHTNESS[loosest]:
             key = SETTING_KEYS["approval"].path
             is_remote = context.printer.settings.server is not None
-            file = "the server's own" if is_remote else holdfast.config.home / "holdfast.toml"
+            home = context.printer.settings.load().home
+            file = "the server's own" if is_remote else home / "holdfast.toml"
             raise Denied(
                 Code.GRANT_EXCEEDED,
                 f"The configuration allows {loosest} at most; edit {key} in {file}.",
@@ -206,7 +207,7 @@ def _line(approval: Approval) -> str:
     return f"{line} (by {approval.answered_by or 'no one'}{reach})"
 
 
-async def costs_by_model(holdfast: "House", session_id: SessionId) -> tuple[CostSum, ...]:
+async def costs_by_model(holdfast: "Holdfast", session_id: SessionId) -> tuple[CostSum, ...]:
     """Return the cost of a session, by model."""
     query = CostQuery(owner=holdfast.owner, session_id=session_id)
     return (await holdfast.costs.report(query)).groups
@@ -293,7 +294,9 @@ async def _fork(context: SlashContext, argument: str) -> bool:
     conversation = context.conversation
     holdfast = conversation.holdfast
     at = await _last_row(context, parse_number(argument)) if argument else None
-    fork = await fork_session(holdfast, conversation.session_id, at=at)
+    fork = await holdfast.sessions.fork(
+        holdfast.owner, conversation.session_id, at=at, is_settled=True
+    )
     context.printer.line(
         f"This is session {fork.id} now; {conversation.session_id} stays as it is."
     )

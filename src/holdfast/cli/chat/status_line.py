@@ -13,7 +13,7 @@ from holdfast.domain.models import Model
 from holdfast.domain.text import clean
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.sessions import Session
 
 
@@ -39,11 +39,11 @@ class StatusLine:
         self._spent = self._running = 0
         self._is_unknown = self._has_estimate = False
 
-    async def recall(self, holdfast: "House", session: "Session") -> None:
+    async def recall(self, holdfast: "Holdfast", session: "Session") -> None:
         """Initialize from a session's state and last events."""
         self._agent = session.agent.slug
         self._has_model = isinstance(session.agent.runtime, LlmRuntime)
-        self._mode = stricter_mode(session.approval, holdfast.config.approval)
+        self._mode = stricter_mode(session.approval, (await holdfast.defaults()).approval)
         page = await holdfast.events.list(
             holdfast.owner, session.id, after=max(0, session.last_event - _EVENTS), limit=_EVENTS
         )

@@ -10,7 +10,7 @@ from holdfast.domain.messages import ResultStatus, ToolError, ToolResult
 from holdfast.domain.text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
 
 
 ARGUMENT_LONGEST: Final = 200
@@ -107,7 +107,7 @@ _SUMMARIES: Final[Mapping[str, Callable[[Values], str]]] = {
 }
 
 
-async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
+async def result_of(holdfast: "Holdfast", call: Call) -> ToolResult | None:
     """Return the result of a call, if it has one."""
     number = call.result_sequence
     if number is None:
@@ -117,7 +117,7 @@ async def result_of(holdfast: "House", call: Call) -> ToolResult | None:
     return next((part for part in parts if isinstance(part, ToolResult)), None)
 
 
-async def call_status(holdfast: "House", call: Call) -> str:
+async def call_status(holdfast: "Holdfast", call: Call) -> str:
     """Return the state of a call, including failed and never run."""
     if call.settlement is not None:
         return call.settlement.value

@@ -18,7 +18,7 @@ from holdfast.domain.text import one_line
 from holdfast.domain.turns import Turn, turns
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.sessions import Session
 
 
@@ -59,7 +59,7 @@ def lines_of_turns(past: Sequence[Turn]) -> list[str]:
     return [line for turn in past for line in (*_rows(turn), "")]
 
 
-async def last_turns(holdfast: "House", session: "Session", most: int | None) -> list[Turn]:
+async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None) -> list[Turn]:
     """Return the last turns of a session, or all; rows are read backwards, page by page."""
     rows: list[Message] = []
     before = session.message_count + 1

@@ -16,8 +16,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid
 
 if TYPE_CHECKING:
     from holdfast.acp.server.agent import AcpServeOptions, ClientInput
-    from holdfast.acp.server.api import AcpBackend
-    from holdfast.cli.services import House as CommandHouse
+    from holdfast.api import Holdfast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +48,18 @@ async def acp(printer: Printer, options: AcpOptions) -> int:
 
     async with AsyncExitStack() as stack:
         # Everything is validated before the protocol starts.
-        house, terms = await _open_local(stack, printer, options)
+        holdfast, terms = await _open_local(stack, printer, options)
         reader, writer = await standard_streams()
         said = ClientInput(reader)
         _stop_on_signals(said)
         bounds = ConnectionLimits(line=printer.settings.load().acp.line_limit)
-        await serve(house, AcpConnection(said, writer, bounds=bounds), terms, said.ended)
+        await serve(holdfast, AcpConnection(said, writer, bounds=bounds), terms, said.ended)
     return 0
 
 
 async def _open_local(
     stack: AsyncExitStack, printer: Printer, options: AcpOptions
-) -> "tuple[AcpBackend, AcpServeOptions]":
+) -> "tuple[Holdfast, AcpServeOptions]":
     from holdfast.acp.server.agent import AcpServeOptions
     from holdfast.acp.server.workspace import SessionFolders
     from holdfast.cli.chat.session import widest_tier
@@ -74,15 +73,19 @@ async def _open_local(
     if server is not None:
         return await _connect(stack, printer, server, options)
     flags = {"workspace_root": str(_root(printer, options.root))}
-    house = await stack.enter_async_context(open_local(printer, "own", flags=flags))
-    await _require_agent(house, agent)
-    places = SessionFolders(agent=agent, tier=await widest_tier(house, agent), git_ref=git_ref)
-    return house, AcpServeOptions(version=__version__, places=places, new_id=new_id)
+    holdfast = await stack.enter_async_context(open_local(printer, "own", flags=flags))
+    await _require_agent(holdfast, agent)
+    places = SessionFolders(
+        agent=agent,
+        tier=await widest_tier(holdfast, agent, holdfast.config.chat.fs_scope),
+        git_ref=git_ref,
+    )
+    return holdfast, AcpServeOptions(version=__version__, places=places, new_id=new_id)
 
 
 async def _connect(
     stack: AsyncExitStack, printer: Printer, server: str, options: AcpOptions
-) -> "tuple[AcpBackend, AcpServeOptions]":
+) -> "tuple[Holdfast, AcpServeOptions]":
     from holdfast.acp.server.agent import AcpServeOptions
     from holdfast.acp.server.workspace import SessionFolders
     from holdfast.cli.connect import connect_server
@@ -95,9 +98,9 @@ async def _connect(
             "--root is about folders of this machine; behind --server the server has its own.",
         )
     agent = options.agent or BUILT_IN
-    house = await stack.enter_async_context(connect_server(printer, server))
-    await _require_agent(house, agent)
-    return house, AcpServeOptions(
+    holdfast = await stack.enter_async_context(connect_server(printer, server))
+    await _require_agent(holdfast, agent)
+    return holdfast, AcpServeOptions(
         version=__version__,
         places=SessionFolders(agent=agent),
         new_id=new_id,
@@ -106,7 +109,7 @@ async def _connect(
     )
 
 
-async def _require_agent(house: "CommandHouse", ref: str) -> None:
+async def _require_agent(holdfast: "Holdfast", ref: str) -> None:
     """Refuse an agent that cannot open a session, before an editor waits for one."""
     from holdfast.domain.agents import AgentStatus
     from holdfast.services.agents import BUILT_IN
@@ -114,7 +117,7 @@ async def _require_agent(house: "CommandHouse", ref: str) -> None:
     # The built-in agent is created on first use.
     if ref == BUILT_IN:
         return
-    agent = await house.agents.get(house.owner, ref)
+    agent = await holdfast.agents.get(holdfast.owner, ref)
     if agent.status is AgentStatus.ARCHIVED:
         raise Conflict(
             Code.AGENT_ARCHIVED,

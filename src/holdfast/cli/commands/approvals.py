@@ -14,7 +14,7 @@ from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, A
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.ids import SessionId
 
 
@@ -154,7 +154,7 @@ async def revoke(printer: Printer, options: OneApproval) -> None:
     printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
 
 
-async def _find_approval(holdfast: "House", options: OneApproval) -> Approval:
+async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval:
     """Return the approval with an id or prefix; without a session it must be pending."""
     text = options.second if options.second is not None else options.first
     session: SessionId | None = None

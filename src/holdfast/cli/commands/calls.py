@@ -14,7 +14,7 @@ from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.ids import SessionId
     from holdfast.domain.messages import ToolResult
     from holdfast.services.calls import SettlementRequest
@@ -167,7 +167,7 @@ def _value(text: str | None) -> Any:
         return text
 
 
-async def _find_call(holdfast: "House", options: OneCall) -> Call:
+async def _find_call(holdfast: "Holdfast", options: OneCall) -> Call:
     """Return the call with an id or prefix; without a session its outcome must be unknown."""
     session: SessionId | None = None
     if options.session is not None:

@@ -84,8 +84,14 @@ async def _converse(
             # Imported here, because only an interactive chat needs prompt_toolkit.
             from holdfast.cli.chat.repl import run_repl
 
+            # A server decides about access to its own folders, so the flag is not for this machine.
+            config = printer.settings.load(None if policy.is_remote else flags)
             return await run_repl(
-                printer, conversation, resumed=chat_options.resume, whole=chat_options.all
+                printer,
+                conversation,
+                config,
+                resumed=chat_options.resume,
+                whole=chat_options.all,
             )
         if chat_options.input is InputForm.NDJSON:
             from holdfast.cli.chat.stdin import send_each
@@ -96,7 +102,7 @@ async def _converse(
                 await _delete_unused(conversation, is_new=chat_options.resume is None)
                 raise
             return _code(conversation)
-        return await _send_all(conversation, incoming)
+        return await _send_all(conversation, incoming, has_message=said is not None)
 
 
 async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> None:
@@ -120,8 +126,23 @@ async def _incoming(
     return await input_messages(said, patient=not printer.is_json)
 
 
-async def _send_all(conversation: "ChatConversation", incoming: "AsyncIterator[str]") -> int:
+async def _send_all(
+    conversation: "ChatConversation", incoming: "AsyncIterator[str]", *, has_message: bool
+) -> int:
     """Send one message, or each line of stdin; return the exit code of the last turn."""
+    # With a message at hand and no open turn, the stream of its turn shows all that came before.
+    if not has_message or not conversation.is_calm.is_set():
+        await _show_open_turn(conversation, incoming)
+    if not conversation.has_finished():
+        async for text in incoming:
+            await conversation.say(text)
+            if conversation.has_finished():
+                break
+    return _code(conversation)
+
+
+async def _show_open_turn(conversation: "ChatConversation", incoming: "AsyncIterator[str]") -> None:
+    """Show what happened so far, and an open turn to its end."""
     # The opening or resuming event is shown, even if nothing is sent.
     await conversation.catch_up()
     session = await conversation.session()
@@ -130,12 +151,6 @@ async def _send_all(conversation: "ChatConversation", incoming: "AsyncIterator[s
     else:
         # The session may have been closed between the two lines above (race).
         await conversation.catch_up()
-    if not conversation.has_finished():
-        async for text in incoming:
-            await conversation.say(text)
-            if conversation.has_finished():
-                break
-    return _code(conversation)
 
 
 def _code(conversation: "ChatConversation") -> int:

@@ -1,9 +1,8 @@
 """`holdfast costs`: what sessions have cost, read from the store's ledger."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,11 +13,6 @@ from holdfast.cli.output import Printer, money
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.costs import CostGroup, CostQuery, CostSum
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.sessions import Session
-
-if TYPE_CHECKING:
-    from holdfast.cli.services import House
-    from holdfast.services.session_views import SessionOverview
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,24 +74,6 @@ async def show_costs(printer: Printer, options: CostsOptions) -> None:
         printer.remark("+ ?: some requests have no known price and may have cost more.")
     if report.total.estimated_requests:
         printer.remark("at most: some requests ended without a usage and are counted in full.")
-
-
-async def session_overviews(
-    holdfast: "House", sessions: Sequence[Session]
-) -> "list[SessionOverview]":
-    """Return sessions with their costs, from the ledger."""
-    from holdfast.services.session_views import SessionOverview
-
-    spent = await holdfast.costs.of_sessions(holdfast.owner, [each.id for each in sessions])
-    return [
-        SessionOverview(session=each, spent=spent.get(each.id, CostSum(key=each.id)))
-        for each in sessions
-    ]
-
-
-async def session_overview(holdfast: "House", session: Session) -> "SessionOverview":
-    """Return one session with its costs."""
-    return (await session_overviews(holdfast, [session]))[0]
 
 
 def _group_label(spent: CostSum, by: CostGroup) -> str:

@@ -17,7 +17,7 @@ from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.observations.queries import History, SubmitResult
 
 
@@ -321,7 +321,7 @@ async def query(printer: Printer, options: QueryOptions) -> None:
     _show(printer, options.session_id, history, titles.get(options.session_id))
 
 
-async def _list(printer: Printer, holdfast: "House", options: QueryOptions) -> None:
+async def _list(printer: Printer, holdfast: "Holdfast", options: QueryOptions) -> None:
     from holdfast.observations.queries import Direction, EntityOrder, HistoryQuery
     from holdfast.wire.observations import history_list
 

@@ -15,7 +15,7 @@ from holdfast.cli.commands.serve import ServeOptions, serve_http
 from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.api import LocalHoldfast
     from holdfast.domain.tokens import Caller
 
 
@@ -69,7 +69,7 @@ async def _serve_stdio(printer: Printer) -> int:
     return 0
 
 
-def _caller(holdfast: "Holdfast") -> "Caller":
+def _caller(holdfast: "LocalHoldfast") -> "Caller":
     """Return the caller: it has the same rights as the command line."""
     from holdfast.domain.ids import TokenId
     from holdfast.domain.tokens import Caller, Scope

@@ -64,7 +64,7 @@ async def add(printer: Printer, options: AddOptions) -> None:
                 holdfast.owner, path, name=options.name, at_terminal=True
             )
         except Denied as error:
-            root = holdfast.config.workspace_root
+            root = printer.settings.load().workspace_root
             is_here = printer.settings.server is None
             if error.code is not Code.REPO_OUTSIDE_ROOT or not is_here:
                 raise

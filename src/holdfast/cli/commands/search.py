@@ -22,7 +22,7 @@ from holdfast.domain.messages import Role
 from holdfast.search.query import LIMIT_MOST, LIMIT_USUAL, Hit, SearchQuery
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
 
 
 _BEFORE_MATCH: Final = 12
@@ -107,7 +107,7 @@ async def show_hits(printer: Printer, options: SearchOptions) -> None:
         printer.remark("Nothing was found.")
 
 
-async def _repo(holdfast: "House", ref: str) -> RepoId:
+async def _repo(holdfast: "Holdfast", ref: str) -> RepoId:
     named = {ref, _resolve_path(ref)}
     for repo in await holdfast.repos.list(holdfast.owner):
         if named & {repo.id, repo.name, repo.path}:

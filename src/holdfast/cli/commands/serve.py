@@ -27,7 +27,7 @@ from holdfast.cli.server_file import SERVER_FILE, ServerFile
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.app import Holdfast
+    from holdfast.api import LocalHoldfast
     from holdfast.http.app import AppOptions
     from holdfast.http.mcp_mount import McpHandler
     from holdfast.http.server import Exposure
@@ -311,7 +311,7 @@ def _stop_event(role: "WorkerRole") -> asyncio.Event:
     return stop
 
 
-async def _sign_in_link(holdfast: "Holdfast") -> str:
+async def _sign_in_link(holdfast: "LocalHoldfast") -> str:
     from holdfast.domain.ids import LOCAL_OWNER
     from holdfast.domain.tokens import Scope
 

@@ -21,17 +21,16 @@ from holdfast.cli.options import (
     message_cursor,
 )
 from holdfast.cli.output import Printer, local_time, money
-from holdfast.cli.session_refs import find_session, fork_session, short_ids
+from holdfast.cli.session_refs import find_session, short_ids
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.sessions import Status
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.ids import MessageId, SessionId
     from holdfast.domain.messages import Message
     from holdfast.domain.queries import Page
-    from holdfast.domain.sessions import Session
-    from holdfast.services.session_views import SessionOverview
+    from holdfast.services.session_views import OverviewPage, SessionOverview
     from holdfast.services.sessions import Verification
 
 
@@ -109,14 +108,13 @@ async def resume(printer: Printer, options: SessionRef) -> None:
 
     An open one stays as it is. A waiting turn is run by the process that runs turns.
     """
-    from holdfast.cli.commands.costs import session_overview
-    from holdfast.wire.sessions import resumed_form
+    from holdfast.wire.session_actions import resumed_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         resumed = await holdfast.sessions.resume(holdfast.owner, session_id)
         session = resumed.session
-        overview = await session_overview(holdfast, session)
+        overview = await holdfast.session_views.get(holdfast.owner, session.id)
     form = resumed_form(overview, resumed.turns_left)
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:
@@ -131,13 +129,13 @@ async def interrupt(printer: Printer, options: SessionRef) -> None:
 
     What was streamed is kept, and the session stays open.
     """
-    from holdfast.cli.commands.costs import session_overview
-    from holdfast.wire.sessions import Interrupted, session_form
+    from holdfast.wire.session_actions import Interrupted
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
-        form = session_form(await session_overview(holdfast, done.session))
+        form = session_form(await holdfast.session_views.get(holdfast.owner, done.session.id))
     shown = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
     printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
     if not done.is_settled:
@@ -149,14 +147,14 @@ async def compact(printer: Printer, options: SessionRef) -> None:
 
     From then on the model reads the summary instead. No message is removed or changed.
     """
-    from holdfast.cli.commands.costs import session_overview
-    from holdfast.wire.sessions import Compacted, session_form
+    from holdfast.wire.session_actions import Compacted
+    from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
         is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        form = session_form(await session_overview(holdfast, session))
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
     label = "is summed up" if is_folded else "has nothing to sum up"
     shown = Compacted(compacted=is_folded, session=form)
     printer.done(shown, f"Session {session.id} {label}.")
@@ -177,13 +175,14 @@ class ForkOptions(SessionRef):
 
 async def fork(printer: Printer, options: ForkOptions) -> None:
     """Go on from a message in a new session."""
-    from holdfast.cli.commands.costs import session_overview
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         parent_id = await find_session(holdfast, options.id)
-        session = await fork_session(holdfast, parent_id, at=options.at, title=options.title)
-        form = session_form(await session_overview(holdfast, session))
+        session = await holdfast.sessions.fork(
+            holdfast.owner, parent_id, at=options.at, title=options.title, is_settled=True
+        )
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
     printer.done(form, f"Session {session.id} goes on from {parent_id}.")
 
 
@@ -197,7 +196,6 @@ class CloseOptions(SessionRef):
 
 async def close(printer: Printer, options: CloseOptions) -> None:
     """End a session; `resume` opens it again."""
-    from holdfast.cli.commands.costs import session_overview
     from holdfast.domain.sessions import Status
     from holdfast.wire.sessions import session_form
 
@@ -209,7 +207,7 @@ async def close(printer: Printer, options: CloseOptions) -> None:
             status=Status(options.ending),
             reason=options.reason,
         )
-        form = session_form(await session_overview(holdfast, session))
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
     printer.done(form, f"Session {session.id} is {session.status}.")
 
 
@@ -309,18 +307,16 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
 
     The one that was written to last comes first.
     """
-    from holdfast.cli.commands.costs import session_overviews
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         page = await _list_page(holdfast, options)
-        listed = await session_overviews(holdfast, page.items)
-    shown = short_ids([each.id for each in page.items])
+    shown = short_ids([each.session.id for each in page.items])
     printer.listing(
-        [session_form(each) for each in listed],
+        [session_form(each) for each in page.items],
         page.next_cursor,
         ("ID", "STATUS", "UPDATED", "AGENT", "COST", "TITLE"),
-        [_row(each, shown[each.session.id]) for each in listed],
+        [_row(each, shown[each.session.id]) for each in page.items],
     )
     if not page.items and options.is_narrowed():
         printer.remark("No session fits; leave a filter out, or the cursor.")
@@ -330,13 +326,11 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
 
 async def show_one(printer: Printer, options: SessionRef) -> None:
     """Show where a session stands and what it has cost."""
-    from holdfast.cli.commands.costs import session_overview
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
-        session = await holdfast.sessions.get(holdfast.owner, session_id)
-        overview = await session_overview(holdfast, session)
+        overview = await holdfast.session_views.get(holdfast.owner, session_id)
     printer.record(session_form(overview), _facts(overview))
 
 
@@ -384,7 +378,7 @@ async def show_messages(printer: Printer, options: MessagesOptions) -> None:
 
 
 async def _interrupted(
-    holdfast: "House", session_id: "SessionId", page: "Page[Message]"
+    holdfast: "Holdfast", session_id: "SessionId", page: "Page[Message]"
 ) -> "frozenset[MessageId]":
     """Return which messages of a page were cut off; reads on until the last turn's end is known."""
     from holdfast.domain.turns import Endings
@@ -417,14 +411,14 @@ async def verify(printer: Printer, options: VerifyOptions) -> int:
     Every message is checked against the chain of hashes it belongs to. Ends with 1 if something
     is wrong.
     """
-    from holdfast.wire.sessions import verified_form
+    from holdfast.wire.session_actions import verified_form
 
     async with connect(printer) as holdfast:
         if options.id is not None:
             ids = [await find_session(holdfast, options.id)]
         else:
             every = await _list_page(holdfast, SessionListOptions(all=True))
-            ids = [each.id for each in every.items]
+            ids = [each.session.id for each in every.items]
         checked = [await holdfast.sessions.verify(holdfast.owner, each) for each in ids]
     if printer.is_json:
         forms = [verified_form(each) for each in checked]
@@ -447,9 +441,10 @@ def _print_verification(printer: Printer, checked: "list[Verification]") -> None
     printer.line(f"{sound} ({rows} messages checked).")
 
 
-async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Session]":
+async def _list_page(holdfast: "Holdfast", options: SessionListOptions) -> "OverviewPage":
     """Return the requested page, or all pages as one."""
-    from holdfast.domain.queries import Page, SessionOrder, SessionQuery, require_limit
+    from holdfast.domain.queries import SessionOrder, SessionQuery, require_limit
+    from holdfast.services.session_views import OverviewPage
 
     # The option may be a slug, but sessions refer to their agent by id.
     agent = await holdfast.agents.get(holdfast.owner, options.agent) if options.agent else None
@@ -462,12 +457,12 @@ async def _list_page(holdfast: "House", options: SessionListOptions) -> "Page[Se
         order=SessionOrder.UPDATED_AT,
         limit=require_limit(options.limit, most=LIMIT_MOST),
     )
-    page = await holdfast.sessions.list(query, cursor=options.cursor)
+    page = await holdfast.session_views.list(query, cursor=options.cursor)
     found = list(page.items)
     while options.all and page.next_cursor is not None:
-        page = await holdfast.sessions.list(query, cursor=page.next_cursor)
+        page = await holdfast.session_views.list(query, cursor=page.next_cursor)
         found += page.items
-    return Page(items=tuple(found), next_cursor=page.next_cursor)
+    return OverviewPage(items=tuple(found), next_cursor=page.next_cursor)
 
 
 def _cost(overview: "SessionOverview") -> str:

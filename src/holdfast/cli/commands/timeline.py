@@ -19,7 +19,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.observations.queries import TimelinePage
     from holdfast.observations.timeline import EventType, TimelineEvent
 
@@ -122,7 +122,7 @@ def _require_dates(start: str | None, end: str | None) -> None:
 
 
 async def _entity_timeline(
-    holdfast: "House", entity_id: str, options: TimelineOptions, types: "tuple[EventType, ...]"
+    holdfast: "Holdfast", entity_id: str, options: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "TimelinePage":
     from holdfast.observations.queries import TimelineQuery
 
@@ -135,7 +135,7 @@ async def _entity_timeline(
 
 
 async def _sessions_timeline(
-    holdfast: "House", options: TimelineOptions, types: "tuple[EventType, ...]"
+    holdfast: "Holdfast", options: TimelineOptions, types: "tuple[EventType, ...]"
 ) -> "tuple[TimelinePage, bool]":
     """Return the events of the newest sessions that have any, and whether there are older ones."""
     from holdfast.observations.as_of import parse_window

@@ -23,9 +23,9 @@ from holdfast.services.session_create import narrow_agent
 from holdfast.workflows.model import AgentRun, Workflow, agent_runs
 
 if TYPE_CHECKING:
+    from holdfast.api import Holdfast
     from holdfast.cli.approval_policy import AttendancePolicy
     from holdfast.cli.options import RunOptions
-    from holdfast.cli.services import House
 
 
 # Few rows follow an answer, so the end of the log is enough.
@@ -43,7 +43,8 @@ async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOp
     try:
         with signals:
             async with connect(printer, "own", policy=policy) as holdfast:
-                agents = await _agents(holdfast, line, brought, folder)
+                home = printer.settings.load().home
+                agents = await _agents(holdfast, line, brought, folder=folder, home=home)
                 run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
                 return await run.play(list(zip(line, agents, strict=True)))
     except asyncio.CancelledError:
@@ -59,7 +60,7 @@ class _WorkflowRun:
     def __init__(
         self,
         printer: Printer,
-        holdfast: "House",
+        holdfast: "Holdfast",
         signals: SignalHandler,
         policy: "AttendancePolicy",
         run_options: "RunOptions",
@@ -126,10 +127,12 @@ async def _answer(conversation: ChatConversation) -> str | None:
 
 
 async def _agents(
-    holdfast: "House",
+    holdfast: "Holdfast",
     line: tuple[AgentRun, ...],
     brought: dict[str, AgentFile],
+    *,
     folder: Path | None,
+    home: Path,
 ) -> list[Agent]:
     """Return the stored agent of each run: the workflow's own, else the one of that name."""
     found = []
@@ -138,7 +141,7 @@ async def _agents(
         if described is not None:
             agent = await store_agent(holdfast, described)
         else:
-            named = await resolve_agent(holdfast, stretch.agent_ref, folder)
+            named = await resolve_agent(holdfast, stretch.agent_ref, folder=folder, home=home)
             agent = await holdfast.agents.get(holdfast.owner, named)
         # Here, and not when its session opens, because earlier sessions would have run by then.
         narrow_agent(agent, stretch.tools)

@@ -15,7 +15,7 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.domain.agents import Agent
     from holdfast.parsing.agent_files import AgentFile
     from holdfast.workflows.model import Workflow
@@ -143,7 +143,7 @@ async def _known_agents(
     printer: Printer, workflow: "Workflow", file: str
 ) -> dict[str, dict[str, Any]]:
     """Return the agents that a workflow names but does not define, by name."""
-    from holdfast.cli.commands.workflow_run import referenced_agents, resolve_folder
+    from holdfast.cli.commands.workflow_run import referenced_agents
     from holdfast.cli.connect import connect
     from holdfast.workflows.checks import unresolved
 
@@ -155,14 +155,15 @@ async def _known_agents(
     async with connect(printer) as holdfast:
         for ref in missing:
             with suppress(NotFound):
-                known[ref] = _reach(await _find_agent(holdfast, ref, resolve_folder(printer)))
+                known[ref] = _reach(await _find_agent(printer, holdfast, ref))
     return known
 
 
-async def _find_agent(holdfast: "House", ref: str, folder: Path | None) -> "Agent | AgentFile":
+async def _find_agent(printer: Printer, holdfast: "Holdfast", ref: str) -> "Agent | AgentFile":
     from holdfast.cli.agent_files import find_agent_file, read_named_agent_file
+    from holdfast.cli.commands.workflow_run import resolve_folder
 
-    file = find_agent_file(ref, folder, Path(holdfast.config.home))
+    file = find_agent_file(ref, resolve_folder(printer), printer.settings.load().home)
     if file is None:
         return await holdfast.agents.get(holdfast.owner, ref)
     return read_named_agent_file(ref, file)

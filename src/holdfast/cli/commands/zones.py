@@ -17,7 +17,7 @@ from holdfast.cli.output import Printer, local_time
 from holdfast.domain.errors import Code, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.cli.services import House
+    from holdfast.api import Holdfast
     from holdfast.zones.model import OutputAppended
 
 
@@ -191,7 +191,7 @@ async def append(printer: Printer, options: ZoneRef) -> None:
     printer.done(form, f"{size} bytes were appended to {zone}.")
 
 
-async def _append_batches(holdfast: "House", id_: str) -> AsyncGenerator["OutputAppended", None]:
+async def _append_batches(holdfast: "Holdfast", id_: str) -> AsyncGenerator["OutputAppended", None]:
     """Append stdin in batches of whatever is available; yield the result of each."""
     from holdfast.zones.model import APPEND_LARGEST, require_size
 
@@ -215,7 +215,7 @@ def _read_stdin(most: int) -> bytes:
 
 def _read_available() -> bytes:
     # Returns what is available without waiting for more, so that slow input is appended at once.
-    return cast(BufferedReader, sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
+    return cast("BufferedReader", sys.stdin.buffer).read1(1 << 20) if sys.stdin is not None else b""
 
 
 def _text(line: bytes) -> str:
@@ -276,7 +276,7 @@ async def read(printer: Printer, options: ReadOptions) -> None:
             await _state(printer, holdfast, options.id)
 
 
-async def _follow(printer: Printer, holdfast: "House", options: ReadOptions) -> None:
+async def _follow(printer: Printer, holdfast: "Holdfast", options: ReadOptions) -> None:
     if options.ms is not None:
         raise Invalid(Code.INVALID_INPUT, "An archive does not grow; leave out --follow.")
     following = holdfast.zones.follow(holdfast.owner, options.id, start=options.start)
@@ -290,7 +290,7 @@ async def _follow(printer: Printer, holdfast: "House", options: ReadOptions) -> 
             printer.flush()
 
 
-async def _lines(printer: Printer, holdfast: "House", options: ReadOptions) -> None:
+async def _lines(printer: Printer, holdfast: "Holdfast", options: ReadOptions) -> None:
     from holdfast.wire.zones import lines_form
     from holdfast.zones.lines import LINES_USUAL, LineQuery
 
@@ -307,7 +307,7 @@ async def _lines(printer: Printer, holdfast: "House", options: ReadOptions) -> N
         printer.remark(f"There is more: --start {page.end}")
 
 
-async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
+async def _state(printer: Printer, holdfast: "Holdfast", id_: str) -> None:
     import msgspec
 
     from holdfast.wire.zones import StateForm
@@ -317,7 +317,7 @@ async def _state(printer: Printer, holdfast: "House", id_: str) -> None:
     printer.done(form, _printed_content(state.content, "nothing to restore"))
 
 
-async def _archive(printer: Printer, holdfast: "House", id_: str, ms: str) -> None:
+async def _archive(printer: Printer, holdfast: "Holdfast", id_: str, ms: str) -> None:
     from holdfast.wire.zones import archive_form
 
     found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))

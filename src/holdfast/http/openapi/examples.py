@@ -72,15 +72,14 @@ from holdfast.wire.repo_sessions import (
 )
 from holdfast.wire.repo_sessions import session_form as agent_session_form
 from holdfast.wire.search import HitList, hit_form
-from holdfast.wire.sessions import (
+from holdfast.wire.session_actions import (
     Compacted,
     Exported,
     Interrupted,
-    SessionList,
     resumed_form,
-    session_form,
     verified_form,
 )
+from holdfast.wire.sessions import SessionList, session_form
 from holdfast.wire.zones import (
     DeletedForm,
     OutputAppendedForm,

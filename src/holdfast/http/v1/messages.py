@@ -45,7 +45,7 @@ async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Respons
         new = await _send(request, session_id, request.body, id_)
     else:
         draft = draft_of(request.body, id_)
-        new = await request.holdfast.messages.record(request.owner, session_id, draft)
+        new = await request.holdfast.messages.make_record(request.owner, session_id, draft)
     form = message_form(new.thing, session_id)
     location = f"/v1/sessions/{session_id}/messages/{form.id}"
     return created_response(form, is_new=new.is_new, location=location)

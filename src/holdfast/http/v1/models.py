@@ -38,7 +38,7 @@ async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
 
 async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
     """Add a model."""
-    new = await request.holdfast.models.add(model_request(request.body))
+    new = await request.holdfast.models.make(model_request(request.body))
     form = model_form(new.thing)
     return created_response(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
 

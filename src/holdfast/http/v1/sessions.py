@@ -26,12 +26,10 @@ from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_res
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.wire.errors import as_query_errors, invalid_query
 from holdfast.wire.messages import export_line
-from holdfast.wire.sessions import (
+from holdfast.wire.session_actions import (
     ClosePost,
     Compacted,
     CompactPost,
-    ContextForm,
-    DeletionQuery,
     Exported,
     ExportPost,
     ExportQuery,
@@ -40,21 +38,25 @@ from holdfast.wire.sessions import (
     InterruptPost,
     Resumed,
     ResumePost,
+    Verified,
+    fork_request,
+    resumed_form,
+    verified_form,
+)
+from holdfast.wire.sessions import (
+    ContextForm,
+    DeletionQuery,
     SessionForm,
     SessionList,
     SessionPatch,
     SessionPost,
     SessionsQuery,
-    Verified,
     changes_of,
     context_of,
-    fork_request,
-    resumed_form,
     session_form,
     session_request,
     states_of,
     status_filters,
-    verified_form,
 )
 
 # Errors of every request that sets session options.

@@ -45,5 +45,5 @@ async def lacking(connection: PostgresConnection) -> list[str]:
 
 
 async def _found(connection: PostgresConnection, looks: Sequence[Look]) -> list[str]:
-    waiting = cast(Connection, _Waiting(connection, asyncio.get_running_loop()))
+    waiting = cast("Connection", _Waiting(connection, asyncio.get_running_loop()))
     return await asyncio.to_thread(check_rows, waiting, looks)

@@ -89,7 +89,7 @@ class PostgresStore:
         await self._written(nothing)
 
     async def _written(self, work: Work[T]) -> T:
-        return cast(T, await self._writer.submit(work))
+        return cast("T", await self._writer.submit(work))
 
     async def read(self, work: Work[T]) -> T:
         """Run work in one consistent snapshot."""

@@ -73,7 +73,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     try:
         work.send(None)
     except StopIteration as done:
-        return cast(T, done.value)
+        return cast("T", done.value)
     work.close()
     raise RuntimeError("work inside a transaction awaited something other than the transaction")
 

@@ -154,14 +154,14 @@ class SqliteStore:
         except MemoryError as error:
             # Submitting a job and waiting for it also allocate memory.
             raise translate_error(error) from error
-        return cast(T, done)
+        return cast("T", done)
 
     async def read(self, work: Work[T]) -> T:
         """Run work in one consistent snapshot."""
         try:
             # Runs on this thread, because a thread switch takes longer than brief work.
             if isinstance(work, Brief) and not self._closed:
-                return cast(T, self._read_here(work))
+                return cast("T", self._read_here(work))
         except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
             log.debug("a lock or damage prevents a short read")
         except (apsw.Error, MemoryError) as error:
@@ -280,7 +280,7 @@ class SqliteStore:
 
         # Queueing a job allocates memory as well.
         with translate_errors():
-            return cast(T, await self._readers.answer(run))
+            return cast("T", await self._readers.answer(run))
 
     def _taken(self) -> tuple[Connection, Tx]:
         try:

@@ -306,7 +306,7 @@ class Writer:
         async def work() -> T:
             return look(self.connection)
 
-        return cast(T, await self._submitted(Job(work, Kind.LOOK, is_brief=True)))
+        return cast("T", await self._submitted(Job(work, Kind.LOOK, is_brief=True)))
 
     def lent(self, use: Callable[[Connection | None], T]) -> T:
         """Pass the connection to `use` on this loop, or None if it is busy or unsound."""

@@ -267,11 +267,11 @@ class _Process:
 
     def __init__(self, child: SupervisedChild, order: ChildOrder) -> None:
         self.child = child
-        self.streams = cast(StreamWriter, child.stdin), cast(StreamReader, child.stdout)
+        self.streams = cast("StreamWriter", child.stdin), cast("StreamReader", child.stdout)
         self.gone = asyncio.ensure_future(child.ended())
         self._name = visible(order.argv[0])
         self._complaints = OutputBuffer(STDERR_MOST)
-        stderr = cast(StreamReader, child.stderr)
+        stderr = cast("StreamReader", child.stderr)
         # Read continuously, because a process blocks when its stderr pipe is full.
         self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
 

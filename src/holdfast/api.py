@@ -1,29 +1,42 @@
-"""The services that commands call, implemented locally and by the remote client."""
+"""The API of Holdfast, in this process or over HTTP, typed by domain values.
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+`open_holdfast` yields a `LocalHoldfast`, `connect` a `RemoteHoldfast`; both implement `Holdfast`.
+Verbs of a group take the owner first. A server knows the owner by the token and ignores it.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.errors import out_of_memory
+from holdfast.domain.messages import Part, require_content
+from holdfast.domain.sessions import (
+    OnBusy,
+    SessionRequest,
+    require_on_busy,
+    require_session_request,
+)
+from holdfast.domain.text import require_int, require_str
+from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
     from holdfast.config import Config
+    from holdfast.domain.agent_processes import KnownProgram
     from holdfast.domain.agents import Agent
     from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
     from holdfast.domain.calls import Call, CallState
-    from holdfast.domain.costs import CostQuery, CostReport, CostSum
+    from holdfast.domain.costs import CostQuery, CostReport
+    from holdfast.domain.drafts import MessageDraft
     from holdfast.domain.events import Event, Gap
     from holdfast.domain.ids import Owner, SessionId
     from holdfast.domain.messages import Message
-    from holdfast.domain.models import Model
+    from holdfast.domain.models import Model, ModelRequest
     from holdfast.domain.queries import AgentQuery, Page, SessionQuery
     from holdfast.domain.repos import Repo
-    from holdfast.domain.sessions import (
-        Created,
-        ForkRequest,
-        OnBusy,
-        Session,
-        SessionContext,
-        SessionRequest,
-        Status,
-    )
+    from holdfast.domain.sessions import Session, SessionContext, Status
     from holdfast.observations.queries import (
         CheckpointState,
         Correction,
@@ -37,11 +50,34 @@ if TYPE_CHECKING:
         TimelinePage,
         TimelineQuery,
     )
+    from holdfast.observations.service import Observations
+    from holdfast.ports.store import Store
     from holdfast.search.query import Hit, SearchQuery
-    from holdfast.services.calls import SettlementRequest
+    from holdfast.search.service import Search
+    from holdfast.services.agent_processes import AgentProcesses, SessionMcpServers
+    from holdfast.services.agents import Agents
+    from holdfast.services.approvals import Approvals
+    from holdfast.services.calls import Calls, SettlementRequest
+    from holdfast.services.costs import Costs
+    from holdfast.services.event_stream import Events
+    from holdfast.services.maintenance import Maintenance
+    from holdfast.services.media import Media
+    from holdfast.services.messages import Messages
+    from holdfast.services.models import Models
+    from holdfast.services.repos import Repos
+    from holdfast.services.secrets import Secrets
     from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
-    from holdfast.services.sessions import Verification
-    from holdfast.workflows.session_export import Export, ExportFormat, ExportStream, Line
+    from holdfast.services.session_views import OverviewPage, SessionOverview, SessionViews
+    from holdfast.services.sessions import Sessions, Verification
+    from holdfast.services.tokens import Tokens
+    from holdfast.services.turns import Compactions
+    from holdfast.workflows.session_export import (
+        Export,
+        ExportFormat,
+        Exports,
+        ExportStream,
+        Line,
+    )
     from holdfast.zones.lines import LineQuery, Lines
     from holdfast.zones.model import (
         ActiveZone,
@@ -54,9 +90,17 @@ if TYPE_CHECKING:
         ZoneState,
     )
     from holdfast.zones.replay import Replay
+    from holdfast.zones.service import Zones
 
 
-class Observations(Protocol):
+class Defaults(Struct, frozen=True, kw_only=True):
+    """The model and the loosest approval mode of sessions that name none."""
+
+    model: str
+    approval: ApprovalMode
+
+
+class ObservationsApi(Protocol):
     """Observations reported by agents, and the history merged from them."""
 
     async def submit(
@@ -138,7 +182,7 @@ class Observations(Protocol):
     ) -> "TimelinePage": ...
 
 
-class Zones(Protocol):
+class ZonesApi(Protocol):
     """Active zones of agents, and their archives."""
 
     async def show(self, owner: "Owner", definition_id: str) -> "ActiveZone": ...
@@ -162,6 +206,9 @@ class Zones(Protocol):
         *,
         archive: int | None = None,
     ) -> "Lines": ...
+    async def read_content(
+        self, owner: "Owner", definition_id: str, name: str, *, archive: int | None = None
+    ) -> bytes: ...
     def follow(
         self, owner: "Owner", definition_id: str, *, start: int | None = None
     ) -> "AsyncGenerator[Lines, None]": ...
@@ -179,17 +226,19 @@ class Zones(Protocol):
     async def delete_archive(self, owner: "Owner", definition_id: str, ms: int) -> bool: ...
 
 
-class Agents(Protocol):
+class AgentsApi(Protocol):
     """Agents."""
 
-    async def create(self, owner: "Owner", fields: Mapping[str, Any]) -> "Agent": ...
+    async def create(
+        self, owner: "Owner", fields: Mapping[str, Any], *, id: str | None = None
+    ) -> "Agent": ...
     async def get(self, owner: "Owner", ref: str) -> "Agent": ...
     async def list(self, query: "AgentQuery", *, cursor: str | None = None) -> "Page[Agent]": ...
     async def update(self, owner: "Owner", ref: str, changes: Mapping[str, Any]) -> "Agent": ...
     async def archive(self, owner: "Owner", ref: str) -> "Agent": ...
 
 
-class Sessions(Protocol):
+class SessionsApi(Protocol):
     """Sessions."""
 
     async def get(self, owner: "Owner", session_id: "SessionId") -> "Session": ...
@@ -216,18 +265,31 @@ class Sessions(Protocol):
         status: "Status" = ...,
         reason: str | None = None,
     ) -> "Session": ...
-    async def make_fork(
-        self, owner: "Owner", session_id: "SessionId", request: "ForkRequest"
-    ) -> "Created[Session]": ...
+    async def fork(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        *,
+        at: int | None = None,
+        title: str | None = None,
+        tags: tuple[str, ...] | None = None,
+        model: str | None = None,
+        agent: str | None = None,
+        is_settled: bool = False,
+        id: str | None = None,
+    ) -> "Session": ...
     async def delete(
         self, owner: "Owner", session_id: "SessionId", *, policy: "DeletePolicy" = ...
     ) -> "tuple[SessionId, ...]": ...
     async def verify(self, owner: "Owner", session_id: "SessionId") -> "Verification": ...
 
 
-class Messages(Protocol):
-    """Messages."""
+class MessagesApi(Protocol):
+    """Messages; `record` stores one that was made elsewhere and starts no turn."""
 
+    async def record(
+        self, owner: "Owner", session_id: "SessionId", draft: "MessageDraft"
+    ) -> "Message": ...
     async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
     async def list(
         self,
@@ -240,7 +302,7 @@ class Messages(Protocol):
     ) -> "Page[Message]": ...
 
 
-class Events(Protocol):
+class EventsApi(Protocol):
     """Events."""
 
     async def list(
@@ -248,7 +310,7 @@ class Events(Protocol):
     ) -> "Page[Event | Gap]": ...
 
 
-class Approvals(Protocol):
+class ApprovalsApi(Protocol):
     """Approvals."""
 
     async def list(
@@ -277,7 +339,7 @@ class Approvals(Protocol):
     ) -> "Approval": ...
 
 
-class Calls(Protocol):
+class CallsApi(Protocol):
     """Tool calls."""
 
     async def list(
@@ -295,16 +357,20 @@ class Calls(Protocol):
     ) -> "Call": ...
 
 
-class Models(Protocol):
+class ModelsApi(Protocol):
     """Models."""
 
+    async def add(self, request: "ModelRequest") -> "Model": ...
+    async def catalogue(self) -> "tuple[Model, ...]": ...
+    async def get(self, ref: str) -> "Model": ...
     async def list(self) -> "list[Model]": ...
     async def check(self, *refs: str) -> None: ...
 
 
-class Repos(Protocol):
-    """Repositories in which agents may work."""
+class ReposApi(Protocol):
+    """Repositories and folders in which agents may work."""
 
+    async def require_folder(self, owner: "Owner", path: str) -> str: ...
     async def add(
         self, owner: "Owner", path: str, *, name: str | None = None, at_terminal: bool = False
     ) -> "Repo": ...
@@ -312,16 +378,13 @@ class Repos(Protocol):
     async def remove(self, owner: "Owner", repo_id: str) -> None: ...
 
 
-class Costs(Protocol):
+class CostsApi(Protocol):
     """Costs."""
 
-    async def of_sessions(
-        self, owner: "Owner", sessions: "Iterable[SessionId]"
-    ) -> "dict[SessionId, CostSum]": ...
     async def report(self, query: "CostQuery") -> "CostReport": ...
 
 
-class Search(Protocol):
+class SearchApi(Protocol):
     """Full-text search."""
 
     async def find(
@@ -329,7 +392,7 @@ class Search(Protocol):
     ) -> "Page[Hit]": ...
 
 
-class Exports(Protocol):
+class ExportsApi(Protocol):
     """Exports of sessions."""
 
     async def export(
@@ -353,59 +416,174 @@ class Exports(Protocol):
     async def record(self, owner: "Owner", session_id: "SessionId", target: str) -> "Event": ...
 
 
-class Compactions(Protocol):
+class CompactionsApi(Protocol):
     """Compactions: summaries that replace older messages in the context."""
 
     async def compact(self, owner: "Owner", session_id: "SessionId") -> bool: ...
 
 
-class House(Protocol):
-    """All services, local or remote."""
+class MediaApi(Protocol):
+    """Media of messages."""
 
-    @property
-    def config(self) -> "Config": ...
+    async def keep(
+        self, owner: "Owner", session_id: "SessionId", content: bytes, *, mime_type: str
+    ) -> str: ...
+    async def read(self, owner: "Owner", session_id: "SessionId", handle: str) -> bytes: ...
+
+
+class McpServersApi(Protocol):
+    """MCP servers that a client supplies for its session."""
+
+    async def attach(
+        self, owner: "Owner", session_id: "SessionId", servers: tuple[Mapping[str, Any], ...]
+    ) -> None: ...
+
+
+class SessionViewsApi(Protocol):
+    """Sessions with their costs."""
+
+    async def get(self, owner: "Owner", session_id: "SessionId") -> "SessionOverview": ...
+    async def list(self, query: "SessionQuery", *, cursor: str | None = None) -> "OverviewPage": ...
+
+
+class Holdfast(Protocol):
+    """All verbs, local or remote; `open`, `send`, `follow` and `read` act for `owner`."""
+
     @property
     def owner(self) -> "Owner": ...
     @property
-    def agents(self) -> Agents: ...
+    def agents(self) -> AgentsApi: ...
     @property
-    def approvals(self) -> Approvals: ...
+    def approvals(self) -> ApprovalsApi: ...
     @property
-    def calls(self) -> Calls: ...
+    def calls(self) -> CallsApi: ...
     @property
-    def compactions(self) -> Compactions: ...
+    def compactions(self) -> CompactionsApi: ...
     @property
-    def costs(self) -> Costs: ...
+    def costs(self) -> CostsApi: ...
     @property
-    def events(self) -> Events: ...
+    def events(self) -> EventsApi: ...
     @property
-    def exports(self) -> Exports: ...
+    def exports(self) -> ExportsApi: ...
     @property
-    def messages(self) -> Messages: ...
+    def mcp_servers(self) -> McpServersApi: ...
     @property
-    def models(self) -> Models: ...
+    def media(self) -> MediaApi: ...
     @property
-    def observations(self) -> Observations: ...
+    def messages(self) -> MessagesApi: ...
     @property
-    def repos(self) -> Repos: ...
+    def models(self) -> ModelsApi: ...
     @property
-    def search(self) -> Search: ...
+    def observations(self) -> ObservationsApi: ...
     @property
-    def sessions(self) -> Sessions: ...
+    def repos(self) -> ReposApi: ...
     @property
-    def zones(self) -> Zones: ...
+    def search(self) -> SearchApi: ...
+    @property
+    def session_views(self) -> SessionViewsApi: ...
+    @property
+    def sessions(self) -> SessionsApi: ...
+    @property
+    def zones(self) -> ZonesApi: ...
 
+    async def defaults(self) -> Defaults: ...
     async def open(
-        self, agent: str = ..., request: "SessionRequest | None" = None
+        self, agent: str = ..., request: SessionRequest | None = None, *, id: str | None = None
     ) -> "Session": ...
     async def send(
         self,
         session_id: "SessionId",
-        content: str,
+        content: str | tuple[Part, ...],
         *,
         id: str | None = None,
-        on_busy: "OnBusy" = ...,
+        on_busy: OnBusy = ...,
     ) -> "Message": ...
     def follow(
-        self, session_id: "SessionId", *, after: int = 0
+        self, session_id: "SessionId", *, after: int = 0, until_settled: bool = False
     ) -> "AsyncGenerator[Event | Gap, None]": ...
+    async def read(self, session_id: "SessionId", *, after: int = 0) -> "tuple[Message, ...]": ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalHoldfast:
+    """An open store with all services, and the four methods that most programs need."""
+
+    config: "Config"
+    owner: "Owner"
+    store: "Store"
+    key_source: str
+    agents: "Agents"
+    approvals: "Approvals"
+    agent_processes: "AgentProcesses"
+    calls: "Calls"
+    compactions: "Compactions"
+    mcp_servers: "SessionMcpServers"
+    models: "Models"
+    repos: "Repos"
+    secrets: "Secrets"
+    sessions: "Sessions"
+    messages: "Messages"
+    media: "Media"
+    events: "Events"
+    session_views: "SessionViews"
+    costs: "Costs"
+    exports: "Exports"
+    maintenance: "Maintenance"
+    observations: "Observations"
+    search: "Search"
+    tokens: "Tokens"
+    zones: "Zones"
+    # Finds well-known agent programs on this machine, installed ones first.
+    programs: "Callable[[], Awaitable[list[KnownProgram]]]"
+
+    async def defaults(self) -> Defaults:
+        """Return what applies to sessions that do not say otherwise."""
+        return Defaults(model=self.config.default_model, approval=self.config.approval)
+
+    async def open(
+        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
+    ) -> "Session":
+        """Open a session; it is on disk when this returns."""
+        try:
+            require_str(agent, field="agent")
+            require_session_request(request)
+            await self.agents.seed(self.owner, agent)
+            return await self.sessions.open(self.owner, agent, request, id=id)
+        except MemoryError as error:
+            raise out_of_memory() from error
+
+    async def send(
+        self,
+        session_id: "SessionId",
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
+    ) -> "Message":
+        """Store a message; its turn runs after this returns."""
+        try:
+            require_str(session_id, field="session_id")
+            parts, busy = require_content(content), require_on_busy(on_busy)
+            return await self.messages.send(self.owner, session_id, parts, id=id, on_busy=busy)
+        except MemoryError as error:
+            raise out_of_memory() from error
+
+    def follow(
+        self, session_id: "SessionId", *, after: int = 0, until_settled: bool = False
+    ) -> "AsyncGenerator[Event | Gap, None]":
+        """Yield the session's events after a cursor, then wait for more.
+
+        With `until_settled` it ends when no turn runs or waits.
+        """
+        require_str(session_id, field="session_id")
+        require_int(after, field="after")
+        return self.events.follow(self.owner, session_id, after=after, until_settled=until_settled)
+
+    async def read(self, session_id: "SessionId", *, after: int = 0) -> "tuple[Message, ...]":
+        """Return the session's messages after a sequence number, at most 10,000."""
+        require_str(session_id, field="session_id")
+        require_int(after, field="after")
+        try:
+            return (await self.messages.list(self.owner, session_id, after=after)).items
+        except MemoryError as error:
+            raise out_of_memory() from error

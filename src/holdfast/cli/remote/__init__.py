@@ -1,1 +1,0 @@
-"""Remote services: the service methods over `/v1`, with domain values."""
