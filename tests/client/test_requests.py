@@ -278,7 +278,7 @@ async def test_a_certificate_of_a_given_authority_is_trusted() -> None:
     async with serving(says(b'{"data":[]}'), names=("localhost",)) as host:
         url = f"https://localhost:{host.port}"
         async with connect(url, tls=client_tls(), timeouts=QUICK) as client:
-            assert await client.models.list() == ()
+            assert await client.models.list() == []
 
     assert [heard.line for heard in host.heard] == ["GET /v1/models"]
 
@@ -287,7 +287,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with impostor(answering(200, '{"data":[]}')) as server, connect(server.url) as client:
-        assert await client.models.list() == ()
+        assert await client.models.list() == []
 
 
 async def test_what_is_not_repeatable_uses_a_connection_of_its_own() -> None:

@@ -34,7 +34,7 @@ HOMES = {
     "typer": "cli",
     "uvicorn": "http",
 }
-# Packages with a second home: the other side of a protocol, and the other client (decision 0018).
+# Packages with a second home: the other side of a protocol, and the other client (decision 0015).
 OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {

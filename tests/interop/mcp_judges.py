@@ -51,7 +51,7 @@ INSTEAD: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
 }
 _BYTES: Final = "our tools, resources and prompts are text, and hold no pictures, sounds or files"
 _NO_WAY_BACK: Final = "our tools end at once: they ask, log and tell nothing on the way"
-_NO_SESSION: Final = "nothing is kept between messages (decision 0030): no levels, no subscriptions"
+_NO_SESSION: Final = "nothing is kept between messages (decision 0021): no levels, no subscriptions"
 _SCHEMA: Final = "it looks for a schema of the suite's own; those of ours are judged in `make test`"
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
     **dict.fromkeys(

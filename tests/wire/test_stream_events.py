@@ -130,6 +130,7 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
             "modelId": MODEL_ID,
             "model": "offline:holdfast",
             "messageId": ROW,
+            "bound": 0,
         },
     ),
     (

@@ -435,7 +435,7 @@ class Tx(Protocol):
 
 
 class Store(Protocol):
-    """Durable storage. Work may await only its transaction, to avoid deadlocks (decision 0008)."""
+    """Durable storage. Work may await only its transaction, to avoid deadlocks (decision 0007)."""
 
     async def read(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
         """Run work on one consistent snapshot."""

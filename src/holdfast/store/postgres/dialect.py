@@ -1,4 +1,4 @@
-"""Translate SQL written for both databases into Postgres SQL (decision 0032).
+"""Translate SQL written for both databases into Postgres SQL (decision 0022).
 
 Only parameters and a few function names are replaced. Statements that differ by more have an
 override in `sql_overrides`.

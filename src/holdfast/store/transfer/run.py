@@ -1,6 +1,6 @@
 """Transfer of a whole store into another database; row counts and hashes are compared.
 
-The search index is rebuilt; every other row is copied unchanged (decision 0032).
+The search index is rebuilt; every other row is copied unchanged (decision 0022).
 """
 
 import hashlib
