@@ -25,7 +25,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, ResultStatus, Role, ToolCall, media_handle
 from holdfast.domain.models import Model
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.engine.compaction import INSTRUCTION
+from holdfast.engine.model_requests import INSTRUCTION
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import refuse_call
 from holdfast.ports.llm import LlmDelta, LlmRequest, LlmTool

@@ -15,7 +15,7 @@ from holdfast.domain.messages import Message, NoticeCode
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.turns import turns
-from holdfast.engine.compaction import INSTRUCTION, SUMMARY_TOKENS, foldable
+from holdfast.engine.model_requests import INSTRUCTION, SUMMARY_TOKENS, foldable
 from holdfast.engine.projection import dropped_through
 from holdfast.ports.llm import FailureKind, LlmMessage, LlmRequest
 from holdfast.ports.runtime import Limits

@@ -16,7 +16,10 @@ from tests.house.source import ROOT, Function, Module, functions, modules
 
 FOLDER_CAP = 25
 # Loaded by name from a table, or started as a program.
-ENTRY_POINT = re.compile(r"cli/(?:commands/|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py")
+ENTRY_POINT = re.compile(
+    r"cli/(?:commands/|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py"
+    r"|process/(?:agent_supervisor|supervisor/(?:main|wrapper))\.py"
+)
 WIRING = re.compile(r"(?:app|wiring|open_store|cli/app|http/app)\.py")
 # Applied migrations keep their bytes, and generated pages repeat what the source says.
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md")

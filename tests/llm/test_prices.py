@@ -17,9 +17,9 @@ from genai_prices.types import (
 )
 
 from holdfast.domain.models import Prices, model_of
-from holdfast.llm import prices
-from holdfast.llm.prices import context_window_of, prices_of
+from holdfast.llm import router
 from holdfast.llm.providers import max_output_of
+from holdfast.llm.router import context_window_of, prices_of
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ TODAY = datetime(2026, 6, 1, 12, tzinfo=UTC)
     ids=["newer", "not yet", "cheap at night", "dear at night", "no longer"],
 )
 def test_the_dearest_price_of_the_day_counts(model: ModelInfo, usd: str) -> None:
-    chosen = prices._dearest(model, TODAY)
+    chosen = router._dearest(model, TODAY)
 
     assert chosen == ModelPrice(input_mtok=Decimal(usd), output_mtok=Decimal(usd))
 
@@ -144,7 +144,7 @@ def test_the_dearest_price_of_the_day_counts(model: ModelInfo, usd: str) -> None
 def test_a_price_is_a_whole_number_of_micro_cents(
     told: Decimal | TieredPrices | None, microcents: int | None
 ) -> None:
-    assert prices._microcents(ModelPrice(input_mtok=told), "input_mtok") == microcents
+    assert router._microcents(ModelPrice(input_mtok=told), "input_mtok") == microcents
 
 
 @pytest.mark.parametrize(

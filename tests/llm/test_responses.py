@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.costs import Usage
-from holdfast.llm.responses import CALLS_MOST
+from holdfast.llm.translation import CALLS_MOST
 from holdfast.ports.llm import (
     CallArguments,
     CallEnded,

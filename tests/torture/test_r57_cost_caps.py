@@ -22,10 +22,11 @@ from holdfast.domain.costs import Usage, price
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.models import Prices, model_of
 from holdfast.domain.sessions import Budget, OnExceed, SessionContext, StopReason
-from holdfast.engine import compaction, model_requests
+from holdfast.engine import model_requests
+from holdfast.engine import model_requests as engine_model_requests
 from holdfast.engine.budget import Need
 from holdfast.engine.turn_state import TurnState
-from holdfast.llm.prices import prices_of
+from holdfast.llm.router import prices_of
 from holdfast.ports.llm import StepStop
 from tests.houses import current, played
 from tests.llm.conftest import few_authorities
@@ -250,7 +251,7 @@ def test_without_an_output_limit_the_same_providers_charge_more(
         return need.output
 
     monkeypatch.setattr(model_requests, "output_limit", unlimited)
-    monkeypatch.setattr(compaction, "output_limit", unlimited)
+    monkeypatch.setattr(engine_model_requests, "output_limit", unlimited)
 
     async def tried() -> None:
         async with charging(tmp_path / "home", till, monkeypatch) as (house, _):

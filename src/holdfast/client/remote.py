@@ -1,20 +1,13 @@
-"""`connect`: the API of a Holdfast server over HTTP.
-
-Each verb makes one request and returns a domain value. A server knows the owner by the token, so
-the owner that a verb takes first is not sent.
-"""
+"""The verbs of `Holdfast` over HTTP, and `connect`."""
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from holdfast.api import Defaults
-from holdfast.client.agents import RemoteAgents, RemoteMcpServers, RemoteModels, RemoteRepos
-from holdfast.client.approvals import RemoteApprovals, RemoteCalls
-from holdfast.client.messages import RemoteEvents, RemoteExports, RemoteMedia, RemoteMessages
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import Requests, Timeouts, build_path, build_query, new_id
 from holdfast.client.sessions import (
@@ -27,9 +20,17 @@ from holdfast.client.sessions import (
 from holdfast.client.stream import FollowRequest, ResumingStream
 from holdfast.client.transport import Transport
 from holdfast.client.zones import RemoteZones
+from holdfast.domain.agents import Agent
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, Gap
-from holdfast.domain.ids import LOCAL_OWNER, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
 from holdfast.domain.messages import Message, Part, require_content
+from holdfast.domain.models import Model, ModelRequest
+from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, AgentQuery, Page
+from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import (
     OnBusy,
     Session,
@@ -39,10 +40,380 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_int, require_str
 from holdfast.services.agents import BUILT_IN
-from holdfast.wire.events import EventsQuery, Words
-from holdfast.wire.messages import MessageForm, message_of, user_post
-from holdfast.wire.models import DefaultsForm
+from holdfast.services.calls import SettlementRequest
+from holdfast.wire.agents import (
+    AgentForm,
+    AgentList,
+    AgentPatch,
+    AgentPost,
+    agent_changes,
+    agent_of,
+    agents_query,
+)
+from holdfast.wire.approvals import (
+    ApprovalForm,
+    ApprovalList,
+    ApprovalsQuery,
+    RevokePost,
+    answer_post,
+    approval_of,
+)
+from holdfast.wire.calls import CallForm, CallList, CallsQuery, call_of, settle_post
+from holdfast.wire.events import EventsQuery, HouseEventList, Words
+from holdfast.wire.messages import (
+    MessageForm,
+    MessageList,
+    MessagePartsQuery,
+    MessagesQuery,
+    message_of,
+    recorded_post,
+    user_post,
+)
+from holdfast.wire.models import DefaultsForm, ModelForm, ModelList, model_post, model_value
+from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_of
+from holdfast.wire.session_actions import Exported, ExportPost, ExportQuery
 from holdfast.wire.sessions import SessionForm, session_of, session_post
+from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
+
+
+class RemoteAgents:
+    """Agents of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def create(
+        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
+    ) -> Agent:
+        """Create an agent from its fields; only `name` is required."""
+        sent = {"system_prompt": "", **agent_changes(fields)}
+        body = AgentPost(id=id or new_id(), **sent)
+        return agent_of(await self._requests.post("/v1/agents", body, AgentForm))
+
+    async def get(self, owner: Owner, ref: str) -> Agent:
+        """Return an agent by its id or slug."""
+        return agent_of(await self._requests.get(_agent_path(ref), AgentForm))
+
+    async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
+        """Return a page of agents, newest first."""
+        page = await self._requests.get("/v1/agents", AgentList, agents_query(query, cursor))
+        return Page(items=tuple(map(agent_of, page.data)), next_cursor=page.next_cursor)
+
+    async def update(self, owner: Owner, ref: str, changes: Mapping[str, Any]) -> Agent:
+        """Change an agent; omitted fields stay unchanged."""
+        body = AgentPatch(**agent_changes(changes))
+        return agent_of(await self._requests.patch(_agent_path(ref), body, AgentForm))
+
+    async def archive(self, owner: Owner, ref: str) -> Agent:
+        """Archive an agent; its sessions continue."""
+        await self._requests.delete(_agent_path(ref))
+        return await self.get(owner, ref)
+
+
+class RemoteModels:
+    """Models of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def add(self, request: ModelRequest) -> Model:
+        """Add a model, or replace the description of a known one."""
+        form = await self._requests.post("/v1/models", model_post(request), ModelForm)
+        return model_value(form)
+
+    async def catalogue(self) -> tuple[Model, ...]:
+        """Return every model that can be used on the server."""
+        return tuple(await self.list())
+
+    async def check(self, *refs: str) -> None:
+        """Do nothing: the server validates a model when it is used."""
+
+    async def get(self, ref: str) -> Model:
+        """Return a model by its id or `provider:name`."""
+        return model_value(await self._requests.get(build_path("v1", "models", ref), ModelForm))
+
+    async def list(self) -> list[Model]:
+        """Return all models by provider and name."""
+        return [model_value(form) for form in await self._forms()]
+
+    async def _forms(self) -> tuple[ModelForm, ...]:
+        return (await self._requests.get("/v1/models", ModelList)).data
+
+
+class RemoteRepos:
+    """Repositories of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def add(
+        self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
+    ) -> Repo:
+        """Register a Git work tree of the server's machine; `at_terminal` has no effect."""
+        body = RepoPost(path=path, name=name)
+        return repo_of(await self._requests.post("/api/repos", body, RepoForm))
+
+    async def list(self, owner: Owner) -> list[Repo]:
+        """Return the repositories by name."""
+        return [repo_of(form) for form in await self._forms()]
+
+    async def remove(self, owner: Owner, repo_id: str) -> None:
+        """Unregister a repository that no session is bound to."""
+        await self._requests.delete(build_path("api", "repos", repo_id))
+
+    async def require_folder(self, owner: Owner, path: str) -> str:
+        """Return the folder unchanged: the server validates it when a session is opened."""
+        return path
+
+    async def _forms(self) -> tuple[RepoForm, ...]:
+        return (await self._requests.get("/api/repos", RepoList)).repos
+
+
+class RemoteMcpServers:
+    """MCP servers of clients, which a server does not take."""
+
+    async def attach(
+        self, owner: Owner, session_id: SessionId, servers: tuple[Mapping[str, Any], ...]
+    ) -> None:
+        """Refuse MCP servers: those of a server are configured there."""
+        if servers:
+            names = ", ".join(str(each["id"]) for each in servers)
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"These MCP servers cannot be attached over the network: {names}. Describe them in "
+                "the server's own holdfast.toml.",
+            )
+
+
+def _agent_path(ref: str) -> str:
+    return build_path("v1", "agents", ref)
+
+
+class RemoteApprovals:
+    """Approvals of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId | None = None,
+        *,
+        state: ApprovalState | None = None,
+        cursor: str | None = None,
+        limit: int = LIMIT_MOST,
+    ) -> Page[Approval]:
+        """Return a page of approvals, of one session or of all, oldest first."""
+        path = "/v1/approvals" if session_id is None else session_path(session_id, "approvals")
+        query = ApprovalsQuery(state=state, limit=limit, cursor=cursor)
+        page = await self._requests.get(path, ApprovalList, query)
+        return Page(items=tuple(map(approval_of, page.data)), next_cursor=page.next_cursor)
+
+    async def get(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
+        """Return an approval."""
+        path = session_path(session_id, "approvals", approval_id)
+        return approval_of(await self._requests.get(path, ApprovalForm))
+
+    async def answer(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        approval_id: str,
+        answer: ApprovalAnswer,
+        *,
+        digest: str | None = None,
+    ) -> Approval:
+        """Answer an approval; the server records the token that answered."""
+        path = session_path(session_id, "approvals", approval_id)
+        body = answer_post(answer, digest)
+        return approval_of(await self._requests.post(path, body, ApprovalForm))
+
+    async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
+        """Revoke an answer that covers the whole session."""
+        path = session_path(session_id, "approvals", approval_id, "revoke")
+        return approval_of(await self._requests.post(path, RevokePost(), ApprovalForm))
+
+
+class RemoteCalls:
+    """Tool calls of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId | None = None,
+        *,
+        state: CallState | None = None,
+        cursor: str | None = None,
+        limit: int = LIMIT_MOST,
+    ) -> Page[Call]:
+        """Return a page of calls, of one session or of all."""
+        path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
+        query = CallsQuery(state=state, limit=limit, cursor=cursor)
+        page = await self._requests.get(path, CallList, query)
+        return Page(items=tuple(map(call_of, page.data)), next_cursor=page.next_cursor)
+
+    async def get(self, owner: Owner, session_id: SessionId, call_id: str) -> Call:
+        """Return a call."""
+        path = session_path(session_id, "calls", call_id)
+        return call_of(await self._requests.get(path, CallForm))
+
+    async def settle(
+        self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
+    ) -> Call:
+        """Settle a call with an unknown outcome; the server records the token that settled it."""
+        path = session_path(session_id, "calls", call_id, "settle")
+        return call_of(await self._requests.post(path, settle_post(request), CallForm))
+
+
+class RemoteMessages:
+    """Messages of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def record(self, owner: Owner, session_id: SessionId, draft: MessageDraft) -> Message:
+        """Store a message that was made elsewhere; starts no turn."""
+        id_ = draft.id or new_id()
+        path = session_path(session_id, "messages")
+        form = await self._requests.post(path, recorded_post(draft, id=id_), MessageForm)
+        return message_of(form)
+
+    async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
+        """Return a message."""
+        path = session_path(session_id, "messages", message_id)
+        query = MessagePartsQuery(parts="all")
+        return message_of(await self._requests.get(path, MessageForm, query))
+
+    async def list(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = MESSAGES_MOST,
+    ) -> Page[Message]:
+        """Return a page of messages; its cursor is the number to continue after."""
+        path = session_path(session_id, "messages")
+        found: list[Message] = []
+        cursor: str | None = None
+        while True:
+            # A large page is read in several requests, because one response may not fit in memory.
+            most = min(limit - len(found), LIMIT_MOST)
+            query = MessagesQuery(
+                after=after, before=before, limit=most, cursor=cursor, parts="all"
+            )
+            page = await self._requests.get(path, MessageList, query)
+            found += map(message_of, page.data)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                break
+        more = str(found[-1].sequence) if cursor is not None else None
+        return Page(items=tuple(found), next_cursor=more)
+
+
+class RemoteEvents:
+    """Events of a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def list(
+        self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
+    ) -> Page[Event | Gap]:
+        """Return a page of events and gaps."""
+        path = session_path(session_id, "events")
+        found: list[Event | Gap] = []
+        cursor: str | None = None
+        while True:
+            most = min(limit - len(found), LIMIT_MOST)
+            query = EventsQuery(after=after, limit=most, cursor=cursor, words=Words.HOUSE)
+            page = await self._requests.get(path, HouseEventList, query)
+            found += sorted((*page.data, *page.gaps), key=_number)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                break
+        more = str(_number(found[-1])) if cursor is not None else None
+        return Page(items=tuple(found), next_cursor=more)
+
+
+class RemoteExports:
+    """Exports of a server's sessions."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def export(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line | None = None,
+    ) -> Export:
+        """Return an exported session; `line` has no effect, because the server writes the lines."""
+        query = ExportQuery(format=form, through=through)
+        content = await self._requests.content(session_path(session_id, "export"), query)
+        ending, media_type = FILES[form]
+        return Export(file_name=f"{session_id}.{ending}", media_type=media_type, content=content)
+
+    async def stream(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        form: ExportFormat,
+        *,
+        through: int | None = None,
+        line: Line | None = None,
+    ) -> ExportStream:
+        """Return an exported session as a stream; not retried."""
+        query = ExportQuery(format=form, through=through)
+        ending, media_type = FILES[form]
+        return ExportStream(
+            file_name=f"{session_id}.{ending}",
+            media_type=media_type,
+            pieces=self._requests.pieces(session_path(session_id, "export"), query),
+        )
+
+    async def record(self, owner: Owner, session_id: SessionId, target: str) -> Event:
+        """Record where a workflow was written to, and return the event."""
+        path = session_path(session_id, "export")
+        done = await self._requests.post(path, ExportPost(target=target), Exported)
+        events = RemoteEvents(self._requests)
+        page = await events.list(owner, session_id, after=done.sequence - 1, limit=1)
+        return next(each for each in page.items if isinstance(each, Event))
+
+
+class RemoteMedia:
+    """Media of a server's messages: they can be read, not uploaded."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def keep(
+        self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
+    ) -> NoReturn:
+        """Refuse: the server has no route for uploads."""
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "Media cannot be uploaded to a server; describe the content in words, or run this "
+            "where the server runs.",
+        )
+
+    async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
+        """Return the content of a media handle."""
+        name = handle.removeprefix("media://")
+        return await self._requests.content(session_path(session_id, "media", name))
+
+
+def _number(item: Event | Gap) -> int:
+    return item.to_sequence if isinstance(item, Gap) else item.sequence
+
 
 _decoder: Final = msgspec.json.Decoder(Event)
 

@@ -26,12 +26,14 @@ from msgspec import Struct
 
 from holdfast.domain.secrets import Secret
 from holdfast.llm.providers import COMPATIBLE, PROVIDERS, Provider
-from holdfast.llm.requests import build_messages, build_parameters, build_settings
-from holdfast.llm.responses import (
+from holdfast.llm.translation import (
     CALLS_MOST,
     IncompleteResponseError,
     ResponseStream,
     TooManyCallsError,
+    build_messages,
+    build_parameters,
+    build_settings,
 )
 from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmRequest
 

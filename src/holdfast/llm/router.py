@@ -1,19 +1,96 @@
-"""Routes requests to models by provider."""
+"""Routes requests to models by provider, and knows the list prices."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.models import OFFLINE, Model
+from holdfast.domain.models import OFFLINE, Model, Prices
 from holdfast.domain.secrets import Secret
 from holdfast.llm.offline import OfflineModel
-from holdfast.llm.prices import context_window_of, prices_of
 from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import PROVIDERS, max_output_of, media_limits_of, nearest_name
 from holdfast.llm.scripted import ScriptedModel
 from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmRequest
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice
+
+
+_MICROCENTS: Final = 100_000_000
+# The offline model runs locally and has no cost.
+_FREE: Final = Prices(input=0, output=0)
+
+
+def prices_of(model: Model) -> Prices | None:
+    """Return the current prices of a model, or None if the tables do not list it.
+
+    The first call loads large tables, so do not call it on the event loop.
+    """
+    if model.ref == OFFLINE:
+        return _FREE
+    known = _find_model(model)
+    price = _dearest(known, datetime.now(UTC)) if known else None
+    asked, answered = _microcents(price, "input_mtok"), _microcents(price, "output_mtok")
+    if asked is None or answered is None:
+        return None
+    # Cache tokens without their own price cost as much as other input.
+    read, write = _microcents(price, "cache_read_mtok"), _microcents(price, "cache_write_mtok")
+    return Prices(
+        input=asked,
+        output=answered,
+        cache_read=asked if read is None else read,
+        cache_write=asked if write is None else write,
+    )
+
+
+def context_window_of(model: Model) -> int | None:
+    """Return the context window in tokens, or None if the tables do not list it."""
+    known = _find_model(model)
+    return known.context_window if known else None
+
+
+def _find_model(model: Model) -> "ModelInfo | None":
+    provider = PROVIDERS.get(model.provider)
+    if provider is None:
+        return None
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+
+        return get_snapshot().find_provider_model(model.name, None, provider.priced_as, None)[1]
+    # Not installed or not listed: the model is usable, but its cost is unknown.
+    except (ImportError, LookupError):
+        return None
+
+
+def _dearest(known: "ModelInfo", at: datetime) -> "ModelPrice":
+    """Return the highest hourly price that is valid on the day."""
+    from genai_prices.types import ModelPrice, TimeOfDateConstraint
+
+    if isinstance(known.prices, ModelPrice):
+        return known.prices
+    found = []
+    # The last active entry wins, and one that does not depend on the hour ends the search.
+    for each in reversed(known.prices):
+        if isinstance(each.constraint, TimeOfDateConstraint):
+            found.append(each.prices)
+        elif each.constraint is None or each.constraint.active(at):
+            found.append(each.prices)
+            break
+    return max(found, key=lambda price: _microcents(price, "input_mtok") or 0)
+
+
+def _microcents(price: "ModelPrice | None", name: str) -> int | None:
+    value = getattr(price, name, None)
+    # With length tiers, the first tier.
+    usd = getattr(value, "base", value)
+    if usd is None:
+        return None
+    return int((Decimal(usd) * _MICROCENTS).to_integral_value(ROUND_HALF_UP))
+
 
 # The provider is not named, because a mistyped model may be a key pasted by accident.
 _UNKNOWN: Final = "Holdfast does not know the model's provider"

@@ -19,7 +19,8 @@ from holdfast.domain.errors import (
     out_of_memory,
 )
 from holdfast.domain.tokens import Caller
-from holdfast.mcp import prompts, resources
+from holdfast.mcp import resources
+from holdfast.mcp import resources as mcp_resources
 from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
 from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
@@ -155,7 +156,10 @@ class _Surface:
     ) -> types.GetPromptResult:
         owner = self._caller_of(ctx).owner
         opening = await _run(
-            ctx, lambda: prompts.render_prompt(self._holdfast, owner, params.name, params.arguments)
+            ctx,
+            lambda: mcp_resources.render_prompt(
+                self._holdfast, owner, params.name, params.arguments
+            ),
         )
         said: list[types.ContentBlock] = [types.TextContent(type="text", text=opening.words)]
         if opening.about is not None:
@@ -169,7 +173,7 @@ class _Surface:
         self, ctx: Context, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
         found: tuple[str, ...] = ()
-        if params.argument.name == prompts.SESSION_ID:
+        if params.argument.name == mcp_resources.SESSION_ID:
             owner, begun = self._caller_of(ctx).owner, params.argument.value
             found = await _run(
                 ctx, lambda: resources.complete_session_id(self._holdfast, owner, begun)
@@ -259,7 +263,7 @@ def _describe_tool(tool: Tool) -> types.Tool:
     )
 
 
-def _prompt(prompt: prompts.McpPrompt) -> types.Prompt:
+def _prompt(prompt: mcp_resources.McpPrompt) -> types.Prompt:
     return types.Prompt(
         name=prompt.name,
         title=prompt.title,
@@ -282,6 +286,6 @@ def _template(each: resources.McpResource) -> types.ResourceTemplate:
 
 
 _TOOL_DESCRIPTIONS: Final = tuple(map(_describe_tool, TOOLS.values()))
-_PROMPTS: Final = tuple(map(_prompt, prompts.PROMPTS))
+_PROMPTS: Final = tuple(map(_prompt, mcp_resources.PROMPTS))
 _TEMPLATES: Final = tuple(map(_template, resources.TEMPLATES))
 _SCHEMAS: Final = {name: tool.input_schema() for name, tool in TOOLS.items()}

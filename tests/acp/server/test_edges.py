@@ -15,7 +15,7 @@ from holdfast.acp.server.notifications import replay_cursor
 from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.api import Holdfast
 from holdfast.client import connect
-from holdfast.client.agents import RemoteMcpServers
+from holdfast.client.remote import RemoteMcpServers
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
