@@ -7,7 +7,7 @@ PORT ?= 8765
 # Each of the many processes of a test run would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup up test check shape coverage bench torture interop lock help
+.PHONY: setup up test check check-source check-tests shape coverage bench torture interop lock help
 
 help:  ## what each command does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/'
@@ -46,26 +46,34 @@ setup: $(VENV)/.runtime $(PAGE)  ## install what is missing into .venv; a no-op 
 up: setup  ## start the server in the foreground (PORT=…, HOLDFAST_HOME=…)
 	@exec $(BIN)/holdfast serve --port $(PORT)
 
-check: $(VENV)/.dev  ## the quick gate: format, lint, types, floors, unit tests
+# The tests of the inner packages, which need no server, terminal, browser or child process.
+INNER := config domain engine house observations parsing search seeds services store wire workflows zones
+
+check: $(VENV)/.dev  ## the quick gate: format, lint, types, layers, tests of the inner packages
+	@$(MAKE) --no-print-directory --jobs=2 check-source check-tests
+
+check-source: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/ruff check src tests bench examples
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 3 -m "not slow" --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs tests
-	$(BIN)/python -m tests.house.watched
+	$(BIN)/mypy
 
-shape: $(VENV)/.dev  ## lines per package and the numbers that tests/house holds
+check-tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist=worksteal -m "not slow" $(INNER:%=tests/%)
+
+shape: $(VENV)/.dev  ## lines per package, the numbers that tests/house holds, and those that are only watched
 	@$(BIN)/python -m tests.house.shape
+	@$(BIN)/python -m tests.house.watched
 
 coverage: $(VENV)/.dev  ## which branches no test takes; fails below 95 %, and 100 % of the domain
-	$(BIN)/python -m pytest -q -n 3 --hypothesis-profile=check --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
+	$(BIN)/python -m pytest -q -n 3 --ignore=tests/torture --ignore=tests/docs --cov --cov-report=term --cov-fail-under=95 tests
 	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
 
-test: $(VENV)/.dev $(PAGE)  ## the whole test run
-	$(BIN)/python -m pytest -n 3 --level=test --seed=1 tests
+test: $(VENV)/.dev $(PAGE)  ## the test run: everything, with one test for each row of the promises
+	$(BIN)/python -m pytest -n 3 --dist=worksteal --level=quick --seed=1 tests
 
-torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
-	$(BIN)/python -m tests.torture $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
+torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (LEVEL=test for small sizes, SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
+	$(BIN)/python -m tests.torture $(if $(LEVEL),--level $(LEVEL)) $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
 
 interop: $(VENV)/.dev  ## real agents and clients over ACP, offline (ONLY=gemini,acpx, LATEST=1, ALLOW_MISSING=1, RECORD=FOLDER)
 	$(BIN)/python -m tests.interop $(if $(ONLY),--only $(ONLY)) $(if $(LATEST),--latest) $(if $(ALLOW_MISSING),--allow-missing) $(if $(RECORD),--record $(RECORD))

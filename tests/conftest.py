@@ -20,9 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline, because a machine may be slow, and the same examples in every run, because a red run
-# has to be red again. `make check` looks at fewer of them.
-settings.register_profile("test", deadline=None, derandomize=True)
-settings.register_profile("check", deadline=None, derandomize=True, max_examples=25)
+# has to be red again. `make torture` looks at more of them.
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("torture", deadline=None, derandomize=True, max_examples=200)
 settings.load_profile("test")
 
 

@@ -5,11 +5,15 @@ It judges nothing: `seeds/test_manifest.py` and `house/test_rows.py` do.
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
@@ -21,6 +25,7 @@ MARKS = ("demands", "proves")
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 Source = tuple[str, ast.Module]
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,92 @@ def demands(*ids: str) -> pytest.MarkDecorator:
 def proves(*ids: str) -> pytest.MarkDecorator:
     """Say that the test is the proof of these rows."""
     return pytest.mark.proves(*ids)
+
+
+def each_case(
+    names: str | Sequence[str],
+    cases: Iterable[Any],
+    *,
+    ids: Iterable[str] | Callable[[Any], object] | None = None,
+) -> Callable[[Test], Test]:
+    """Run a test for every case of a table, and fail at the end with all cases that failed.
+
+    Written like `pytest.mark.parametrize`, for tables of values: one test instead of many, which
+    share their fixtures. The test must leave those as they were.
+    """
+    fields = [each.strip() for each in names.split(",")] if isinstance(names, str) else names
+    kind = type(pytest.param())
+    sets = [
+        each if isinstance(each, kind) else pytest.param(*_values(each, fields)) for each in cases
+    ]
+    labels = _labels(sets, ids)
+    table = [(label, dict(zip(fields, each.values, strict=True))) for label, each in labels]
+
+    def decorate(test: Test) -> Test:
+        if inspect.iscoroutinefunction(test):
+
+            async def loop(*args: Any, **given: Any) -> None:
+                with _collecting() as collecting:
+                    for label, case in table:
+                        with collecting(label):
+                            await test(*args, **given, **case)
+        else:
+
+            def loop(*args: Any, **given: Any) -> None:
+                with _collecting() as collecting:
+                    for label, case in table:
+                        with collecting(label):
+                            test(*args, **given, **case)
+
+        functools.update_wrapper(loop, test)
+        signature = inspect.signature(test)
+        rest = [each for each in signature.parameters.values() if each.name not in fields]
+        loop.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        return loop  # type: ignore[return-value]
+
+    return decorate
+
+
+def _values(case: Any, fields: Sequence[str]) -> Sequence[Any]:
+    return case if len(fields) > 1 else (case,)
+
+
+def _labels(
+    sets: list[Any], ids: Iterable[str] | Callable[[Any], object] | None
+) -> list[tuple[str, Any]]:
+    if any(each.marks for each in sets):
+        raise TypeError("a case of a table has no marks of its own")
+    given = list(ids) if ids is not None and not callable(ids) else []
+    found = []
+    for number, each in enumerate(sets):
+        name = given[number] if given else each.id or ", ".join(map(reprlib.repr, each.values))
+        found.append((f"case {number}: {name}", each))
+    return found
+
+
+@contextmanager
+def _collecting() -> Iterator[Any]:
+    failed: list[BaseException] = []
+
+    @contextmanager
+    def collecting(label: str) -> Iterator[None]:
+        try:
+            yield
+        # pytest's own failures are not of the class `Exception`.
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 — all are raised below
+            error.add_note(label)
+            failed.append(error)
+
+    yield collecting
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        raise BaseExceptionGroup(f"{len(failed)} cases failed", failed)
+
+
+def plain_name(node_id: str) -> str:
+    """Return the name that manifests use of a test that pytest names, without its parameters."""
+    return node_id.removeprefix("tests/").partition("[")[0]
 
 
 def skip_row(row: str, missing: str) -> NoReturn:

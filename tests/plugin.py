@@ -1,6 +1,8 @@
 """Makes a run end by saying what it did not prove, and fail if a demand was skipped.
 
-It also knows how hard a run tries: `--level` chooses the sizes of the rows, `--seed` their luck.
+It also knows how hard a run tries: `--level` chooses the sizes of the rows, `--seed` their luck,
+and which tests belong to a run: `make test` takes one of each row, `make torture` all of the rows
+that `--rows` names and, with `--others`, what is too slow for `make test`.
 At the end it knows reports only, never items: under xdist those live in other processes.
 Skipping itself is `marks.skip_row`.
 """
@@ -15,11 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.rows import LEVELS, row_named
+from tests.marks import plain_name
+from tests.torture.rows import LEVELS, QUICK, row_named, rows
 
 MARKERS = (
     "demands(*ids): the demands of the seeds that the test shows to be met",
     "proves(*ids): the rows that the test proves",
+    "torture: takes too long for `make test`; part of `make torture`",
 )
 ROW = re.compile(r"(?P<row>[RS][0-9]{2}) \([DP0-9 ]+\): needs .+", re.DOTALL)
 
@@ -81,6 +85,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how hard the rows of the proof try",
     )
     group.addoption(
+        "--rows",
+        default="",
+        help="run only the tests that prove these rows, with commas between them",
+    )
+    group.addoption(
+        "--others",
+        action="store_true",
+        help="with --rows: run the property tests and the tests marked `torture` as well",
+    )
+    group.addoption(
         "--seed",
         type=int,
         default=None,
@@ -98,17 +112,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests whose rows are not scheduled at this level; that is not a skip."""
+    """Leave out tests that do not belong to a run of this kind; that is not a skip."""
     level = str(config.getoption("--level"))
+    wanted = {id for id in str(config.getoption("--rows")).split(",") if id}
+    with_others = bool(config.getoption("--others"))
+    quick = {row.quick for row in rows()}
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        rows = [row_named(id) for mark in item.iter_markers("proves") for id in mark.args]
-        is_due = not rows or any(row.size(level) != "–" for row in rows)
+        proven = {id for mark in item.iter_markers("proves") for id in mark.args}
+        is_due = not proven or any(row_named(id).size(level) != "–" for id in proven)
+        if wanted:
+            is_due = is_due and bool(proven & wanted or (with_others and _is_other(item)))
+        elif level == QUICK:
+            name = plain_name(item.nodeid)
+            is_due = name in quick if proven else not _is_marked_torture(item)
+            # Of several cases the first.
+            quick.discard(name)
         (kept if is_due else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items[:] = _spread(kept)
+
+
+def _is_other(item: pytest.Item) -> bool:
+    """Tell whether it is no row's, and yet `make torture` does more of it than `make test`."""
+    has_examples = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return bool(has_examples) or _is_marked_torture(item)
+
+
+def _is_marked_torture(item: pytest.Item) -> bool:
+    return item.get_closest_marker("torture") is not None
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -1,7 +1,8 @@
-"""On which store a test runs: on the embedded one, and what is told here on Postgres as well.
+"""On which store a test runs: on the embedded one, and what is named here on Postgres as well.
 
 `--store=postgres` runs everything there that says anything about a store; without it the files in
-`USUAL` are run on both.
+`USUAL` are run on both. Of those, `make test` runs the storage contract and the turns of a session
+on Postgres, and `make torture` the others.
 """
 
 from collections.abc import Iterator
@@ -20,13 +21,16 @@ VARIABLE: Final = "HOLDFAST_DATABASE_URL"
 
 # What holds for every store, by folder; a star is all of its files.
 CONTRACT: Final = {
-    "storage": (
-        *("test_lineage", "test_news", "test_observations", "test_record"),
-        *("test_search", "test_session_queries", "test_session_table", "test_tables"),
+    "store": (
+        *("test_event_rows", "test_lineage", "test_observation_tables", "test_record"),
+        *("test_search_tables", "test_session_queries", "test_session_table", "test_tables"),
         *("test_token_table", "test_views"),
     ),
     "importers": ("*",),
+    "observations": ("*",),
+    "search": ("*",),
     "services": ("*",),
+    "zones": ("*",),
     "engine": ("*",),
     "execution": ("*",),
     "http": ("*",),
@@ -35,30 +39,38 @@ CONTRACT: Final = {
 EMBEDDED: Final = {
     # Two homes, which would be one database.
     "api/test_messages": ("who_polls", "text_so_far"),
-    "execution/test_machine": "*",
-    "services/test_berths": ("is_noted_without_writing_all", "passed_over_and_named"),
+    "execution/test_system": "*",
+    "services/test_agent_processes": ("is_noted_without_writing_all", "passed_over_and_named"),
     "services/test_deletions": ("in_no_file",),
     "services/test_history_bounds": ("damaged_claim", "hides_no_timeline"),
-    "services/test_observation_rebuilding": ("damaged_claim", "claims_are_gone"),
+    "observations/test_rebuild": ("damaged_claim", "claims_are_gone"),
     "services/test_recovery": ("may_be_alive",),
     "services/test_session_lists": ("only_while_somebody_alive",),
     "services/test_verification": ("behind_our_back",),
-    "services/test_zone_damage": ("full_disk",),
-    "store/test_observations": ("of_another_by_its_key", "damaged_claim", "computed_again"),
-    "store/test_search": ("no_trace", "damaged", "not_what_was_written", "index", "went_without"),
+    "zones/test_damage": ("full_disk",),
+    "store/test_observation_tables": ("of_another_by_its_key", "damaged_claim", "computed_again"),
+    "store/test_search_tables": (
+        "no_trace",
+        "damaged",
+        "not_what_was_written",
+        "index",
+        "went_without",
+    ),
     "store/test_session_queries": ("reads_no_message_row", "without_sorting"),
     "store/test_token_table": ("pages_contradict",),
     "store/test_views": ("comes_with_python",),
 }
-# Of these, what every run tries on Postgres, too.
+# Of these, what `make test` tries on Postgres, too: the contract of the tables, and a journey.
+QUICK: Final = {"store": CONTRACT["store"], "services": ("test_turns",)}
+# What a run of all tests and `make torture` try there.
 USUAL: Final = {
-    "storage": CONTRACT["storage"],
+    "store": CONTRACT["store"],
     "importers": ("test_template_sessions",),
     "services": (
         *("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
-        *("test_desks", "test_slots", "test_zone_adoptions", "test_zone_archives"),
-        *("test_zone_replays", "test_zones"),
+        "test_process_limit",
     ),
+    "zones": ("test_adoption", "test_archives", "test_binding", "test_replay", "test_service"),
     "engine": ("test_runtime",),
     "http": ("test_sessions", "test_messages"),
 }
@@ -77,11 +89,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stores = _stores(metafunc)
     if stores != (SQLITE,):
         # A server has to be started for them, which `make check` has no time for.
-        marked = [pytest.param(each, marks=_MARKS[each]) for each in stores]
+        is_quick = _is_among(Path(str(metafunc.module.__file__)), QUICK)
+        marks = (pytest.mark.slow,) if is_quick else (pytest.mark.slow, pytest.mark.torture)
+        marked = [pytest.param(each, marks=marks if each == POSTGRES else ()) for each in stores]
         metafunc.parametrize("kept_on", marked, indirect=True)
-
-
-_MARKS: Final = {SQLITE: (), POSTGRES: (pytest.mark.slow,)}
 
 
 def _stores(metafunc: pytest.Metafunc) -> tuple[str, ...]:

@@ -136,6 +136,7 @@ async def test_an_interrupt_reaches_the_inner_turn(tmp_path: Path) -> None:
     assert said[-1] == ("assistant", "after")
 
 
+@pytest.mark.torture
 async def test_a_killed_agent_is_picked_up_with_its_whole_past(tmp_path: Path) -> None:
     async with pair(tmp_path, {"text": "one"}, {"text": "two"}) as both:
         await both.tell("1")
@@ -150,6 +151,7 @@ async def test_a_killed_agent_is_picked_up_with_its_whole_past(tmp_path: Path) -
     assert both.inside() == said
 
 
+@pytest.mark.torture
 async def test_a_failure_inside_is_a_failure_outside(tmp_path: Path) -> None:
     async with pair(tmp_path, {"error": "auth"}, {"text": "better"}) as both:
         await both.tell("1")
@@ -167,6 +169,7 @@ async def test_a_mode_of_the_configuration_is_set_inside(tmp_path: Path) -> None
     assert not (both.tree / "a.txt").exists()
 
 
+@pytest.mark.torture
 async def test_three_prompts_at_once_are_two_turns(tmp_path: Path) -> None:
     async with pair(tmp_path, {"text": "one", "delay_ms": 300}, {"text": "two"}) as both:
         await both.house.send(both.session.id, "1")

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import open_holdfast
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 FILE = """\
 id: reviewer
@@ -83,7 +84,7 @@ def test_an_agent_is_printed_as_the_file_it_came_from(cli: Cli, file: Path) -> N
     assert for_programs.document["id"] == "reviewer"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "error", "details"),
     [
         ("id: [", "agent_syntax", {"line": 1, "column": 6}),

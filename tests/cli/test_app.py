@@ -1,19 +1,19 @@
 """Which module brings which commands."""
 
-import pytest
 import typer
 
 from holdfast.cli.app import COMMANDS, build, modules_of
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize("home", COMMANDS)
+@each_case("home", COMMANDS)
 def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
     app = typer.main.get_command(build([home]))
 
     assert set(app.list_commands(typer.Context(app))) == set(COMMANDS[home])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "homes"),
     [
         ("--home there sessions list", ("sessions",)),

@@ -14,6 +14,7 @@ from holdfast.cli.app import build
 from tests.cli.conftest import Cli
 from tests.cli.help_pages import command_paths
 from tests.cli.processes import COMMAND, PATIENCE, environment
+from tests.marks import each_case
 
 # What Python makes of a byte that is not UTF-8.
 BAD = "a\udcffb"
@@ -49,7 +50,7 @@ def lines() -> Iterator[tuple[str, ...]]:
                 yield (*path, *required, option.opts[0], BAD)
 
 
-@pytest.mark.parametrize("line", list(lines()), ids=lambda line: " ".join(line[:-1]))
+@each_case("line", list(lines()), ids=lambda line: " ".join(line[:-1]))
 def test_a_word_that_is_not_text_is_refused_by_every_command(
     cli: Cli, home: Path, line: tuple[str, ...]
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_home_that_is_no_folder_is_invalid(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in json.loads(done.stderr)["message"]
 
 
+@pytest.mark.torture
 def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
     ran(home, "chat", "hello")
 
@@ -69,6 +70,7 @@ def test_closed_streams_are_no_error(home: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_turn_and_ends_with_130(
@@ -86,6 +88,7 @@ def test_a_signal_stops_the_turn_and_ends_with_130(
     assert (shown["state"], shown["last_stop"]) == ("idle", "aborted")
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_a_turn_of_a_killed_process_goes_on_when_its_session_is_picked_up(
     home: Path, tmp_path: Path
@@ -104,6 +107,7 @@ def test_a_turn_of_a_killed_process_goes_on_when_its_session_is_picked_up(
     assert ran(home, "sessions", "verify", session).returncode == 0
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_another_process_can_interrupt_and_follow(home: Path, script: Script) -> None:
     with running(home, "chat", "slow", "--model", script(SLOW), "--json") as chat:

@@ -79,7 +79,7 @@ def _frame(block: str) -> tuple[str, Any] | None:
     return (lines["event"], json.loads(lines["data"])) if "event" in lines else None
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.torture)])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
@@ -191,6 +191,7 @@ def test_turns_go_on_and_new_events_get_the_next_numbers(place: Place) -> None:
     assert len(texts) == 4
 
 
+@pytest.mark.torture
 def test_a_fork_and_its_parent_are_read_and_continued(place: Place) -> None:
     place.drop()
     messages = place.get(f"{place.of_session}/messages")["data"]
@@ -204,6 +205,7 @@ def test_a_fork_and_its_parent_are_read_and_continued(place: Place) -> None:
     assert len(read) == 4
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_store_without_events_is_backed_up_and_restored(place: Place, tmp_path: Path) -> None:
     place.drop()

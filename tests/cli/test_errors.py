@@ -26,6 +26,7 @@ from holdfast.domain.events import Failure, FailureCode, TurnEnded
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import StopReason
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 
 def test_every_class_of_errors_has_an_exit_code_of_its_own() -> None:
@@ -83,7 +84,7 @@ def test_an_error_nobody_foresaw_is_ours_and_its_text_stays_in_the_log(
     assert "a secret" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("met", "kind", "code", "ends_with"),
     [
         (OSError(errno.ENOSPC, "no space"), StorageFull, Code.STORAGE_FULL, 8),

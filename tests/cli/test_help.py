@@ -1,8 +1,7 @@
 """Help: every command has some, and the page about the command line shows it as it is."""
 
-import pytest
-
 from tests.cli.help_pages import PAGE, command_paths, help_of, rendered, shown_paths
+from tests.marks import each_case
 
 BLACK_BOX = {
     "chat", "chat-list", "chat-resume", "serve", "doctor", "config", "backup", "restore",
@@ -21,7 +20,7 @@ def test_the_commands_outsiders_rely_on_are_there() -> None:
     assert {" ".join(path) for path in command_paths()} >= BLACK_BOX
 
 
-@pytest.mark.parametrize("path", command_paths(), ids=" ".join)
+@each_case("path", command_paths(), ids=" ".join)
 def test_every_command_says_what_it_does_and_what_each_option_means(path: tuple[str, ...]) -> None:
     told = help_of(path)
 
@@ -35,7 +34,7 @@ def test_every_command_says_what_it_does_and_what_each_option_means(path: tuple[
         assert not line.strip().startswith("--") or len(line.split()) > 1
 
 
-@pytest.mark.parametrize("path", command_paths(), ids=" ".join)
+@each_case("path", command_paths(), ids=" ".join)
 def test_no_help_has_marks_that_are_not_to_be_typed(path: tuple[str, ...]) -> None:
     told = help_of(path)
 
@@ -43,7 +42,7 @@ def test_no_help_has_marks_that_are_not_to_be_typed(path: tuple[str, ...]) -> No
     assert "<list[" not in told
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path", [path for path in command_paths() if path[-1:] == ("list",) or path == ("chat-list",)]
 )
 def test_every_listing_takes_a_limit_and_a_cursor(path: tuple[str, ...]) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.cli.options import GlobalOptions, hoist_global_flags
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "moved"),
     [
         (["chat", "hello", "--json"], ["--json", "chat", "hello"]),
@@ -27,7 +28,7 @@ def test_global_flags_may_stand_anywhere_but_behind_two_dashes(
     assert hoist_global_flags(arguments) == moved
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "level"),
     [
         (GlobalOptions(), "warning"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.terminal import is_colored, is_terminal
 from holdfast.domain.text import clean, escape_hidden, one_line
+from tests.marks import each_case
 
 FORBIDDEN = {
     *map(chr, range(0x20)),
@@ -23,7 +24,7 @@ class StandInTerminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         ("a\x1b[31mred\x1b[0m b", "ared b"),
@@ -60,7 +61,7 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     assert clean(text) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         ("one\n\ttwo \\u0041", "one\n\ttwo \\u0041"),

@@ -47,6 +47,7 @@ def asked(url: str, home: Path) -> int:
     return got(f"{url}/v1/agents", secret=secret_in(home))[0]
 
 
+@pytest.mark.torture
 def test_the_start_of_a_second_server_leaves_the_first_ones_token_valid(
     tmp_path: Path, shared: dict[str, str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_start_of_a_second_server_leaves_the_first_ones_token_valid(
     assert statuses == [ACCEPTED] * 4
 
 
+@pytest.mark.torture
 def test_the_token_of_an_older_program_stays_valid_beside_a_new_home(
     tmp_path: Path, shared: dict[str, str]
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_removed_token_file_revokes_the_token_of_that_home_alone(
     assert (old, statuses) == (REFUSED, [ACCEPTED, ACCEPTED])
 
 
+@pytest.mark.torture
 def test_revoking_the_token_of_another_home_leaves_ones_own(
     tmp_path: Path, shared: dict[str, str]
 ) -> None:

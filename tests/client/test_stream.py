@@ -118,6 +118,7 @@ async def test_connections_that_the_server_ends_are_taken_up_again(holdfast: Hol
         assert await hearing == [2, 3, 4]
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 async def test_a_server_killed_in_the_middle_costs_nothing_and_doubles_nothing(
     home: Path, tmp_path: Path

@@ -14,6 +14,7 @@ from holdfast.tools.mcp.declarations import (
     StdioServer,
     read_server,
 )
+from tests.marks import each_case
 
 CANARY = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 WHOLE = """
@@ -127,7 +128,7 @@ def test_what_is_configured_is_what_the_tools_read(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "key", "line", "nearest"),
     [
         (
@@ -163,7 +164,7 @@ PROGRAM = 'command = "x"'
 ADDRESS = 'url = "https://example.com/"'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "key", "rule"),
     [
         ("", "", "must have a command or a url, and not both"),
@@ -232,7 +233,7 @@ def test_what_is_wrong_is_told_by_its_key_and_line_and_never_by_its_value(
     assert "word" not in error.message.replace("password", "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [
         "[mcp]\nservers = 1\n",

@@ -26,7 +26,7 @@ from holdfast.domain.secrets import mask_text
 from holdfast.domain.sessions import OnExceed
 from holdfast.domain.tools import FsTier
 from holdfast.store.database_url import shown_url
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 OTHERS: dict[str, tuple[str, Any, str, Any]] = {
     # setting: as text in the environment, as a value, in the file, as a value
@@ -180,7 +180,7 @@ def test_the_page_about_operations_names_every_setting_and_its_default() -> None
     assert missing == []
 
 
-@pytest.mark.parametrize("setting", list(SETTING_KEYS))
+@each_case("setting", list(SETTING_KEYS))
 @demands("S0-480")
 def test_a_value_of_the_file_is_taken(folder: Path, setting: str) -> None:
     _, _, in_file, from_file = OTHERS[setting]
@@ -192,9 +192,7 @@ def test_a_value_of_the_file_is_taken(folder: Path, setting: str) -> None:
     assert from_file != setting_value(Config(home=folder), setting)
 
 
-@pytest.mark.parametrize(
-    "setting", [name for name, place in SETTING_KEYS.items() if place.variable]
-)
+@each_case("setting", [name for name, place in SETTING_KEYS.items() if place.variable])
 def test_the_environment_beats_the_file_and_a_flag_beats_both(folder: Path, setting: str) -> None:
     section, key, variable = SETTING_KEYS[setting]
     text, from_environment, in_file, from_file = OTHERS[setting]
@@ -333,7 +331,7 @@ def test_a_named_file_that_is_missing_is_refused(folder: Path) -> None:
     assert "a\x00b" in _refused(folder, {"HOLDFAST_CONFIG": "a\x00b"}).message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "key", "line", "nearest"),
     [
         ('[chat]\ndefault_modell = "a:b"\n', "chat.default_modell", 2, "chat.default_model"),
@@ -367,7 +365,7 @@ def test_a_variable_that_is_mistyped_is_refused_and_the_nearest_named(folder: Pa
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "line"),
     [
         (b"[chat", None),
@@ -427,7 +425,7 @@ def test_a_file_may_be_a_link_and_have_a_mebibyte(folder: Path) -> None:
     assert _refused(folder).message.endswith("it is larger than 1 MiB.")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "value"),
     [
         ("approval", "sometimes"),

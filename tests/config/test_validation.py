@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.config import Chat, Config, Credential
 from holdfast.domain.errors import Code, Invalid
+from tests.marks import each_case
 
 
 def fault_of(**chat: Any) -> str:
@@ -17,14 +18,12 @@ def fault_of(**chat: Any) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(
-    "entry", ["git", "git status", "./build.sh", "grep 'a b' -- x*", "[", "git *"]
-)
+@each_case("entry", ["git", "git status", "./build.sh", "grep 'a b' -- x*", "[", "git *"])
 def test_a_command_is_words_as_in_a_shell(entry: str) -> None:
     assert Chat(allowed_commands=("ls", entry)).allowed_commands == ("ls", entry)
 
 
-@pytest.mark.parametrize("entry", ["", "  ", "'open", "''", "a\\"])
+@each_case("entry", ["", "  ", "'open", "''", "a\\"])
 def test_what_is_no_command_is_refused(entry: str) -> None:
     told = "entry 2 must be a command with its arguments, quoted as in a shell."
 
@@ -32,12 +31,12 @@ def test_what_is_no_command_is_refused(entry: str) -> None:
     assert fault_of(allowed_command_globs=("ls", entry)) == f"chat.allowed_command_globs {told}"
 
 
-@pytest.mark.parametrize("entry", ["git log **", "ls *.py", "make t?st", "git", "a[b]"])
+@each_case("entry", ["git log **", "ls *.py", "make t?st", "git", "a[b]"])
 def test_a_glob_has_its_wildcards_behind_the_command(entry: str) -> None:
     assert Chat(allowed_command_globs=(entry,)).allowed_command_globs == (entry,)
 
 
-@pytest.mark.parametrize("entry", ["*", "**", "g*t status", "?it", "'*'", "/usr/bin/* x"])
+@each_case("entry", ["*", "**", "g*t status", "?it", "'*'", "/usr/bin/* x"])
 def test_a_glob_whose_command_is_a_wildcard_is_refused(entry: str) -> None:
     assert fault_of(allowed_command_globs=(entry,)) == (
         "chat.allowed_command_globs entry 1 must begin with the name of a command; only its "
@@ -51,7 +50,7 @@ def test_any_rest_can_only_stand_last() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     ["CI", "PWD", "DISPLAY", "MAKELEVEL", "HTTPS_PROXY", "KEYBOARD", "MONKEY", "AUTHOR", "ENVOY"],
 )
@@ -59,7 +58,7 @@ def test_a_harmless_variable_can_be_passed_on(name: str) -> None:
     assert Chat(command_env=(name,)).command_env == (name,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "LD_PRELOAD",
@@ -90,7 +89,7 @@ def test_a_variable_that_steers_what_is_loaded_is_refused(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "OPENAI_API_KEY",
@@ -115,21 +114,21 @@ def test_a_variable_that_looks_like_a_credential_is_refused(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "Ä", "A-B", "*"])
+@each_case("name", ["", "A=B", "1A", "A B", "Ä", "A-B", "*"])
 def test_what_is_no_name_of_a_variable_is_refused(name: str) -> None:
     told = fault_of(command_env=(name,))
 
     assert told == "chat.command_env entry 1 must be the name of a variable."
 
 
-@pytest.mark.parametrize(
+@each_case(
     "entry", ["a.example", "A.Example.", "a.example:8443", "xn--bcher-kva.example", "host", "1.a"]
 )
 def test_a_domain_is_a_host_perhaps_with_a_port(entry: str) -> None:
     assert Chat(allowed_domains=(entry,)).allowed_domains == (entry,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "entry",
     [
         "",
@@ -162,7 +161,7 @@ def test_what_is_no_domain_is_refused(entry: str) -> None:
     assert told == "chat.allowed_domains entry 2 must be host or host:port, xn--… if not ASCII."
 
 
-@pytest.mark.parametrize("name", ["", " ", ".", "..", "a/b", "a\\b", "/"])
+@each_case("name", ["", " ", ".", "..", "a/b", "a\\b", "/"])
 def test_a_linked_folder_is_a_name(name: str) -> None:
     told = fault_of(linked_dirs=(name,))
 
@@ -175,7 +174,7 @@ def test_a_root_is_absolute() -> None:
     assert told == "chat.extra_roots entry 2 must be an absolute folder."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "secret", "told"),
     [
         ("a.example:1", "entry!", "must have a host as a name, without a port"),

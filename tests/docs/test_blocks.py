@@ -7,6 +7,7 @@ import pytest
 from tests.docs.blocks import NOT_RUN, Block, Command, blocks, commands, is_as_shown
 from tests.docs.play import play
 from tests.docs.shell import Shell
+from tests.marks import each_case
 
 PAGE = """# A page
 
@@ -59,7 +60,7 @@ def test_commands_are_told_from_their_output() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("shown", "output"),
     [
         ("one", "one\n"),
@@ -74,7 +75,7 @@ def test_dots_stand_for_anything(shown: str, output: str) -> None:
     assert is_as_shown(shown, output)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("shown", "output"),
     [
         ("one", "two"),

@@ -15,11 +15,18 @@ from tests.docs.shell import Shell
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in pages()}
 BLOCKS = {page: list(blocks(page, text)) for page, text in PAGES.items()}
 RUNNING = {"python", "sh", "console"}
+FIRST = {"README.md", "docs/tutorial.md"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page, found in BLOCKS.items() if RUNNING & {each.kind for each in found}]
+    "page",
+    [
+        # What is read first, in every run; the other pages where there is more time.
+        pytest.param(page, marks=() if page in FIRST else pytest.mark.torture)
+        for page, found in BLOCKS.items()
+        if RUNNING & {each.kind for each in found}
+    ],
 )
 def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:

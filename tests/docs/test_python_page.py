@@ -5,11 +5,10 @@ import inspect
 import re
 from typing import get_type_hints
 
-import pytest
-
 from holdfast import HoldfastError, LocalHoldfast, api, app
 from holdfast.domain.agent_processes import KnownProgram
 from tests.docs.blocks import ROOT
+from tests.marks import each_case
 
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 LISTED = {
@@ -59,7 +58,7 @@ def test_every_service_is_listed() -> None:
     assert set(LISTED) == {name for name, verbs in VERBS.items() if verbs}
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@each_case("name", sorted(SERVICES))
 def test_every_verb_of_a_service_is_listed(name: str) -> None:
     assert LISTED.get(name, set()) == VERBS[name]
 

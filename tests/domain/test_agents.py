@@ -20,7 +20,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import ModelId
 from holdfast.domain.tools import NARROWEST, FsTier, Grant
 from tests.builders import MODEL_ID, a_tool, an_agent
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 MANY_TOOLS = tuple(a_tool(str(number)) for number in range(129))
 
@@ -42,7 +42,7 @@ def test_an_agent_is_active_narrow_and_careful_unless_told_otherwise() -> None:
     assert (agent.tools, agent.mcp_servers, agent.tags, agent.extra) == ((), (), (), {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"slug": "A-z_9"},
@@ -66,7 +66,7 @@ def test_what_is_within_the_rules_is_kept_as_given(changes: dict[str, Any]) -> N
     assert {name: getattr(built, name) for name in changes} == changes
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field"),
     [
         ({"slug": ""}, "slug"),
@@ -85,7 +85,7 @@ def test_an_agent_against_the_rules_is_refused_by_field(
     assert (refused.code, refused.details) == (Code.AGENT_INVALID, {"fields": [field]})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field"),
     [
         ({"name": ""}, "name"),
@@ -116,7 +116,7 @@ def test_a_secret_is_never_put_into_a_prompt() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "fields"),
     [
         (ModelChoice, {"model_id": MODEL_ID}),
@@ -138,7 +138,7 @@ def test_a_setting_at_the_edge_of_its_rule_is_taken(kind: Any, fields: dict[str,
     assert {name: getattr(built, name) for name in fields} == fields
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "fields", "field"),
     [
         (ModelChoice, {"model_id": MODEL_ID, "max_attempts": 0}, "max_attempts"),

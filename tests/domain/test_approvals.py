@@ -26,6 +26,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.tools import ToolClass
 from tests.builders import APPROVAL_ID, AT, CALL_ID, SESSION_ID
 from tests.domain.strategies import JSON, TEXTS
+from tests.marks import each_case
 
 FINAL = [ApprovalState.ALLOWED, ApprovalState.DENIED, ApprovalState.EXPIRED]
 STRICTEST_FIRST = [ApprovalMode.DENY, ApprovalMode.ASK, ApprovalMode.EDITS, ApprovalMode.AUTO]
@@ -57,8 +58,8 @@ def test_every_state_but_waiting_is_final() -> None:
     assert set(ApprovalState) == {ApprovalState.WAITING, *FINAL}
 
 
-@pytest.mark.parametrize("scope", ApprovalScope)
-@pytest.mark.parametrize("state", FINAL)
+@each_case("scope", ApprovalScope)
+@each_case("state", FINAL)
 def test_a_waiting_question_takes_its_first_answer(
     state: ApprovalState, scope: ApprovalScope
 ) -> None:
@@ -77,7 +78,7 @@ def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState
     assert apply_answer(first, again, at=LATER) == first
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("state", "other"), [pair for pair in product(FINAL, ApprovalState) if pair[0] != pair[1]]
 )
 def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -> None:
@@ -117,7 +118,7 @@ def test_an_approval_is_known_by_the_id_of_its_question() -> None:
     assert an_approval().id == APPROVAL_ID
 
 
-@pytest.mark.parametrize(("one", "other"), list(product(ApprovalMode, repeat=2)))
+@each_case(("one", "other"), list(product(ApprovalMode, repeat=2)))
 def test_the_stricter_of_two_modes_holds(one: ApprovalMode, other: ApprovalMode) -> None:
     expected = min(one, other, key=STRICTEST_FIRST.index)
 

@@ -28,6 +28,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect
 from tests.builders import AT, a_call
+from tests.marks import each_case
 
 LATER = AT + timedelta(seconds=1)
 
@@ -61,7 +62,7 @@ def test_the_table_of_steps_is_the_drawing() -> None:
     assert set(NEXT) == set(CallState)
 
 
-@pytest.mark.parametrize(("state", "step"), list(product(CallState, STEPS)))
+@each_case(("state", "step"), list(product(CallState, STEPS)))
 def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> None:
     take, after = STEPS[step]
     call = a_call(state=state, effect=Effect.IDEMPOTENT)
@@ -121,7 +122,7 @@ def test_what_a_retry_did_not_put_right_is_unknown_again() -> None:
             reopen_call(other)
 
 
-@pytest.mark.parametrize("status", ResultStatus)
+@each_case("status", ResultStatus)
 def test_a_retry_that_never_started_was_not_run(status: ResultStatus) -> None:
     retry = a_call(id=retry_id("7"))
 
@@ -145,7 +146,7 @@ def test_a_call_that_never_started_has_no_time_of_its_start() -> None:
     assert refused == a_call(state=FINISHED, ended_at=LATER, result_sequence=2)
 
 
-@pytest.mark.parametrize("state", CallState)
+@each_case("state", CallState)
 def test_a_call_is_open_until_it_has_its_one_result(state: CallState) -> None:
     assert is_open(a_call(state=state)) is (state in (INTENDED, STARTED))
 

@@ -15,13 +15,14 @@ from holdfast.domain.canonical_json import (
     equality_key,
 )
 from tests.domain.strategies import JSON
+from tests.marks import each_case
 
 
 class _Name(str):
     """A text of a class of its own."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "spelled"),
     [
         ({"b": 1, "a": [2, 1]}, '{"a":[2,1],"b":1}'),
@@ -92,9 +93,7 @@ def test_values_are_the_same_exactly_when_their_spellings_are(one: Any, other: A
     assert equality_key(first) == equality_key(decode_exact(canonical(first)))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [(1, True), (0, False), ("1", 1), (None, "null"), ([1 << 70], [True])]
-)
+@each_case(("one", "other"), [(1, True), (0, False), ("1", 1), (None, "null"), ([1 << 70], [True])])
 def test_what_only_looks_alike_is_not_the_same(one: Any, other: Any) -> None:
     assert equality_key(one) != equality_key(other)
 

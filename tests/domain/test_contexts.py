@@ -11,7 +11,7 @@ from holdfast.domain.sessions import VARIABLE_LARGEST, VARIABLES_MOST, Selection
 from holdfast.domain.tools import FsTier
 from tests.builders import a_context
 from tests.domain.strategies import CONTEXTS
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 
 def a_selection(**changes: Any) -> Selection:
@@ -56,7 +56,7 @@ def test_the_tier_is_always_written_out(tier: str) -> None:
 
 
 @demands("S0-006b", "S0-006c")
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"working_dir": "/"},
@@ -77,7 +77,7 @@ def test_what_is_within_the_rules_is_kept_as_given(changes: dict[str, Any]) -> N
 
 
 @demands("S0-017b")
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "fields"),
     [
         ({"working_dir": ""}, ["working_dir"]),
@@ -144,7 +144,7 @@ def test_a_context_survives_being_stored(context: SessionContext) -> None:
     assert msgspec.json.decode(stored, type=SessionContext) == context
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         b'{"working_dir": "/w", "selection": {"file": "a", "start_line": true, "end_line": 1}}',

@@ -1,6 +1,5 @@
 """Money in whole micro-cents."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,11 +7,12 @@ from holdfast.domain.costs import CostSum, Usage, price
 from holdfast.domain.models import Prices
 from tests.builders import a_cost, some_prices
 from tests.domain.strategies import values_of
+from tests.marks import each_case
 
 FREE = Prices(input=0, output=0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("usage", "prices", "microcents"),
     [
         (Usage(), some_prices(), 0),

@@ -4,11 +4,11 @@ import json
 import time
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.secrets import is_credential, is_secret_name, mask_json, mask_text
+from tests.marks import each_case
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"
 PEM_BODY = "MIIEowIBAAKCAQEAvGVhbGx5Tm90QUtleQ==\nc2Vjb25kTGluZQ=="
@@ -98,17 +98,17 @@ ORDINARY = [
 LOOSE = {"password=hunter", "token=abcd&x=1"}
 
 
-@pytest.mark.parametrize(("text", "masked"), SHAPES)
+@each_case(("text", "masked"), SHAPES)
 def test_what_looks_like_a_credential_is_masked(text: str, masked: str) -> None:
     assert mask_text(text) == masked
 
 
-@pytest.mark.parametrize(("text", "masked"), SHAPES)
+@each_case(("text", "masked"), SHAPES)
 def test_what_is_masked_once_is_not_masked_again(text: str, masked: str) -> None:
     assert mask_text(masked) is masked
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@each_case("text", ORDINARY)
 def test_ordinary_text_is_the_same_object_afterwards(text: str) -> None:
     encoded = msgspec.json.encode({"text": text, "items": [text, 1, None]})
 
@@ -117,12 +117,12 @@ def test_ordinary_text_is_the_same_object_afterwards(text: str) -> None:
     assert not is_credential(text)
 
 
-@pytest.mark.parametrize("text", [text for text, _ in SHAPES])
+@each_case("text", [text for text, _ in SHAPES])
 def test_a_file_may_not_hold_what_is_surely_a_credential(text: str) -> None:
     assert is_credential(text) is (text not in LOOSE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "is_one"),
     [
         ("API_TOKEN", "abcd1234", True),
@@ -137,7 +137,7 @@ def test_a_name_can_make_a_value_a_credential(name: str, value: str, is_one: boo
     assert is_credential(value, name) is is_one
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "is_one"),
     [
         ("apiKey", True),
@@ -155,9 +155,7 @@ def test_some_names_are_names_of_secrets(name: str, is_one: bool) -> None:
     assert is_secret_name(name) is is_one
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"), [(text, masked) for text, masked in SHAPES if "\ud800" not in text]
-)
+@each_case(("text", "masked"), [(text, masked) for text, masked in SHAPES if "\ud800" not in text])
 def test_json_stays_json_and_only_its_credentials_change(text: str, masked: str) -> None:
     value = {"n": 12345678901234567890, "text": f"\x1b\n{text}", text: ["ö", text]}
 
@@ -196,7 +194,7 @@ def test_masked_json_can_be_read(value: object) -> None:
     json.loads(mask_json(encoded))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "-----BEGIN PRIVATE KEY-----\nAAAAAAAAAAAAAAAAAAAA ",

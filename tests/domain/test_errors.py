@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
-
 from holdfast.domain import errors
 from holdfast.domain.errors import Code, HoldfastError, Internal, NotFound, out_of_memory
+from tests.marks import each_case
 
 
 def test_the_drawing_shows_every_class_and_what_to_do() -> None:
@@ -14,13 +13,13 @@ def test_the_drawing_shows_every_class_and_what_to_do() -> None:
     assert drawn == [kind.__name__ for kind in HoldfastError.__subclasses__()]
 
 
-@pytest.mark.parametrize("kind", HoldfastError.__subclasses__())
+@each_case("kind", HoldfastError.__subclasses__())
 def test_every_class_says_what_its_caller_can_do(kind: type[HoldfastError]) -> None:
     assert kind.__doc__
     assert kind.__subclasses__() == []
 
 
-@pytest.mark.parametrize("code", Code)
+@each_case("code", Code)
 def test_a_code_is_its_name_in_lower_case(code: Code) -> None:
     assert code.value == code.name.lower()
 

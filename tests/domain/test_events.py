@@ -31,6 +31,7 @@ from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.sessions import StopReason
 from tests.builders import AT, SESSION_ID, an_event, an_id
 from tests.domain.strategies import UUIDS, values_of
+from tests.marks import each_case
 
 KINDS = get_args(Payload)
 SEQUENCES = st.integers(1, (1 << 32) - 1)
@@ -66,7 +67,7 @@ def test_the_names_are_the_houses_words() -> None:
     assert len(NAMES) == len(KINDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("kind", KINDS)
 def test_every_event_is_named_by_a_noun_and_what_happened(kind: type[Payload]) -> None:
     assert re.fullmatch(r"[a-z]+\.[a-z]+", name_of(kind))
 
@@ -100,7 +101,7 @@ def test_an_event_is_stored_under_its_name() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
     [
         b"",
@@ -171,7 +172,7 @@ def test_an_events_id_is_computed_and_the_same_again() -> None:
     assert event_id(SESSION_ID, 7, AT) == event_id(SESSION_ID, 7, AT) == an_event(sequence=7).id
 
 
-@pytest.mark.parametrize("code", FailureCode)
+@each_case("code", FailureCode)
 def test_a_failure_is_retryable_when_the_same_turn_may_work_later(code: FailureCode) -> None:
     later = {"provider_rate_limit", "provider_unavailable", "interrupted"}
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import is_slug, is_uuid, require_owner, require_uuid, slug_of, uuid7
+from tests.marks import each_case
 
 MILLISECONDS = st.integers(0, (1 << 48) - 1)
 RANDOMNESS = st.integers(0, (1 << 74) - 1)
@@ -57,7 +58,7 @@ def test_a_clients_id_is_put_into_our_spelling() -> None:
     assert require_uuid(given_id, what="id") == given_id.lower()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -81,22 +82,22 @@ def test_what_is_not_a_uuid_is_refused_and_not_repeated(text: str) -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["a", "Code-Assistant_2", "-", "_", "a" * 255])
+@each_case("text", ["a", "Code-Assistant_2", "-", "_", "a" * 255])
 def test_letters_digits_dash_and_underscore_make_a_slug(text: str) -> None:
     assert is_slug(text)
 
 
-@pytest.mark.parametrize("text", ["", "a" * 256, "a b", "a.b", "a/b", "ä", "a\n", "٣"])
+@each_case("text", ["", "a" * 256, "a b", "a.b", "a/b", "ä", "a\n", "٣"])
 def test_nothing_else_makes_a_slug(text: str) -> None:
     assert not is_slug(text)
 
 
-@pytest.mark.parametrize("text", ["local", "a", "anna@example.org", "A_b-c.9", "x" * 128])
+@each_case("text", ["local", "a", "anna@example.org", "A_b-c.9", "x" * 128])
 def test_an_owner_is_taken_as_written(text: str) -> None:
     assert require_owner(text) == text
 
 
-@pytest.mark.parametrize("text", ["", "x" * 129, "a b", "a/b", "ä", "a\x00", "a\n"])
+@each_case("text", ["", "x" * 129, "a b", "a/b", "ä", "a\x00", "a\n"])
 def test_what_cannot_be_an_owner_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as refused:
         require_owner(text)
@@ -104,7 +105,7 @@ def test_what_cannot_be_an_owner_is_refused(text: str) -> None:
     assert (refused.value.code, refused.value.details) == (Code.INVALID_ID, {"field": "owner"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "slug"),
     [
         ("Code Assistant", "code-assistant"),

@@ -17,11 +17,12 @@ from holdfast.domain.time import (
     truncate_to_ms,
 )
 from tests.domain.strategies import INSTANTS
+from tests.marks import each_case
 
 NOON = milliseconds(datetime(2025, 12, 31, 12, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "ms"),
     [
         ("2025-12-31T12:00Z", NOON),
@@ -57,7 +58,7 @@ def test_a_date_is_its_midnight_and_means_the_whole_day() -> None:
     assert Moment(ms=5).last_ms == 5
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.leases import DURATION_MS, RENEWAL_MS, Holder, holder_of
 from tests.builders import a_holder
+from tests.marks import each_case
 
 WORDS = st.text(alphabet="0123456789abcdef-", min_size=1, max_size=36)
 
@@ -23,7 +24,7 @@ def test_a_holder_is_stored_as_one_readable_line() -> None:
     assert str(a_holder(boot="b", space="s", pid=1, started=2, nonce="n")) == "b/s/1/2/n"
 
 
-@pytest.mark.parametrize("text", ["", "b/s/1/2", "b/s/1/2/n/more", "b/s/one/2/n"])
+@each_case("text", ["", "b/s/1/2", "b/s/1/2/n/more", "b/s/one/2/n"])
 def test_what_no_process_wrote_is_not_a_holder(text: str) -> None:
     with pytest.raises(ValueError, match=r"unpack|literal"):
         holder_of(text)

@@ -37,7 +37,7 @@ from holdfast.domain.messages import (
 )
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_transcript, an_id, hash_of
 from tests.domain.strategies import INSTANTS, UUIDS, parts_of, rows, values_of
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 KINDS = get_args(Part)
 PICTURE = Media(mime_type="image/png", ref="media://sha256-" + "0" * 64)
@@ -82,8 +82,8 @@ def test_a_row_holds_the_parts_of_its_role_and_no_others(
         }
 
 
-@pytest.mark.parametrize("role", [Role.TOOL_CALL, Role.TOOL_RESULT])
-@pytest.mark.parametrize("count", [0, 2])
+@each_case("role", [Role.TOOL_CALL, Role.TOOL_RESULT])
+@each_case("count", [0, 2])
 def test_a_tools_row_holds_exactly_one_part(role: Role, count: int) -> None:
     with pytest.raises(Invalid) as refused:
         require_parts(role, a_message(role=role).parts * count)
@@ -147,7 +147,7 @@ def test_a_handle_is_made_of_what_it_names(content: bytes) -> None:
     assert media_hash(handle) == sha256(content).digest()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -177,7 +177,7 @@ def test_a_message_holds_a_mebibyte_of_text_and_16_pictures() -> None:
     assert (TEXT_LARGEST, MEDIA_MOST) == (1_048_576, 16)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "parts",
     [
         (Text(text="hello"),),
@@ -193,7 +193,7 @@ def test_a_user_may_send_words_and_pictures(parts: tuple[Part, ...]) -> None:
     assert require_sendable(parts) == parts
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parts", "code"),
     [
         ((), Code.MESSAGE_EMPTY),
@@ -245,7 +245,7 @@ def test_what_a_row_holds_is_stored_as_the_same_bytes_every_time(
     assert encode_parts(decode_parts(stored)) == stored
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
     [
         b"",

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from holdfast.domain.time import instant, microseconds
 from tests.domain.strategies import INSTANTS
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("at", "stamp"),
     [
         (datetime(1970, 1, 1, tzinfo=UTC), 0),

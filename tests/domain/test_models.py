@@ -18,6 +18,7 @@ from holdfast.domain.models import (
     describe_model,
     model_of,
 )
+from tests.marks import each_case
 
 NAMES = st.text(alphabet="abcXYZ019.-/:", min_size=1, max_size=12)
 PROVIDERS = st.text(alphabet="abc019-", min_size=1, max_size=8)
@@ -53,7 +54,7 @@ def test_a_model_has_no_price_until_somebody_knows_it() -> None:
     assert model_of(OFFLINE).prices is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "ref", ["", "gpt-5", ":gpt-5", "openai:", " : ", "openai: ", "open\x00ai:gpt", "openai:\ud800"]
 )
 def test_what_is_not_provider_and_name_is_refused(ref: str) -> None:
@@ -83,7 +84,7 @@ def test_a_model_may_be_described_by_its_name_alone() -> None:
     assert describe_model(ModelRequest(provider="maker", name="a")).prices is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field"),
     [
         ({"name": ""}, "name"),

@@ -16,6 +16,7 @@ from holdfast.domain.queries import (
     SessionQuery,
     require_limit,
 )
+from tests.marks import each_case
 
 
 @given(st.integers(), st.integers(1, 10_000))
@@ -55,7 +56,7 @@ def test_the_last_page_names_no_next_one() -> None:
     assert Page(items=(1, 2)).next_cursor is None
 
 
-@pytest.mark.parametrize("cut", [{"after": -1}, {"before": 0}, {"limit": 0}, {"limit": 10_001}])
+@each_case("cut", [{"after": -1}, {"before": 0}, {"limit": 0}, {"limit": 10_001}])
 def test_messages_are_cut_at_numbers_that_they_can_have(cut: dict[str, int]) -> None:
     with pytest.raises(Invalid):
         MessageQuery(**cut)

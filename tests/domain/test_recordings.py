@@ -16,6 +16,7 @@ from holdfast.domain.messages import (
     Text,
 )
 from tests.builders import a_tool_call, a_tool_result
+from tests.marks import each_case
 
 
 def _draft(role: Role, *parts: Part) -> MessageDraft:
@@ -25,7 +26,7 @@ def _draft(role: Role, *parts: Part) -> MessageDraft:
 PICTURE = Media(mime_type="image/png", ref="media://sha256-0")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "draft",
     [
         _draft(Role.SYSTEM, Text(text="x")),
@@ -39,7 +40,7 @@ def test_what_is_valid_is_returned_as_it_is(draft: MessageDraft) -> None:
     assert require_recordable(draft) is draft
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("draft", "code"),
     [
         (_draft(Role.USER, Text(text="x")), Code.ROLE_NOT_ALLOWED),

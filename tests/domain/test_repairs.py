@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +32,7 @@ from holdfast.domain.turns import (
 )
 from tests.builders import AT, MODEL_ID, a_call, a_message, an_open_step
 from tests.domain.strategies import calls, open_steps
+from tests.marks import each_case
 
 BAD_ENDS = [
     StopReason.ABORTED,
@@ -148,8 +148,8 @@ def a_sent_request(step: OpenStep) -> CostDraft:
     )
 
 
-@pytest.mark.parametrize("bound", [0, 7])
-@pytest.mark.parametrize("recovery", Recovery)
+@each_case("bound", [0, 7])
+@each_case("recovery", Recovery)
 def test_a_request_with_a_bound_that_a_crash_cut_off_is_charged(
     bound: int, recovery: Recovery
 ) -> None:
@@ -239,7 +239,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("state", "effect", "status", "error"), ENDS)
+@each_case(("state", "effect", "status", "error"), ENDS)
 def test_an_open_call_is_told_why_its_turn_left_it(
     state: CallState, effect: Effect, status: ResultStatus, error: ToolError
 ) -> None:
@@ -312,7 +312,7 @@ def test_a_step_cut_off_by_a_crash_is_asked_again() -> None:
     assert mend == Repair(drafts=(StepFailed(step=2, failure=CUT_OFF),))
 
 
-@pytest.mark.parametrize("reason", StopReason)
+@each_case("reason", StopReason)
 def test_a_turn_that_ended_badly_says_so_in_its_last_row(reason: StopReason) -> None:
     told = closing_notice(Outcome(stop_reason=reason))
 

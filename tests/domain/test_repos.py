@@ -2,16 +2,16 @@
 
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.repos import is_within
+from tests.marks import each_case
 
 NAMES = st.lists(st.text(alphabet="ab.", min_size=1, max_size=3), max_size=4)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "root", "within"),
     [
         ("/desk", "/desk", True),

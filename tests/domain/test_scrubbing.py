@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.secrets import SHORTEST, ScrubbedStream, Scrubber, Secret
 from tests.builders import a_call
+from tests.marks import each_case
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
 SECRETS = {
@@ -43,8 +44,8 @@ def scrubber() -> Scrubber:
     return Scrubber((name, Secret(value)) for name, value in SECRETS.items())
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("name", SECRETS)
+@each_case("spelling", SPELLINGS)
+@each_case("name", SECRETS)
 def test_a_secret_is_found_however_it_is_spelled(
     scrubber: Scrubber, name: str, spelling: str
 ) -> None:
@@ -61,8 +62,8 @@ def test_a_secret_is_found_however_it_is_spelled(
     assert scrubber.holds(spelled)
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("name", SECRETS)
+@each_case("spelling", SPELLINGS)
+@each_case("name", SECRETS)
 def test_json_stays_json_and_only_its_secrets_change(
     scrubber: Scrubber, name: str, spelling: str
 ) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.secrets import Secret
+from tests.marks import each_case
 
 KEY = "sk-canary-0123456789"
 
@@ -16,7 +17,7 @@ def test_a_secret_is_revealed_when_asked_for() -> None:
     assert Secret(KEY).reveal() == KEY
 
 
-@pytest.mark.parametrize(
+@each_case(
     "shown",
     [
         repr(Secret(KEY)),

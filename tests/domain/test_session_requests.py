@@ -20,6 +20,7 @@ from holdfast.domain.sessions import (
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_context
 from tests.domain.strategies import CONTEXTS, JSON
+from tests.marks import each_case
 
 
 def nested(depth: int) -> list[Any]:
@@ -64,7 +65,7 @@ def test_a_caller_may_say_everything() -> None:
     assert msgspec.structs.asdict(SessionRequest(**WISHES)) == WISHES
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wish",
     [
         {"title": "t"},
@@ -77,7 +78,7 @@ def test_a_wish_at_the_edge_of_its_rule_is_taken(wish: dict[str, Any]) -> None:
     assert msgspec.structs.asdict(SessionRequest(**wish)).items() >= wish.items()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wish", "code", "field"),
     [
         ({"title": ""}, Code.INVALID_TEXT, "title"),
@@ -109,7 +110,7 @@ def test_metadata_has_16_kibibytes() -> None:
     assert METADATA_LARGEST == 16_384
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@each_case("wish", WISHES)
 def test_another_wish_is_another_request(wish: str) -> None:
     asked = SessionRequest(**{wish: WISHES[wish]})
 

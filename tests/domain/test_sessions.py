@@ -26,7 +26,7 @@ from holdfast.domain.sessions import (
     transition,
 )
 from tests.builders import a_head, a_session, an_agent
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 OPEN = [Status.PENDING, Status.RUNNING, Status.IDLE]
 CLOSED = [Status.COMPLETED, Status.CANCELLED]
@@ -56,7 +56,7 @@ def test_the_table_knows_every_status_and_every_verb() -> None:
     assert set(table()) == set(product(Status, Verb))
 
 
-@pytest.mark.parametrize(("status", "verb"), list(product(Status, Verb)))
+@each_case(("status", "verb"), list(product(Status, Verb)))
 def test_a_verb_moves_a_session_or_is_refused_as_the_table_says(status: Status, verb: Verb) -> None:
     told = table()[status, verb]
 
@@ -119,8 +119,8 @@ def test_no_history_leaves_the_lifecycle(verbs: list[Verb]) -> None:
         assert before not in CLOSED or status is before or verb is Verb.RESUME
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("verb", [Verb.RESUME, Verb.COMPLETE, Verb.CANCEL])
+@each_case("status", Status)
+@each_case("verb", [Verb.RESUME, Verb.COMPLETE, Verb.CANCEL])
 def test_a_retried_verb_gets_the_first_answer(status: Status, verb: Verb) -> None:
     try:
         once = transition(status, verb)
@@ -210,7 +210,7 @@ def test_an_ended_session_admits_nothing_and_plays_nothing(status: Status) -> No
         admit_turn(head)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "title"),
     [
         ("Fix the build", "Fix the build"),
@@ -238,7 +238,7 @@ def test_a_title_is_one_line_of_at_most_sixty_characters(text: str) -> None:
         assert " ".join(text.split()).startswith(title.removesuffix("…"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wanted", "cap"), [(None, 50), (0, 50), (-1, 50), (1, 1), (50, 50), (51, 51), (10**6, 10**6)]
 )
 def test_the_turn_cap_is_fifty_unless_a_number_above_zero_is_given(
@@ -278,7 +278,7 @@ def test_a_session_cannot_change_its_agent() -> None:
         session.agent = an_agent(name="Other")  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stored", "configured", "granted", "held_to"),
     [
         (None, None, 0, None),
@@ -305,7 +305,7 @@ def test_the_stricter_budget_holds_and_what_was_granted_is_on_top(
 WARN, PAUSE, FAIL = OnExceed.WARN, OnExceed.PAUSE, OnExceed.FAIL
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stored", "configured", "held_to"),
     [
         ((5, WARN), (10, WARN), (5, WARN)),

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.domain.text import LIGHT, is_small
+from tests.marks import each_case
 
 DEEP: list[Any] = []
 for _ in range(100_000):
@@ -14,14 +13,14 @@ ROUND: list[Any] = []
 ROUND.append(ROUND)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value", [None, 1, "", "x" * (LIGHT // 2), {"a": [1, 2.5, None, "b"]}, [["x"] * 100] * 10]
 )
 def test_what_is_small_is_light(value: Any) -> None:
     assert is_small(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         "x" * LIGHT,

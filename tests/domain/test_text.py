@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import is_encodable, require_tags, require_text, storable
+from tests.marks import each_case
 
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=12)
 
@@ -16,7 +17,7 @@ def refusal(text: str) -> dict[str, object]:
     return refused.value.body()
 
 
-@pytest.mark.parametrize("text", ["a", "abc", "日本語", "👩‍🚀", "\n", "\u202e", "\ufeff"])
+@each_case("text", ["a", "abc", "日本語", "👩‍🚀", "\n", "\u202e", "\ufeff"])
 def test_any_unicode_text_within_the_limit_is_taken_unchanged(text: str) -> None:
     assert require_text(text, field="title", shortest=1, longest=3) == text
 
@@ -90,7 +91,7 @@ def test_a_tag_may_be_as_long_as_a_line() -> None:
     assert require_tags(("x", "y" * 64)) == ("x", "y" * 64)
 
 
-@pytest.mark.parametrize("tag", ["", "x" * 65, "a\x00", "\ud800"])
+@each_case("tag", ["", "x" * 65, "a\x00", "\ud800"])
 def test_a_tag_is_text_of_1_to_64_characters(tag: str) -> None:
     with pytest.raises(Invalid) as refused:
         require_tags(("good", tag))
@@ -99,7 +100,7 @@ def test_a_tag_is_text_of_1_to_64_characters(tag: str) -> None:
     assert refused.value.details["field"] == "tags"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "stored"),
     [
         ("plain", "plain"),

@@ -22,6 +22,7 @@ from holdfast.domain.tokens import (
     secret_of,
 )
 from tests.builders import AT, a_token, an_id
+from tests.marks import each_case
 
 MOMENT = timedelta(microseconds=1)
 SECRETS = st.integers(0, 2**SECRET_BITS - 1).map(secret_of)
@@ -91,7 +92,7 @@ def test_other_bits_are_another_secret(one: int, other: int) -> None:
     assert (secret_of(one) == secret_of(other)) == (one == other)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         *("", "hf_", f"hf_{'a' * 42}", f"hf_{'a' * 44}", f"HF_{'a' * 43}", f"hf_{'a' * 42}\n"),

@@ -27,7 +27,7 @@ from holdfast.domain.turns import (
 )
 from tests.builders import a_message
 from tests.domain.strategies import transcripts
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 
 @given(transcripts())
@@ -165,7 +165,7 @@ def _closing(sequence: int, turn: int, code: NoticeCode) -> Message:
     return a_message(role=Role.SYSTEM, parts=(notice,), sequence=sequence, turn=turn)
 
 
-@pytest.mark.parametrize("code", sorted(NoticeCode))
+@each_case("code", sorted(NoticeCode))
 def test_the_last_text_of_a_turn_that_ended_badly_was_cut_off(code: NoticeCode) -> None:
     rows = [
         a_message(sequence=1),

@@ -14,9 +14,10 @@ from holdfast.domain.agents import (
 )
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.secrets import Scrubber, Secret
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "variables", "text", "unknown"),
     [
         ("Review {{ctx.repo}}.", {"repo": "holdfast"}, "Review holdfast.", ()),
@@ -50,7 +51,7 @@ def test_variables_are_put_in_once(
     assert render(template, variables) == Rendered(text=text, unknown=unknown)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "neutral"),
     [
         ("{{x}}", "{ {x}}"),
@@ -86,7 +87,7 @@ def test_a_short_template_cannot_become_a_huge_prompt() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "has_one"),
     [
         ("{{secrets.openai}}", True),

@@ -53,6 +53,7 @@ from tests.engine.builders import (
 )
 from tests.engine.scripts import fails, looks, named, says
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInApprover, an_approval
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -183,7 +184,7 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("cap", "on_exceed", "own", "of_model", "limit"), LIMITS)
+@each_case(("cap", "on_exceed", "own", "of_model", "limit"), LIMITS)
 def test_the_output_limit_is_what_the_money_allows(
     cap: int, on_exceed: OnExceed, own: int | None, of_model: int | None, limit: int | None
 ) -> None:
@@ -216,7 +217,7 @@ CHARGES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "usage", "microcents", "priced"), CHARGES)
+@each_case(("model", "usage", "microcents", "priced"), CHARGES)
 def test_a_request_costs_what_its_tokens_cost(
     model: Model, usage: Usage | None, microcents: int, priced: bool
 ) -> None:
@@ -242,7 +243,7 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "microcents"), UNKNOWN)
+@each_case(("answer", "microcents"), UNKNOWN)
 def test_under_a_budget_an_unknown_usage_is_charged_with_its_bound(
     answer: ModelAnswer, microcents: int
 ) -> None:
@@ -565,7 +566,7 @@ AFFORDABLE = [
 ]
 
 
-@pytest.mark.parametrize(("budget", "model", "allow_unpriced", "expected"), AFFORDABLE)
+@each_case(("budget", "model", "allow_unpriced", "expected"), AFFORDABLE)
 def test_what_nobody_waits_for_is_done_if_it_can_be_paid(
     budget: Budget | None, model: Model, allow_unpriced: bool, expected: bool
 ) -> None:

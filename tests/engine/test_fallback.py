@@ -40,7 +40,7 @@ from tests.engine.scripts import (
 )
 from tests.engine.stand_ins import LoopClock, ScriptedLlm, Stage
 from tests.engine.virtual_time import VIRTUAL_TIME
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -225,7 +225,7 @@ async def test_the_first_pause_lies_between_nothing_and_half_a_second(
     assert times(stage) == [0, second]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("retry", "pauses"),
     [
         (Retry(max=4, backoff="linear"), [0.5, 1.0, 1.5]),

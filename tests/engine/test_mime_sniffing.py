@@ -1,11 +1,10 @@
 """A content is sent as what it is said to be only if its first bytes agree."""
 
-import pytest
-
 from holdfast.engine.attachments import matches_media_type
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mime_type", "content"),
     [
         ("application/pdf", b"\n%PDF-1.4"),
@@ -32,6 +31,6 @@ def test_a_content_and_its_type_agree(mime_type: str, content: bytes) -> None:
     assert matches_media_type(b"\0nothing of the kind", mime_type) is (mime_type == "video/webm")
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", b"a\0b"])
+@each_case("content", [b"", b" \n", b"\xff\xfe", b"a\0b"])
 def test_what_is_no_text_is_not_sent_as_one(content: bytes) -> None:
     assert matches_media_type(content, "text/plain") is False

@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from holdfast.engine.attachments import describe_media
 from holdfast.engine.projection import BEGINNING, GO_ON, NO_RESULT, REMARKS, project
 from holdfast.ports.llm import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.torture.strict import faults
 
 
@@ -93,7 +93,7 @@ def test_the_newest_summary_stands_for_what_it_dropped() -> None:
     )
 
 
-@pytest.mark.parametrize("code", sorted(CLOSING))
+@each_case("code", sorted(CLOSING))
 def test_an_unanswered_turn_is_remarked_upon_where_the_user_speaks(code: NoticeCode) -> None:
     history = [user(1, "a"), assistant(2, "b"), notice(3, code), user(4, "c", turn=2)]
 
@@ -134,7 +134,7 @@ def test_attachments_are_handles_where_they_were_put() -> None:
 HANDLE = media_handle(b"a picture")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "mime_types"),
     [
         ({"mimeType": "image/png", "ref": HANDLE}, ["image/png"]),
@@ -310,7 +310,7 @@ LONG = [
 
 
 @demands("S0-136")
-@pytest.mark.parametrize(
+@each_case(
     ("window", "first"),
     [
         # The current turn has one row, the one before four, the oldest two; the aside is none.
@@ -463,7 +463,6 @@ def require_legal(request: tuple[LlmMessage, ...]) -> None:
 
 
 @demands("S0-045b")
-@settings(max_examples=60)
 @given(history_cache(), st.integers(1, 5), st.none() | st.integers(1, 6), st.booleans())
 def test_any_prefix_of_any_history_is_a_legal_request(
     history: list[Message], turn: int, window: int | None, is_thoughtful: bool

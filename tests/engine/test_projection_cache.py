@@ -1,6 +1,6 @@
 """Kept projections: the same request as a projection made anew, however the history grows."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -60,7 +60,6 @@ def lives(draw: st.DrawFn) -> list[tuple[list[Message], int]]:
     return requests
 
 
-@settings(max_examples=60)
 @given(lives(), st.none() | st.integers(1, 4))
 def test_a_kept_projection_is_the_one_made_anew(
     life: list[tuple[list[Message], int]], window: int | None
@@ -74,7 +73,6 @@ def test_a_kept_projection_is_the_one_made_anew(
         )
 
 
-@settings(max_examples=60)
 @given(lives())
 def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
     life: list[tuple[list[Message], int]],

@@ -8,7 +8,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from tests.engine.stand_ins import (
     an_approval,
 )
 from tests.engine.virtual_time import VirtualTimeLoop
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -219,8 +220,8 @@ def require_same(killed: Ended, unkilled: Ended) -> None:
     assert len(requests) == len(set(requests))
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("name", STORIES)
+@each_case("is_late", [False, True])
+@each_case("name", STORIES)
 def test_a_turn_killed_anywhere_comes_to_the_same_end(name: str, is_late: bool) -> None:
     story = STORIES[name]
     unkilled = play(story)
@@ -233,7 +234,6 @@ def test_a_turn_killed_anywhere_comes_to_the_same_end(name: str, is_late: bool) 
 CUTS = st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6)
 
 
-@settings(max_examples=40)
 @given(st.sampled_from(sorted(STORIES)), CUTS)
 def test_a_turn_killed_again_and_again_comes_to_the_same_end(
     name: str, cuts: list[tuple[int, bool]]
@@ -280,7 +280,6 @@ def test_an_unsafe_call_is_never_run_twice_and_only_it_ends_the_turn(is_late: bo
             require_same(killed, unkilled)
 
 
-@settings(max_examples=40)
 @given(CUTS)
 def test_no_number_of_kills_runs_an_unsafe_call_twice(cuts: list[tuple[int, bool]]) -> None:
     ended = play(PUSHING, *cuts)

@@ -53,6 +53,7 @@ from tests.engine.stand_ins import (
     an_approval,
     raising,
 )
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -401,7 +402,7 @@ async def test_a_tool_that_cannot_tell_its_effect_is_unsafe() -> None:
     assert batches[1] == (ended(1, "id1"), intent("c1", effect=Effect.UNSAFE), cost("id2"))
 
 
-@pytest.mark.parametrize("thing", [object(), {1: object()}, [[[object()]]], {(1, 2): 3}])
+@each_case("thing", [object(), {1: object()}, [[[object()]]], {(1, 2): 3}])
 async def test_a_result_that_cannot_be_written_down_is_said_to_be_so(thing: object) -> None:
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: thing)})
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import media_handle
@@ -21,7 +21,7 @@ from holdfast.engine.tool_results import (
     replace_bytes,
 )
 from tests.engine.stand_ins import StandInShelf
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def test_the_bounds_are_the_contracts() -> None:
     assert (LARGEST, LINES_MOST) == (48 * 1024, 1_500)
 
 
-@pytest.mark.parametrize("value", [None, True, 1, 1.5, "", "x" * LARGEST, {}, [], {"a": [1, None]}])
+@each_case("value", [None, True, 1, 1.5, "", "x" * LARGEST, {}, [], {"a": [1, None]}])
 def test_what_fits_stays_as_it_is(value: Any) -> None:
     found, shelf = shown(value)
 
@@ -108,7 +108,6 @@ def value_of(shape: str, texts: list[str]) -> Any:
     return {**fields, "count": len(texts)} if shape == "fields" else {"inner": [fields], "a": "b"}
 
 
-@settings(max_examples=40)
 @given(SHAPES, st.lists(PIECES, max_size=4))
 def test_no_result_is_ever_larger_than_a_model_can_use(shape: str, told: list[Pieces]) -> None:
     found, shelf = shown(value_of(shape, list(map(text_of, told))))
@@ -121,7 +120,6 @@ def test_no_result_is_ever_larger_than_a_model_can_use(shape: str, told: list[Pi
         assert mark[2] in shelf.kept
 
 
-@settings(max_examples=40)
 @given(PIECES)
 def test_a_text_that_was_cut_keeps_its_ends_and_can_be_read_whole(told: Pieces) -> None:
     text = text_of(told)
@@ -201,7 +199,7 @@ INLINE = [
 
 
 @demands("S0-037")
-@pytest.mark.parametrize(("value", "mime_type"), INLINE)
+@each_case(("value", "mime_type"), INLINE)
 def test_an_object_that_carries_bytes_carries_a_handle_instead(
     value: dict[str, Any], mime_type: str
 ) -> None:
@@ -220,7 +218,7 @@ def test_what_stands_beside_the_bytes_is_looked_into() -> None:
     assert ENCODED not in repr(found)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         {"mimeType": "image/png", "data": "not base64!"},
@@ -289,8 +287,8 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("shelf", [None, StandInShelf()])
-@pytest.mark.parametrize("depth", [0, 1, DEEPEST - 1, DEEPEST, DEEPEST + 1, 10_000])
+@each_case("shelf", [None, StandInShelf()])
+@each_case("depth", [0, 1, DEEPEST - 1, DEEPEST, DEEPEST + 1, 10_000])
 def test_what_is_nested_too_deeply_is_found_before_anything_falls_over_it(
     depth: int, shelf: StandInShelf | None
 ) -> None:
@@ -316,7 +314,7 @@ def test_what_cannot_be_written_down_leaves_nothing_on_the_shelf() -> None:
     assert shelf.kept == {}
 
 
-@pytest.mark.parametrize("value", [nested(DEEPEST + 1), nested(10_000), object(), {(1,): 2}])
+@each_case("value", [nested(DEEPEST + 1), nested(10_000), object(), {(1,): 2}])
 def test_what_cannot_be_written_down_is_refused(value: Any) -> None:
     with pytest.raises(UNSHOWABLE):
         shown(value)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.source import ROOT
+from tests.marks import each_case
 
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 # Folders and files that tools leave behind; `.gitignore` names them too.
@@ -33,7 +34,7 @@ def test_no_file_of_ours_names_a_registry_or_a_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "see https://" + "pypi" + ".org/project/holdfast",
@@ -50,7 +51,7 @@ def test_an_address_is_found(text: str) -> None:
     assert list(addresses(text)) != []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "--no-emit-index-url",

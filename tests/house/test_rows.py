@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable
 
-from tests.marks import marked_tests
+from tests.marks import TESTS, marked_tests
 from tests.seeds.manifest import capabilities
+from tests.stores import CONTRACT, EMBEDDED, QUICK, USUAL
 from tests.torture.render import DOCUMENT, render
 from tests.torture.rows import Row, rows
 
@@ -51,6 +52,32 @@ def test_an_unsettled_row_is_named() -> None:
 
 def test_every_proof_names_a_row() -> None:
     assert proven() - {row.id for row in rows()} == set()
+
+
+def test_every_row_of_the_small_run_has_one_test_in_make_test() -> None:
+    proofs = {test.name: test.proves for test in marked_tests(word="proves")}
+    wrong = [
+        row.id
+        for row in rows()
+        if not row.planned
+        and (row.id not in proofs.get(row.quick, ()) if row.test != "–" else row.quick)
+    ]
+
+    assert wrong == [], "`quick` in rows.toml names a test that proves the row"
+
+
+def test_the_files_that_run_on_postgres_are_there() -> None:
+    named = {
+        f"{folder}/{name}"
+        for table in (CONTRACT, USUAL, QUICK)
+        for folder, names in table.items()
+        for name in names
+    }
+    files = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
+    there = {f"{path.parts[0]}/{name}" for path in files for name in (path.stem, "*")}
+    by_folder = {f"{path.parent.name}/{path.stem}" for path in files}
+
+    assert (named - there, EMBEDDED.keys() - by_folder) == (set(), set())
 
 
 def test_the_rows_prove_exactly_the_promises_we_publish() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import TESTS, sources
+from tests.marks import TESTS, each_case, sources
 
 FORBIDDEN = {"skip", "skipif", "skipIf", "skipUnless", "SkipTest", "xfail", "importorskip"}
 
@@ -38,7 +38,7 @@ def test_no_test_skips_but_through_the_one_helper() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "source",
     [
         "import pytest\npytest.skip('no')",

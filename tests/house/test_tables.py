@@ -27,9 +27,10 @@ from holdfast.store.session_rows import _STATUS, _STOP
 from holdfast.store.sessions import _ORDER
 from holdfast.wire import stream_events
 from holdfast.wire.errors import STATUSES
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "union"),
     [
         (PARTS_OF, Role),

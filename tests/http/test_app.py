@@ -13,6 +13,7 @@ from holdfast.http import system_routes
 from holdfast.http.app import AppOptions, create_app
 from tests.http.asgi import Answer, ask
 from tests.http.v1.client import A_STRANGER, HOST, Visitor, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +116,7 @@ async def test_a_request_that_the_end_of_the_server_cuts_off_says_so(quiet: Hold
     assert answer.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "//",
@@ -160,7 +161,7 @@ async def test_a_slash_in_a_value_is_written_as_one_and_leads_no_further(
     assert refusal(lost) == (404, "path_not_found")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "allowed"),
     [
         ("/", "GET, HEAD"),

@@ -9,11 +9,12 @@ from holdfast.http import requests
 from tests.http.asgi import ask
 from tests.http.test_app import bearer
 from tests.http.v1.client import Visitor, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("length", ["x", "-1", "1e3", "²", "", "1, 1", "9" * 30])
+@each_case("length", ["x", "-1", "1e3", "²", "", "1, 1", "9" * 30])
 async def test_a_length_that_is_no_number_is_refused(quiet_visitor: Visitor, length: str) -> None:
     answer = await quiet_visitor.post("/v1/agents", b"{}", content_length=length)
 
@@ -98,7 +99,7 @@ async def test_a_long_name_is_not_told_back_at_length(quiet_visitor: Visitor) ->
     assert max(len(body.body), len(query.body)) < 2_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("target", "parameter"),
     [
         ("/v1/sessions?limit=x", "limit"),

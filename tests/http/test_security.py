@@ -8,6 +8,7 @@ from holdfast.http.app import AppOptions, create_app
 from holdfast.http.security import server_names
 from tests.http.asgi import ask
 from tests.http.test_app import well
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ def test_pages_behind_a_proxy_come_over_tls_and_those_of_this_machine_do_not() -
     assert not names.is_secure("127.0.0.1:8765")
 
 
-@pytest.mark.parametrize("name", ["", "http://x", "x/y", "x:y", "a b", "x@y", "*", "é", "x:999999"])
+@each_case("name", ["", "http://x", "x/y", "x:y", "a b", "x@y", "*", "é", "x:999999"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(Invalid):
         server_names(8765, [name])

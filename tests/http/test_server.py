@@ -16,6 +16,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.http import server
 from holdfast.http.server import Exposure, address_of, listen, loop_factory, url_of
 from tests.http.sockets import Line, serving
+from tests.marks import each_case
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -115,7 +116,7 @@ def test_a_port_out_of_range_is_invalid(port: int) -> None:
         listen("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "::ffff:127.0.0.1"])
+@each_case("host", ["0.0.0.0", "::", "192.168.1.5", "::ffff:127.0.0.1"])
 def test_an_address_others_can_reach_is_denied(host: str) -> None:
     with pytest.raises(Denied) as refused:
         listen(host, 0)
@@ -123,7 +124,7 @@ def test_an_address_others_can_reach_is_denied(host: str) -> None:
     assert refused.value.code is Code.NOT_LOOPBACK
 
 
-@pytest.mark.parametrize("host", ["example.org", "", "127.1", "0", "localhost.", "]127.0.0.1["])
+@each_case("host", ["example.org", "", "127.1", "0", "localhost.", "]127.0.0.1["])
 def test_a_name_is_not_looked_up(host: str) -> None:
     with pytest.raises(HoldfastError) as refused:
         listen(host, 0, BEHIND_PROXY)

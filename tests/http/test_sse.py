@@ -11,7 +11,7 @@ from holdfast.http.app import Application
 from holdfast.services import event_stream
 from tests.http.sse_reader import HEARTBEAT, Frame, listening
 from tests.http.v1.client import A_STRANGER, Visitor, refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -106,7 +106,7 @@ async def test_a_reader_may_begin_at_an_event_or_now(visitor: Visitor) -> None:
         assert numbers(await reader.ended()) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cursor", "expected"),
     [
         ("9", (409, "cursor_ahead")),

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from tests.http.v1.client import Visitor
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
 ROLES = "Invalid value 'boss'; it is one of user, assistant, system, tool_call, tool_result"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "body", "where", "rule"),
     [
         ("B/messages", {"role": "boss", "content": {"text": "x"}}, "role", ROLES),

@@ -15,7 +15,7 @@ from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationSta
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.zones.test_archives import contents
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +127,7 @@ async def test_blocks_without_a_snapshot_are_counted(quiet: Holdfast, folder: Pa
     assert await contents(quiet, "a") == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "found"),
     [
         ({"view": "agent", "agentId": "a"}, "a"),

@@ -22,6 +22,7 @@ from tests.llm.dialects import (
 )
 from tests.llm.fake_providers import FakeProvider, Reply, refusing
 from tests.llm.provider_requests import KEY, answer, asking
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -184,7 +185,7 @@ async def test_an_answer_without_an_end_is_unavailable(
     ]
 
 
-@pytest.mark.parametrize("pieces", [(), (b"data: {nonsense\n\n",), (b"<html>Hello</html>",)])
+@each_case("pieces", [(), (b"data: {nonsense\n\n",), (b"<html>Hello</html>",)])
 async def test_an_answer_that_is_none_is_unavailable(
     fake: FakeProvider, dialect: Dialect, pieces: tuple[bytes, ...]
 ) -> None:
@@ -194,7 +195,7 @@ async def test_an_answer_that_is_none_is_unavailable(
     assert failed.kind is FailureKind.UNAVAILABLE
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("dialect", "told", "kind", "status"),
     [
         (CHAT, {"error": {"message": CANARY, "type": "server_error"}}, "unavailable", 500),

@@ -1,15 +1,14 @@
 """Which models are sent which media: what nobody is sure of is not sent."""
 
-import pytest
-
 from holdfast.domain.models import model_of
 from holdfast.llm.providers import media_limits_of
+from tests.marks import each_case
 
 PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 PAPERS = {"application/pdf", "text/plain"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "types"),
     [
         ("openai:gpt-4o", PICTURES | PAPERS),

@@ -13,6 +13,7 @@ from holdfast.llm.router import ModelRouter
 from holdfast.llm.scripted import ScriptedStep
 from holdfast.ports.llm import Failed, FailureKind, LlmTool, TextDelta
 from tests.llm.builders import a_request, a_script, answered, heard, said
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +82,7 @@ def test_the_offline_model_answers_as_the_page_says(said_text: str, reply: str) 
     assert answer(request) == reply
 
 
-@pytest.mark.parametrize(("sentence", "call"), rows("| you say | it calls |").items())
+@each_case(("sentence", "call"), rows("| you say | it calls |").items())
 def test_the_offline_model_runs_errands_as_the_page_says(sentence: str, call: str) -> None:
     name = call.partition(",")[0].strip("`")
     offered = (LlmTool(name=name, description="", parameters={}),)

@@ -11,6 +11,7 @@ from holdfast.llm.offline import HELP, NOTE, answer
 from holdfast.llm.router import ModelRouter
 from holdfast.ports.llm import Failed, FailureKind, StepStop, Stopped, TextDelta
 from tests.llm.builders import a_request, answered, heard, said
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ def later(text: str) -> str:
     return answer(a_request(said("hi"), answered("Hello!"), said(text), model=OFFLINE))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "reply"),
     [
         ("help", HELP),

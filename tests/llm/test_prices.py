@@ -20,6 +20,7 @@ from holdfast.domain.models import Prices, model_of
 from holdfast.llm import router
 from holdfast.llm.providers import max_output_of
 from holdfast.llm.router import context_window_of, prices_of
+from tests.marks import each_case
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,7 @@ def test_another_name_costs_the_same(model: str, same: str) -> None:
     assert prices_of(model_of(model)) == prices_of(model_of(same)) is not None
 
 
-@pytest.mark.parametrize(
-    "model", ["openai:nobodys-model", "ollama:qwen3:8b", "scripted:x.yaml", "nobody:gpt-4o"]
-)
+@each_case("model", ["openai:nobodys-model", "ollama:qwen3:8b", "scripted:x.yaml", "nobody:gpt-4o"])
 def test_what_is_not_in_the_tables_has_no_price(model: str) -> None:
     assert (prices_of(model_of(model)), context_window_of(model_of(model))) == (None, None)
 
@@ -111,7 +110,7 @@ NIGHT = TimeOfDateConstraint(time(22, tzinfo=UTC), time(6, tzinfo=UTC))
 TODAY = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "usd"),
     [
         (a_model(costing("1"), costing("2", StartDateConstraint(date(2026, 5, 1)))), "2"),
@@ -128,7 +127,7 @@ def test_the_dearest_price_of_the_day_counts(model: ModelInfo, usd: str) -> None
     assert chosen == ModelPrice(input_mtok=Decimal(usd), output_mtok=Decimal(usd))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told", "microcents"),
     [
         (Decimal("0.0000000049"), 0),
@@ -147,7 +146,7 @@ def test_a_price_is_a_whole_number_of_micro_cents(
     assert router._microcents(ModelPrice(input_mtok=told), "input_mtok") == microcents
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "most"),
     [
         ("openai:gpt-4o-mini", 16_384),

@@ -17,6 +17,7 @@ from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider
 from tests.llm.provider_requests import KEY, a_key, answer, asking
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ HEARD = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(PROVIDERS))
+@each_case("name", sorted(PROVIDERS))
 async def test_every_provider_answers_by_its_name(fake: FakeProvider, name: str) -> None:
     spoken = {"anthropic": MESSAGES, "google": CANDIDATES, "gemini": CANDIDATES}
     # The only one of the others that is asked as OpenAI's newer models are.
@@ -57,7 +58,7 @@ LIMIT_FIELDS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(PROVIDERS))
+@each_case("name", sorted(PROVIDERS))
 async def test_every_provider_is_sent_the_output_limit_by_the_name_it_knows(
     fake: FakeProvider, name: str
 ) -> None:
@@ -169,7 +170,7 @@ async def test_a_look_up_that_fails_is_told_without_what_it_said(
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("value", ["", " ", "two words", "a\nline", "schlüssel", "\x7f"])
+@each_case("value", ["", " ", "two words", "a\nline", "schlüssel", "\x7f"])
 async def test_a_key_that_cannot_be_one_is_not_sent(value: str) -> None:
     async def odd(_: str) -> Secret | None:
         return Secret(value)
@@ -276,7 +277,7 @@ async def test_a_model_without_tools_is_not_offered_any(fake: FakeProvider) -> N
     assert fake.received == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "base_url",
     ["no address", "api.openai.com", "ftp://x/v1", "http://[::1", "http:///v1", "http://\x00"],
 )

@@ -9,6 +9,7 @@ from holdfast.llm.providers import (
     base_urls,
     nearest_name,
 )
+from tests.marks import each_case
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.slow
 ELSEWHERE = {"azure", "ollama", "vllm", "openai-responses"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     sorted(
         name
@@ -52,7 +53,7 @@ def test_the_variables_that_vendors_define_are_honoured() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "endpoint",
     [
         "https://mine.openai.azure.com",
@@ -78,7 +79,7 @@ def test_an_alias_is_the_provider_itself() -> None:
     assert PROVIDERS["gemini"] is PROVIDERS["google"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "close"),
     [("opnai", "openai"), ("OpenAI", "openai"), ("claude", None), ("sk-0123456789abcdef", None)],
 )

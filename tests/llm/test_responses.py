@@ -37,6 +37,7 @@ from tests.llm.dialects import (
 )
 from tests.llm.fake_providers import FakeProvider, Reply
 from tests.llm.provider_requests import answer, asking
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +93,7 @@ def unsealed(deltas: list[LlmDelta]) -> list[LlmDelta]:
     return [delta for delta in deltas if not isinstance(delta, ReasoningEnded)]
 
 
-@pytest.mark.parametrize("name", SAYINGS)
+@each_case("name", SAYINGS)
 async def test_an_answer_is_heard_as_it_was_said(
     fake: FakeProvider, dialect: Dialect, name: str
 ) -> None:
@@ -199,7 +200,7 @@ async def test_arguments_of_several_calls_may_come_mixed(fake: FakeProvider) -> 
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     ["", "call_before", "twice", "a b", "x" * 65, "call:1"],
     ids=["none", "of an earlier call", "of the other call", "a space", "too long", "a colon"],

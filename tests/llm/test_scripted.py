@@ -28,6 +28,7 @@ from holdfast.ports.llm import (
 )
 from tests.engine.virtual_time import VIRTUAL_TIME
 from tests.llm.builders import a_request, a_script, answered, called, heard, said
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -348,7 +349,7 @@ JSON_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "content", "place", "problem"),
     [
         *(("bad.yaml", *fault) for fault in FAULTS),
@@ -389,7 +390,7 @@ def unreadable(folder: Path, case: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("case", "place", "problem"),
     [
         ("missing", "", "it cannot be read (No such file or directory)"),

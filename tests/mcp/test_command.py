@@ -41,12 +41,14 @@ def test_what_is_piped_in_is_answered_in_order_and_it_ends_with_its_input(home: 
     assert frames[1]["result"]["structuredContent"]["observation_count"] == 1
 
 
+@pytest.mark.torture
 def test_an_empty_input_is_an_end(home: Path) -> None:
     done = ran(home, "mcp")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(home: Path, number: int) -> None:
     with running(home, "mcp") as process:
@@ -62,6 +64,7 @@ def test_a_signal_ends_it_in_order(home: Path, number: int) -> None:
     assert (process.returncode, rest, complaints) == (0, "", "")
 
 
+@pytest.mark.torture
 def test_what_was_answered_survives_the_end_of_the_process(home: Path) -> None:
     with running(home, "mcp") as process:
         assert process.stdin is not None
@@ -119,6 +122,7 @@ def test_it_works_on_this_machines_files_only(home: Path) -> None:
     assert "works on the files of the machine" in done.stderr
 
 
+@pytest.mark.torture
 def test_a_store_that_cannot_be_opened_is_told_before_anything_is_said(home: Path) -> None:
     home.mkdir(mode=0o700)
     with sqlite3.connect(home / "history.db") as foreign:

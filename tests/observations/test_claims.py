@@ -22,10 +22,11 @@ from holdfast.observations.claims import (
     require_idempotency_key,
 )
 from holdfast.observations.model import EntityType
+from tests.marks import each_case
 from tests.observations.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim, a_payload
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("owner", "entity_type", "key", "entity_id"),
     [
         ("local", "agent_session", "abc123", "ent_31ed4722e1f7ffa6ea9a9ed8"),
@@ -130,14 +131,12 @@ def test_the_same_again_is_a_repeat_only_of_the_newest() -> None:
     assert not is_repeat(told, ObservationKind.SUBMIT, None)
 
 
-@pytest.mark.parametrize(
-    "text", ["ent_", "ent_31ED4722E1F7FFA6EA9A9ED8", "FU-061", "ent_" + "0" * 25]
-)
+@each_case("text", ["ent_", "ent_31ED4722E1F7FFA6EA9A9ED8", "FU-061", "ent_" + "0" * 25])
 def test_other_texts_are_no_ids_of_entities(text: str) -> None:
     assert not is_entity_id(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "expected"),
     [
         ("", "min_length: 1"),

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.errors import Invalid
 from holdfast.domain.time import instant_of, milliseconds
 from holdfast.observations.queries import EntityOrder, matches, order_value, require_filters
+from tests.marks import each_case
 from tests.observations.claims import COMPLETE, a_claim, a_deletion, resolved
 
 SNAPSHOT = {
@@ -40,7 +41,7 @@ def test_what_is_missing_is_ordered_by_nothing() -> None:
     assert order_value(resolved(a_claim()), EntityOrder.ENDED_AT) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "is_meant"),
     [
         ({}, True),
@@ -83,7 +84,7 @@ def test_no_filters_are_no_wish() -> None:
     assert require_filters(None) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "field"),
     [
         ([], "filters"),

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.errors import Invalid
 from holdfast.observations.claims import accept_payload, require_sibling
 from holdfast.observations.model import SHAPES, SIBLINGS, EntityType
+from tests.marks import each_case
 from tests.observations.claims import DECISION, FEATURE_UNIT, RELEASE, VALIDATION, issues_of
 
 UNIT, SHIP = EntityType.FEATURE_UNIT, EntityType.RELEASE
@@ -24,7 +25,7 @@ def test_every_type_has_a_shape() -> None:
     assert set(SHAPES) == set(EntityType)
 
 
-@pytest.mark.parametrize("entity_type", SIBLINGS)
+@each_case("entity_type", SIBLINGS)
 def test_a_right_payload_is_accepted(entity_type: EntityType) -> None:
     payload = {**PAYLOADS[entity_type], **FULL[entity_type]}
 
@@ -33,7 +34,7 @@ def test_a_right_payload_is_accepted(entity_type: EntityType) -> None:
     assert (told.fields, told.warnings) == (payload, ())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entity_type", "changes", "field", "expected"),
     [
         (UNIT, {"id": "FU-"}, "id", "pattern: FU-[0-9]+"),
@@ -94,7 +95,7 @@ def test_messages_name_lists_in_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entity_type", "changes", "key"),
     [
         (UNIT, {}, "FU-061"),
@@ -110,12 +111,12 @@ def test_an_entity_is_known_by_its_key(
     assert accept_payload(entity_type, {**PAYLOADS[entity_type], **changes}).key == key
 
 
-@pytest.mark.parametrize("entity_type", SIBLINGS)
+@each_case("entity_type", SIBLINGS)
 def test_the_four_are_submitted_as_entities(entity_type: EntityType) -> None:
     assert require_sibling(str(entity_type)) is entity_type
 
 
-@pytest.mark.parametrize("wish", ["agent_session", "person", None, [], 5])
+@each_case("wish", ["agent_session", "person", None, [], 5])
 def test_nothing_else_is_submitted_as_an_entity(wish: Any) -> None:
     with pytest.raises(Invalid) as refused:
         require_sibling(wish)

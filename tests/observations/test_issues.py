@@ -8,10 +8,11 @@ from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.errors import Invalid
 from holdfast.observations.issues import echo, format_path
 from holdfast.observations.validation import decode_payload_strictly
+from tests.marks import each_case
 from tests.observations.claims import issues_of
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "field"),
     [
         ((), ""),
@@ -25,14 +26,12 @@ def test_a_place_is_spelled_as_callers_do(path: tuple[str | int, ...], field: st
     assert format_path(path) == field
 
 
-@pytest.mark.parametrize(
-    "value", [None, True, 0, -1.5, "x", "a\x00b", [], {}, {"a": [1, {"b": None}]}]
-)
+@each_case("value", [None, True, 0, -1.5, "x", "a\x00b", [], {}, {"a": [1, {"b": None}]}])
 def test_a_value_is_told_as_it_is(value: Any) -> None:
     assert echo(value) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "told"),
     [
         (float("nan"), "nan"),
@@ -61,7 +60,7 @@ def test_a_deep_value_is_told_as_deep_as_one_is_accepted() -> None:
     assert canonical_text(echo(value)) == "[" * 32 + '"…"' + "]" * 32
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "issues"),
     [
         (b'{"session_id":"abc12","session_id":"abc12"', [("", "type: object")]),
@@ -79,7 +78,7 @@ def test_bytes_that_are_no_json_are_refused(raw: bytes, issues: list[tuple[str, 
     assert [(each["field"], each["expected"]) for each in told] == issues
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("member", "issue"),
     [
         (b'"note":{"a":1,"b":2,"a":1}', ("note.a", "unique_keys")),

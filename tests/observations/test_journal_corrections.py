@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -131,7 +131,6 @@ CLAIMS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), LISTS), max_size=5
 
 
 @given(CLAIMS, st.lists(st.integers(0, 5), max_size=4), st.randoms())
-@settings(max_examples=80)
 def test_order_and_carrying_on_do_not_matter_beside_a_journal(
     told: list[tuple[bool, int, Any]], minutes: list[int], chance: Any
 ) -> None:

@@ -36,6 +36,7 @@ from tests.builders import (
     a_tool_result,
     a_transcript,
 )
+from tests.marks import each_case
 from tests.observations.claims import SESSION, entered
 
 OPENED = datetime(2026, 1, 2, 3, 0, 0, 999, tzinfo=UTC)
@@ -154,7 +155,7 @@ def test_every_result_is_an_action_and_shows_neither_arguments_nor_output() -> N
     assert "secret" not in str(actions)
 
 
-@pytest.mark.parametrize("status", ResultStatus)
+@each_case("status", ResultStatus)
 def test_every_status_has_a_word(status: ResultStatus) -> None:
     journal = a_journal(answered(1, status=status))
 
@@ -221,7 +222,7 @@ def test_a_checkpoint_call_that_ended_well_is_a_checkpoint() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments", [{}, {"name": " "}, {"name": 5}, {"name": "a", "state": []}, {"title": "x"}]
 )
 def test_another_tool_of_that_name_is_no_checkpoint(arguments: dict[str, Any]) -> None:

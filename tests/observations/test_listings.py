@@ -19,7 +19,7 @@ from holdfast.observations.queries import (
     HistoryQuery,
     order_value,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import FEATURE_UNIT, MINIMAL, RELEASE, a_payload
 from tests.stand_ins import SettableClock
 
@@ -177,7 +177,7 @@ async def test_a_cursor_belongs_to_its_owner_and_its_query(quiet: Holdfast) -> N
             await quiet.observations.query(owner, query, cursor=cursor)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("order", "value"),
     [
         (EntityOrder.STARTED_AT, "sabc"),
@@ -191,7 +191,7 @@ async def test_a_cursor_belongs_to_its_owner_and_its_query(quiet: Holdfast) -> N
         (EntityOrder.SESSION_ID, "i5"),
     ],
 )
-@pytest.mark.parametrize("entity_id", [f"ent_{'0' * 24}", "ent_1"])
+@each_case("entity_id", [f"ent_{'0' * 24}", "ent_1"])
 async def test_a_forged_cursor_is_refused(
     quiet: Holdfast, order: EntityOrder, value: str, entity_id: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.errors import Code, Invalid
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
+from tests.marks import each_case
 
 
 def test_what_is_usual_is_the_default() -> None:
@@ -21,7 +22,7 @@ def test_what_is_usual_is_the_default() -> None:
     assert HistoryQuery(limit=500, offset=2_000).limit == 500
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "wish"),
     [
         (HistoryQuery, {"limit": 0}),

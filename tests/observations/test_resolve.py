@@ -9,7 +9,7 @@ import pytest
 from holdfast.observations.as_of import AsOf
 from holdfast.observations.claims import Observation, ObservationKind
 from holdfast.observations.resolve import Fold, resolve
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import (
     AT,
     COMPLETE,
@@ -233,7 +233,7 @@ def test_an_end_before_the_start_is_kept_with_a_warning() -> None:
     assert [each.code for each in entity.warnings] == ["ENDED_BEFORE_STARTED"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "second", "merged"),
     [
         pytest.param([done("a"), done("b")], [done("a")], [done("a"), done("b")], id="shorter"),
@@ -388,7 +388,7 @@ def test_unknown_fields_stay_out_of_the_snapshot() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "wrong", "right"),
     [
         ("duration", 5, 7),
@@ -548,7 +548,7 @@ def test_an_empty_list_is_theirs_who_said_so() -> None:
     assert entity.provenance["actions"] == (corrected.id,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("horizon", "duration", "count"),
     [
         (AsOf(), 3, 3),

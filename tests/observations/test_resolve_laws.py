@@ -5,7 +5,7 @@ from itertools import permutations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -103,7 +103,6 @@ def test_every_order_of_six_observations_gives_the_same_bytes() -> None:
 
 
 @given(history_cache(), st.randoms())
-@settings(max_examples=60)
 def test_the_order_in_which_claims_are_read_does_not_matter(
     history: list[Observation], chance: Any
 ) -> None:
@@ -114,7 +113,6 @@ def test_the_order_in_which_claims_are_read_does_not_matter(
 
 
 @given(history_cache())
-@settings(max_examples=60)
 def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation]) -> None:
     fold = Fold(SUBJECT)
     ordered = sorted(history, key=lambda each: each.place)
@@ -126,7 +124,6 @@ def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation])
 
 @demands("S3-060")
 @given(history_cache())
-@settings(max_examples=60)
 def test_what_was_written_and_read_again_resolves_to_the_same_bytes(
     history: list[Observation],
 ) -> None:
@@ -139,7 +136,6 @@ def test_what_was_written_and_read_again_resolves_to_the_same_bytes(
 
 
 @given(history_cache(), PAYLOADS)
-@settings(max_examples=60)
 def test_who_repeats_what_was_just_said_changes_nothing_but_the_count(
     history: list[Observation], payload: dict[str, Any]
 ) -> None:
@@ -162,7 +158,6 @@ def test_who_repeats_what_was_just_said_changes_nothing_but_the_count(
 
 
 @given(st.lists(PAYLOADS, min_size=1, max_size=6))
-@settings(max_examples=60)
 def test_nothing_that_was_submitted_is_ever_lost(payloads: list[dict[str, Any]]) -> None:
     lengths = []
     for count in range(1, len(payloads) + 1):
@@ -180,7 +175,6 @@ def test_nothing_that_was_submitted_is_ever_lost(payloads: list[dict[str, Any]])
 
 
 @given(history_cache())
-@settings(max_examples=60)
 def test_provenance_names_every_field_and_only_what_was_claimed(history: list[Observation]) -> None:
     entity = resolve(SUBJECT, history)
     ids = [each.id for each in sorted(history, key=lambda one: one.place)]
@@ -199,7 +193,6 @@ Told = list[dict[str, Any]]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(ACTIONS, max_size=6)), max_size=6))
-@settings(max_examples=150)
 def test_actions_merge_as_the_rule_is_written(claims: list[tuple[bool, Told]]) -> None:
     found = ActionList()
     kept: Told = []

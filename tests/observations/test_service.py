@@ -15,7 +15,7 @@ from holdfast.observations.issues import WarningCode
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import Action, Correction, ImportMark, Removal, SubmitResult
 from tests.houses import crashed
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import (
     COMPLETE,
     DECISION,
@@ -116,7 +116,7 @@ async def test_a_key_is_good_for_one_claim_for_ever(quiet: Holdfast) -> None:
     assert (repeated.deduplicated, repeated.observation_count) == (True, 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         lambda house: submit(house, a_payload(duration=9), idempotency_key="one"),

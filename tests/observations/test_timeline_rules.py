@@ -23,7 +23,7 @@ from holdfast.observations.timeline import (
     timeline,
     timeline_event_id,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import (
     COMPLETE,
     DECISION,
@@ -120,7 +120,7 @@ def test_ids_stay_when_more_becomes_known() -> None:
     assert len(after) == len(before) + 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {},
@@ -187,7 +187,7 @@ def test_a_session_is_told_under_every_entity_its_outcomes_name() -> None:
     assert event.id == events_of(entity)[0].id
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entity_type", "payload", "named"),
     [
         (EntityType.FEATURE_UNIT, FEATURE_UNIT, ()),
@@ -302,7 +302,7 @@ def test_a_timeline_is_the_union_with_one_row_to_an_event() -> None:
     assert timeline([*events_of(session), *events_of(session)]) == events_of(session)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "names"),
     [
         (None, None, 4),

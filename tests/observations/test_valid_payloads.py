@@ -17,7 +17,7 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.issues import WarningCode
 from tests.domain.strategies import JSON
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import COMPLETE, MINIMAL, SESSION, UPDATE, a_payload, issues_of
 
 ACTION = {"type": "run_tests", "result": "success"}
@@ -92,7 +92,7 @@ def test_an_empty_list_of_actions_is_refused_with_the_seeds_words() -> None:
     "S3-002j",
     "S3-006",
 )
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field", "expected"),
     [
         ({"session_id": "abcd"}, "session_id", "min_length: 5"),
@@ -163,7 +163,7 @@ def test_what_is_required_and_missing_is_one_issue(name: str) -> None:
     assert issues_of(payload) == [(name, "required")]
 
 
-@pytest.mark.parametrize("payload", [None, [], "x", 5, True])
+@each_case("payload", [None, [], "x", 5, True])
 def test_what_is_no_object_is_refused_as_a_whole(payload: Any) -> None:
     assert issues_of(payload) == [("", "type: object")]
 
@@ -208,7 +208,7 @@ def test_at_most_fifty_issues_are_told() -> None:
     assert issues[-1] == ("actions[24].result", "required")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"session_id": "Abc 12-ü"},
@@ -288,7 +288,7 @@ def test_whatever_is_sent_is_accepted_or_refused(payload: Any) -> None:
     assert isinstance(issues_of(a_payload(note=payload, actions=payload)), list)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value", "codes"),
     [
         ("actions", [{"type": "run", "result": "odd"}], [WarningCode.NONSTANDARD_RESULT]),
@@ -309,7 +309,7 @@ def test_a_correction_is_judged_like_a_submission_of_its_field(
     assert [warning.code for warning in told.warnings] == codes
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "field", "expected"),
     [
         (("abcd", "duration", 5), "session_id", "min_length: 5"),

@@ -9,6 +9,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.observations.claims import ValidPayload, accept_payload
 from holdfast.observations.model import EntityType
 from holdfast.observations.service import is_small_payload, validate_off_loop
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "light"),
     [
         (SMALL, True),

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from holdfast.observations.claims import (
     accept_payload,
     change_warnings,
@@ -13,7 +11,7 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.issues import SchemaWarning, WarningCode
 from holdfast.observations.model import EntityType
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import (
     COMPLETE,
     DECISION,
@@ -47,7 +45,7 @@ def test_another_result_than_the_three_is_a_warning() -> None:
 
 
 @demands("S3-031")
-@pytest.mark.parametrize(
+@each_case(
     ("duration", "is_odd"),
     [(3600, False), (3601, False), (3599, False), (3601.001, True), (3598, True), (10**400, True)],
 )
@@ -153,7 +151,7 @@ def test_adding_to_deleted_history_is_a_warning() -> None:
     assert (deleted_warning().code, deleted_warning().field) == ("ENTITY_DELETED", "session_id")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entity_type", "before", "now_told", "codes"),
     [
         (EntityType.FEATURE_UNIT, {"status": "deployed"}, FEATURE_UNIT, ["STATUS_REGRESSION"]),

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.house.source import ROOT
 from tests.page.stage import PATIENCE_MS, Stage, staged
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 expect.set_options(timeout=PATIENCE_MS)
 
 PICTURE = base64.b64decode(

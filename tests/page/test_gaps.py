@@ -14,7 +14,7 @@ from holdfast.domain.ids import SessionId
 from tests.houses import news_until, raw
 from tests.page.stage import PATIENCE_MS, Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 expect.set_options(timeout=PATIENCE_MS)
 
 

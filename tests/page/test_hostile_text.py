@@ -42,7 +42,7 @@ def test_no_script_runs_and_nothing_is_fetched(
     stage: Stage, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
     found = sorted(set(scripts()))
-    most = sized(test=200, torture=len(found))
+    most = sized(quick=40, test=200, torture=len(found))
     texts = [*luck.sample(found, min(most, len(found))), *beacons()]
 
     hits: list[str] = []

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from tests.page.stage import PATIENCE_MS, Stage
 from tests.torture.crew import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 expect.set_options(timeout=PATIENCE_MS)
 
 USAGE = {"input": 9_000, "output": 1_000}

@@ -12,6 +12,7 @@ ROWS = 450
 KEPT_MOST = 400
 
 
+@pytest.mark.torture
 def test_a_long_session_is_scrolled_from_end_to_end_and_back(stage: Stage) -> None:
     session = stage.ask("POST", "/v1/agents/holdfast/sessions", {})["id"]
     for number in range(ROWS):

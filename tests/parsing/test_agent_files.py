@@ -31,6 +31,7 @@ from holdfast.parsing.agent_files import (
 )
 from holdfast.parsing.yaml import LARGEST
 from tests.builders import an_agent
+from tests.marks import each_case
 
 LEAST = "id: reviewer\nmodel: gpt-5\nprovider: openai\nsystem_prompt: Review.\n"
 WHOLE = """\
@@ -146,7 +147,7 @@ def test_an_agent_inside_of_another_file_is_held_to_the_same_rules() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "message", "line", "column"),
     [
         ("id: [", "a.agent.yaml, line 1, column 6: this is not valid YAML.", 1, 6),
@@ -182,7 +183,7 @@ def test_what_is_no_yaml_of_ours_is_refused_with_its_place(
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "fields"),
     [
         ({"id": None}, ["id"]),
@@ -300,7 +301,7 @@ def test_an_error_never_quotes_a_value() -> None:
     assert not [value for value in values if value in told]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "fields"),
     [
         (f"{LEAST}description: ghp_abcdefghij0123456789", ["description"]),

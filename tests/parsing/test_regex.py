@@ -5,9 +5,10 @@ import time
 import pytest
 
 from holdfast.parsing.regex import LONGEST, PatternError, compile_pattern
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "text", "is_in", "is_all"),
     [
         ("b+", "abbc", True, False),
@@ -37,7 +38,7 @@ def test_bytes_are_matched_as_they_are() -> None:
     assert not compiled.is_in(b"caf\xff")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "pattern",
     [
         "(",

@@ -12,6 +12,7 @@ from holdfast.parsing.strict_json import (
     has_more_values,
     require_plain_json,
 )
+from tests.marks import each_case
 
 FINE = [
     b"{}",
@@ -49,12 +50,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("body", FINE, ids=range(len(FINE)))
+@each_case("body", FINE, ids=range(len(FINE)))
 def test_plain_json_is_taken(body: bytes) -> None:
     require_plain_json(body)
 
 
-@pytest.mark.parametrize(("body", "rule"), REFUSED.items(), ids=range(len(REFUSED)))
+@each_case(("body", "rule"), REFUSED.items(), ids=range(len(REFUSED)))
 def test_what_readers_disagree_about_is_refused(body: bytes, rule: str) -> None:
     with pytest.raises(Invalid) as refused:
         require_plain_json(body)
@@ -97,7 +98,7 @@ def test_a_text_with_a_nul_is_refused(text: str) -> None:
     assert refused.value.code is Code.INVALID_TEXT
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "more"),
     [
         (b"[1,2,3]", False),

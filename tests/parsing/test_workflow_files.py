@@ -15,7 +15,7 @@ from holdfast.parsing.workflow_files import (
     write_workflow,
 )
 from holdfast.parsing.yaml import LARGEST
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.parsing.workflows import LEAST, WHOLE
 
 GONE = object()
@@ -106,19 +106,19 @@ FAULTS: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("field", FAULTS)
+@each_case("field", FAULTS)
 def test_a_fault_is_told_by_its_place(field: str) -> None:
     error = refused(with_(*FAULTS[field]))
 
     assert (error.code, error.details["fields"][0]) == (Code.WORKFLOW_INVALID, field)
 
 
-@pytest.mark.parametrize("path", ["/a", "..", "a\\..\\b", "C:\\a", "\\a", "a/.."])
+@each_case("path", ["/a", "..", "a\\..\\b", "C:\\a", "\\a", "a/.."])
 def test_an_output_stays_where_it_is(path: str) -> None:
     assert refused(with_("workflow.nodes.7.save_to", path)).code is Code.WORKFLOW_INVALID
 
 
-@pytest.mark.parametrize("document", [None, [], "x", {}, {"workflow": 1}, {"workflow": {}}])
+@each_case("document", [None, [], "x", {}, {"workflow": 1}, {"workflow": {}}])
 def test_what_is_no_workflow_at_all_is_refused(document: Any) -> None:
     assert refused(document).code is Code.WORKFLOW_INVALID
 
@@ -177,7 +177,7 @@ def test_a_managed_secret_is_known_by_the_scrubber() -> None:
     assert "correct-horse" not in error.value.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "place"),
     [
         ("a: [", (1, 5)),

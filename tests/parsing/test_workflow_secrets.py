@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.workflow_files import build_workflow, find_secret_leaks
+from tests.marks import each_case
 from tests.parsing.workflows import WHOLE
 
 
@@ -20,7 +21,7 @@ def asking(text: str, context: Any = (), inputs: Any = ()) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "{{secrets.x}}",
@@ -55,7 +56,7 @@ def test_a_secret_is_refused_by_any_way(text: str) -> None:
     assert error.value.details["fields"] == ["workflow.nodes[1].prompt_template"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "{{secrets.x",

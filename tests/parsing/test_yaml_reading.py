@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("", None),
@@ -41,7 +42,7 @@ def test_true_is_not_mixed_up_with_one() -> None:
     assert [type(value) for value in read_yaml("[true, 1, 1.0, '1']")] == [bool, int, float, str]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "problem", "place"),
     [
         ("a: [1, 2", "this is not valid YAML", (1, 9)),

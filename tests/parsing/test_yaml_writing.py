@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from holdfast.parsing.yaml import read_yaml, write_yaml
+from tests.marks import each_case
 
 TRICKY = [
     "yes", "No", "on", "y", "~", "=", "<<", "null", "Null", "TRUE", "12:30", "190:20:30", "-",
@@ -94,7 +95,7 @@ def test_a_reader_of_the_older_yaml_reads_the_same_texts(value: Any) -> None:
     assert old.load(write_yaml(value)) == value
 
 
-@pytest.mark.parametrize("text", TRICKY)
+@each_case("text", TRICKY)
 def test_a_tricky_text_stays_a_text(text: str) -> None:
     assert read_yaml(write_yaml({text: [text]})) == {text: [text]}
 

@@ -7,9 +7,10 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.search.query import SearchQuery, require_query
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "code", "field"),
     [
         ({"text": ""}, Code.INVALID_QUERY, "text"),

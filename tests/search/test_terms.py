@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from holdfast.search.query import Term, Terms, holds, parse_terms
 from holdfast.search.tokenizer import words_of
+from tests.marks import each_case
 
 
 def a_word(word: str) -> Term:
     return Term((word,))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "terms"),
     [
         ("tide high", Terms((a_word("tide"), a_word("high")))),
@@ -38,7 +39,7 @@ def test_a_query_asks_for(query: str, terms: Terms) -> None:
     assert parse_terms(query) == terms
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "text", "is_found"),
     [
         ("tide high", "High is the tide.", True),

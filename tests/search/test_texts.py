@@ -1,7 +1,5 @@
 """What is searched of a row: what people would look for."""
 
-import pytest
-
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Compaction,
@@ -20,6 +18,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.search.tokenizer import text_of, text_of_value, tool_of
+from tests.marks import each_case
 
 CALL = ToolCall(
     id=CallId("c1"),
@@ -37,7 +36,7 @@ RESULT = ToolResult(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("part", "words"),
     [
         (Text(text="hello"), ["hello"]),

@@ -1,13 +1,13 @@
 """Words as they are searched: the same word however it is written."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.search.tokenizer import WORD_LONGEST, placed_words, words_of
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [
         ("Hello, brave new WORLD!", ["hello", "brave", "new", "world"]),

@@ -27,6 +27,7 @@ from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.services.agent_processes import AgentProcesses, SessionProcessSlot, WorkspaceResolver
 from tests.houses import key_of, raw
+from tests.marks import each_case
 from tests.stand_ins import PATIENCE, StandInMachine
 
 pytestmark = pytest.mark.anyio
@@ -447,7 +448,7 @@ async def test_a_damaged_row_is_passed_over_and_named_by_the_doctor(
     assert faults == [f"the program of session {session.id} is damaged."]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("process_record", "is_running", "state"),
     [
         (None, True, ProcessState.NOT_STARTED),

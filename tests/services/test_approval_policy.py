@@ -10,6 +10,7 @@ from holdfast.domain.tools import ToolClass
 from holdfast.ports.runtime import ApprovalContext
 from holdfast.services.approvals import EARLIER, RULES, ApprovalRule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
+from tests.marks import each_case
 
 YES, ASK, NO = ApprovalRule.YES, ApprovalRule.ASK, ApprovalRule.NO
 
@@ -52,12 +53,12 @@ def a_question(of: ToolClass) -> Question:
 AT_ONCE = {YES: Ruling.RUN, ASK: Ruling.ASK, NO: Ruling.REFUSE}
 
 
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case(("mode", "of"), EVERYTHING)
 def test_a_mode_decides_about_what_was_never_asked(mode: ApprovalMode, of: ToolClass) -> None:
     assert ruling(a_question(of), ApprovalContext(mode=mode), None) is AT_ONCE[RULES[mode, of]]
 
 
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case(("mode", "of"), EVERYTHING)
 def test_a_tightened_tool_is_asked_about_where_the_mode_says_yes(
     mode: ApprovalMode, of: ToolClass
 ) -> None:
@@ -68,7 +69,7 @@ def test_a_tightened_tool_is_asked_about_where_the_mode_says_yes(
     assert ruling(a_question(of), ApprovalContext(mode=mode), "whatever") is expected
 
 
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case(("mode", "of"), EVERYTHING)
 def test_a_forbidden_tool_never_runs_whatever_was_allowed(
     mode: ApprovalMode, of: ToolClass
 ) -> None:
@@ -78,8 +79,8 @@ def test_a_forbidden_tool_never_runs_whatever_was_allowed(
     assert ruling(a_question(of), standing, "deny") is Ruling.REFUSE
 
 
-@pytest.mark.parametrize("tightened", [None, "ask"])
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case("tightened", [None, "ask"])
+@each_case(("mode", "of"), EVERYTHING)
 def test_what_is_remembered_runs_but_for_what_is_asked_one_by_one(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
@@ -93,9 +94,9 @@ def test_what_is_remembered_runs_but_for_what_is_asked_one_by_one(
         assert found is unremembered
 
 
-@pytest.mark.parametrize("tightened", [None, "ask"])
-@pytest.mark.parametrize("state", ApprovalState)
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case("tightened", [None, "ask"])
+@each_case("state", ApprovalState)
+@each_case(("mode", "of"), EVERYTHING)
 def test_an_earlier_answer_counts_where_somebody_would_be_asked(
     mode: ApprovalMode, of: ToolClass, state: ApprovalState, tightened: str | None
 ) -> None:
@@ -113,8 +114,8 @@ def test_an_earlier_answer_counts_where_somebody_would_be_asked(
         assert found is at_once
 
 
-@pytest.mark.parametrize("tightened", [None, "ask"])
-@pytest.mark.parametrize(("mode", "of"), EVERYTHING)
+@each_case("tightened", [None, "ask"])
+@each_case(("mode", "of"), EVERYTHING)
 def test_where_nobody_can_be_asked_nobody_is(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
@@ -132,8 +133,8 @@ def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState)
     assert ruling(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
 
 
-@pytest.mark.parametrize("is_remembered", [False, True])
-@pytest.mark.parametrize("of", [ToolClass.WRITE, ToolClass.COMMIT, ToolClass.MONEY])
+@each_case("is_remembered", [False, True])
+@each_case("of", [ToolClass.WRITE, ToolClass.COMMIT, ToolClass.MONEY])
 def test_a_question_that_waits_where_nobody_is_is_as_good_as_none(
     of: ToolClass, is_remembered: bool
 ) -> None:

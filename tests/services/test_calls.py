@@ -22,6 +22,7 @@ from holdfast.domain.tools import Effect
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import an_id
 from tests.houses import crashed, current, news_until, payloads, played
+from tests.marks import each_case
 from tests.stand_ins import Gate, SeededRandomness, SettableClock, StandInMachine
 from tests.tooled import (
     Recorder,
@@ -407,7 +408,7 @@ class TestRetry:
 class TestRefusals:
     """Only an unknown outcome is settled, once, and by a wish that can be written down."""
 
-    @pytest.mark.parametrize(
+    @each_case(
         "wish",
         [
             {"how": SettlementAction.MARK_DONE},

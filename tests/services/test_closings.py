@@ -20,7 +20,7 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import Status, StopReason, Verb, transition
 from holdfast.services.journal import SessionWriter
 from tests.houses import current, key_of, news_until, open_house, payloads, played, texts
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, asked, streamed
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_a_session_is_closed_as_completed_or_cancelled_only(
     assert await current(quiet, session) == session
 
 
-@pytest.mark.parametrize("reason", ["", "x" * 256, "a\x00b", "\ud800"])
+@each_case("reason", ["", "x" * 256, "a\x00b", "\ud800"])
 async def test_a_faulty_reason_is_refused(quiet: Holdfast, reason: str) -> None:
     session = await quiet.open()
 

@@ -5,6 +5,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import Owner
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +22,7 @@ async def house(quiet: Holdfast) -> Holdfast:
     return quiet
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("beginning", "found"),
     [
         ("0192a000", (FIRST, SECOND, THIRD)),

@@ -9,6 +9,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
+from tests.marks import each_case
 from tests.observations.claims import FEATURE_UNIT, a_payload
 from tests.stand_ins import SettableClock
 
@@ -203,7 +204,7 @@ async def test_who_is_damaged_hides_no_timeline_that_it_is_on(
     assert caplog.text.count("is damaged") == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "read"),
     [
         ("session_id", lambda house: house.observations.show(house.owner, LONE)),

@@ -14,6 +14,7 @@ from holdfast.domain.messages import Message, Text, ToolResult, media_handle
 from holdfast.ports.tools import Slice
 from holdfast.services.media import SessionOutputStore
 from tests.houses import key_of, played, raw
+from tests.marks import each_case
 from tests.tooled import a_config, asks, call, outcomes, says, started
 
 pytestmark = pytest.mark.anyio
@@ -111,7 +112,7 @@ async def test_a_handle_of_another_session_is_no_handle(home: Path, desk: Path) 
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "handle",
     ["", "media://", "media://sha256-", UNKNOWN, UNKNOWN.upper(), f"{UNKNOWN}0", "/etc/passwd"],
 )

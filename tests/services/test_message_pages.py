@@ -13,6 +13,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.queries import Page
 from holdfast.domain.sessions import Session
 from tests.houses import raw, unlocked
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +34,7 @@ def _numbers(page: Page[Message]) -> list[int]:
     return [row.sequence for row in page.items]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cut", "numbers", "cursor"),
     [
         ({}, [1, 2, 3, 4, 5], None),

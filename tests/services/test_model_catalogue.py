@@ -9,6 +9,7 @@ from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
 from holdfast.domain.sessions import Created, SessionRequest
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def test_the_catalogue_shows_what_can_be_named_with_what_is_known_of_it(
     assert [await quiet.models.get(ref) for ref in (offline.id, OFFLINE)] == [offline] * 2
 
 
-@pytest.mark.parametrize("ref", [model_of("openai:x").id, "openai:x", "", "x"])
+@each_case("ref", [model_of("openai:x").id, "openai:x", "", "x"])
 async def test_a_model_that_nobody_named_is_not_found(quiet: Holdfast, ref: str) -> None:
     with pytest.raises(NotFound) as caught:
         await quiet.models.get(ref)
@@ -94,7 +95,7 @@ async def test_what_nobody_says_is_left_to_the_catalogue(quiet: Holdfast) -> Non
     assert made.thing.prices is not None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"provider": ""},

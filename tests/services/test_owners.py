@@ -22,7 +22,7 @@ from holdfast.services.event_stream import Events
 from holdfast.services.messages import Messages
 from holdfast.services.sessions import Sessions
 from tests.builders import a_message, an_id
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import FEATURE_UNIT, a_payload
 
 pytestmark = pytest.mark.anyio
@@ -121,7 +121,7 @@ def test_every_verb_that_names_a_session_is_in_the_table() -> None:
     assert len(named) > 10
 
 
-@pytest.mark.parametrize("verb", SESSION_VERBS.values(), ids=list(SESSION_VERBS))
+@each_case("verb", SESSION_VERBS.values(), ids=list(SESSION_VERBS))
 async def test_a_foreign_session_looks_like_none(quiet: Holdfast, verb: Verb) -> None:
     session = await quiet.open()
     await quiet.send(session.id, "private")
@@ -163,7 +163,7 @@ def test_every_verb_that_names_observed_history_is_in_the_table() -> None:
 
 
 @demands("S3-150")
-@pytest.mark.parametrize("verb", HISTORY_VERBS.values(), ids=list(HISTORY_VERBS))
+@each_case("verb", HISTORY_VERBS.values(), ids=list(HISTORY_VERBS))
 async def test_foreign_history_looks_like_none(quiet: Holdfast, verb: Verb) -> None:
     session = await quiet.open()
     saved = {"name": "saved", "timestamp": "2026-01-01T00:00:00Z"}
@@ -220,7 +220,7 @@ async def test_a_filter_by_a_foreign_agent_finds_nothing(quiet: Holdfast) -> Non
     assert await quiet.sessions.count(SessionQuery(owner=STRANGER, agent_id=agent.id)) == 0
 
 
-@pytest.mark.parametrize("owner", ["", "a b", "a/b", "x" * 129, "ä"])
+@each_case("owner", ["", "a b", "a/b", "x" * 129, "ä"])
 async def test_an_owner_that_cannot_be_is_refused(home: Path, owner: str) -> None:
     with pytest.raises(Invalid):
         async with open_holdfast(home, owner=owner):

@@ -27,6 +27,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Session, Status
 from tests.builders import an_id
 from tests.houses import House, current, open_house, played, texts
+from tests.marks import each_case
 from tests.stand_ins import Gate, GatedRuntime, a_start, an_answer, an_intent
 
 pytestmark = pytest.mark.anyio
@@ -187,7 +188,7 @@ def _words(role: Role, *parts: Any) -> MessageDraft:
     return MessageDraft(role=role, parts=parts)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("draft", "code"),
     [
         (_words(Role.USER, Text(text="hello")), Code.ROLE_NOT_ALLOWED),

@@ -8,6 +8,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.sessions import SessionRequest
 from tests.builders import an_id
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ async def test_an_id_that_is_no_uuid_is_refused(quiet: Holdfast) -> None:
     assert caught.value.code is Code.INVALID_ID
 
 
-@pytest.mark.parametrize("ref", ["nobody", ID, "not a slug", ""])
+@each_case("ref", ["nobody", ID, "not a slug", ""])
 async def test_an_unknown_agent_is_not_found(quiet: Holdfast, ref: str) -> None:
     with pytest.raises(NotFound) as caught:
         await quiet.sessions.open(quiet.owner, ref)

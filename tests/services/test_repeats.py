@@ -12,6 +12,7 @@ from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import Created, ForkRequest, SessionRequest
 from tests.builders import an_id
 from tests.houses import current
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -88,8 +89,8 @@ async def test_without_an_id_every_request_makes_something_new(
     assert made[0].thing.id != made[1].thing.id
 
 
-@pytest.mark.parametrize("wanted", ["", "x", f"{ID} "])
-@pytest.mark.parametrize(("verb", "code"), VERBS.values(), ids=list(VERBS))
+@each_case("wanted", ["", "x", f"{ID} "])
+@each_case(("verb", "code"), VERBS.values(), ids=list(VERBS))
 async def test_what_is_no_id_is_refused(
     house: Holdfast, verb: Verb, code: Code, wanted: str
 ) -> None:

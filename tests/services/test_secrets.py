@@ -5,7 +5,7 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.domain.secrets import Secret
 from holdfast.services.secrets import Secrets, StoredSecret, whole_account
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -194,9 +194,7 @@ async def test_what_is_not_there_or_stuck_is_not_removed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "value", ["", "with blank", "line\nbreak", "nul\x00", "ümlaut", "x" * 16_385]
-)
+@each_case("value", ["", "with blank", "line\nbreak", "nul\x00", "ümlaut", "x" * 16_385])
 async def test_what_cannot_be_a_key_is_refused_without_being_shown(value: str) -> None:
     keychain = MemoryKeychain()
 
@@ -221,7 +219,7 @@ async def test_a_person_names_a_key_by_provider_server_or_host(text: str, accoun
     assert whole_account(text) == account
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

@@ -15,7 +15,7 @@ from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
 from tests.builders import an_id
 from tests.houses import current, open_house
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, StandInMachine
 
 pytestmark = pytest.mark.anyio
@@ -183,7 +183,7 @@ async def test_a_cursor_works_with_another_limit(quiet: Holdfast, clock: Settabl
     assert len(page.items) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         SessionQuery(owner=Owner("stranger")),
@@ -203,7 +203,7 @@ async def test_a_cursor_of_another_listing_is_refused(
     assert caught.value.code is Code.INVALID_CURSOR
 
 
-@pytest.mark.parametrize(
+@each_case(
     "damage",
     [
         lambda _: "",

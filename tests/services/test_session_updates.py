@@ -9,7 +9,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.sessions import SessionRequest
 from tests.houses import current
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_a_title_that_was_taken_away_comes_back_with_the_next_message(
 
 
 @demands("S0-001c")
-@pytest.mark.parametrize("field", ["agent", "agent_id", "context", "status", "repo_id", "nonsense"])
+@each_case("field", ["agent", "agent_id", "context", "status", "repo_id", "nonsense"])
 async def test_nothing_else_can_be_changed(quiet: Holdfast, field: str) -> None:
     session = await quiet.open()
 
@@ -64,7 +64,7 @@ async def test_nothing_else_can_be_changed(quiet: Holdfast, field: str) -> None:
     assert await current(quiet, session) == session
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "code"),
     [
         ({"title": ""}, Code.INVALID_TEXT),

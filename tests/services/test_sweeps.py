@@ -19,7 +19,7 @@ from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
 from holdfast.ports.store import Store
 from holdfast.services.maintenance import ROUNDS, round_seconds
 from tests.houses import House, current, news_until, open_house, played, raw, texts
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -238,7 +238,7 @@ async def test_no_time_at_all_means_that_nothing_is_swept(
         assert await current(house, session) == session
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("idle", "seconds"),
     [
         (timedelta(minutes=30), 10.0),

@@ -22,6 +22,7 @@ from holdfast.ports.store import Store
 from holdfast.services.tokens import CACHED_TOKENS_MOST, FRESH_MS, LONGEST_MS
 from tests.builders import an_id
 from tests.houses import raw
+from tests.marks import each_case
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +96,7 @@ async def test_a_token_is_made_with_a_secret_that_names_its_owner(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "life"),
     [
         ("", None),
@@ -141,7 +142,7 @@ async def test_no_secret_is_in_the_store(home: Path) -> None:
     assert [secret for secret in secrets if secret.encode() in content] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "secret",
     ["", " ", "hf_", secret_of(7), f"{secret_of(7)} ", "hf_" + "ä" * 43, "x" * 100_000, "\ud800"],
 )
@@ -200,7 +201,7 @@ async def test_revoking_again_changes_nothing(quiet: Holdfast, clock: SettableCl
     assert await quiet.tokens.list(quiet.owner) == (ended,)
 
 
-@pytest.mark.parametrize("wanted", [an_id(1), "nonsense", "", "' OR 1=1 --"])
+@each_case("wanted", [an_id(1), "nonsense", "", "' OR 1=1 --"])
 async def test_a_token_that_is_not_there_cannot_be_revoked(quiet: Holdfast, wanted: str) -> None:
     with pytest.raises(NotFound) as caught:
         await quiet.tokens.revoke(quiet.owner, wanted)

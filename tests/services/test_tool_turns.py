@@ -24,7 +24,7 @@ from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.houses import current, news_until, payloads, played, texts
 from tests.llm.dialects import CHAT, Saying
 from tests.llm.fake_providers import Reply, a_provider
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate
 from tests.tooled import (
     Recorder,
@@ -193,7 +193,7 @@ class TestTrouble:
     """What goes wrong with a call is told to the model; the turn goes on."""
 
     @demands("S0-014")
-    @pytest.mark.parametrize(
+    @each_case(
         ("asked", "told"),
         [
             (call("no_such_tool"), "no_such_tool error/unknown_tool"),

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.errors import Code, HoldfastError, Invalid, Unavailable
 from holdfast.store.sqlite.encryption import KeySources, StoreKey, load_store_key
+from tests.marks import each_case
 
 HEX = "0123456789abcdef" * 4
 
@@ -46,9 +47,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-@pytest.mark.parametrize("encryption", ["auto", "keychain", "off"])
-@pytest.mark.parametrize("text", [HEX, HEX.upper(), f" {HEX}\n"])
+@each_case("is_new", [True, False])
+@each_case("encryption", ["auto", "keychain", "off"])
+@each_case("text", [HEX, HEX.upper(), f" {HEX}\n"])
 def test_the_environment_comes_first(
     folder: Path, text: str, encryption: str, is_new: bool
 ) -> None:
@@ -166,8 +167,8 @@ def test_who_wants_the_keychain_gets_no_file(folder: Path) -> None:
     assert found.value.code is Code.STORE_KEY_MISSING
 
 
-@pytest.mark.parametrize("text", ["", "zz", HEX[:-1], HEX + "0", "g" * 64, "ä" * 32])
-@pytest.mark.parametrize("where", ["environment", "keychain", "file"])
+@each_case("text", ["", "zz", HEX[:-1], HEX + "0", "g" * 64, "ä" * 32])
+@each_case("where", ["environment", "keychain", "file"])
 def test_a_key_that_is_none_is_refused_without_showing_it(
     folder: Path, where: str, text: str
 ) -> None:

@@ -20,6 +20,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
 from holdfast.store.event_encoding import divided, joined, stored_payload
+from tests.marks import each_case
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
 FAILURE = Failure(code=FailureCode.INTERNAL, message="It broke.")
@@ -45,12 +46,12 @@ EVERYTHING: tuple[Payload, ...] = (
 )
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@each_case("kept", KEPT)
 def test_what_says_nothing_is_not_kept(kept: bytes) -> None:
     assert stored_payload(KEPT[kept]) == kept
 
 
-@pytest.mark.parametrize("payload", [*KEPT.values(), *EVERYTHING])
+@each_case("payload", [*KEPT.values(), *EVERYTHING])
 def test_what_was_kept_says_what_was_said(payload: Payload) -> None:
     assert decode_payload(stored_payload(payload)) == payload
 
@@ -95,7 +96,7 @@ DIVIDED: tuple[tuple[Payload, bytes | None, bytes], ...] = (
 )
 
 
-@pytest.mark.parametrize(("payload", "ids", "rest"), DIVIDED)
+@each_case(("payload", "ids", "rest"), DIVIDED)
 def test_what_an_event_begins_with_is_kept_once_and_its_ids_as_bytes(
     payload: Payload, ids: bytes | None, rest: bytes
 ) -> None:

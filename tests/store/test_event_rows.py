@@ -64,7 +64,6 @@ def _envelope(event: Event) -> bytes:
 @demands("S2-121d")
 @given(payload=STORED, turn=st.none() | st.integers(1, 99), at=INSTANTS)
 @settings(
-    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -15,7 +15,7 @@ from holdfast.store.sqlite.files import (
     require_suitable,
 )
 from holdfast.store.sqlite.store import SqliteStore
-from tests.marks import skip_row
+from tests.marks import each_case, skip_row
 from tests.store.conftest import KEY
 
 
@@ -169,7 +169,7 @@ def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(
     assert file_system_of(Path(path), mounts) == kind
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "kind"),
     [
         ("/srv/ada", "nfs4"),

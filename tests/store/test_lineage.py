@@ -67,9 +67,7 @@ LINES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1, ma
 
 
 @given(forks=LINES)
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_fork_shows_what_its_line_shows_up_to_where_it_left(
     store: SqliteStore, head: SessionState, forks: list[Fork]
 ) -> None:
@@ -82,9 +80,7 @@ async def test_a_fork_shows_what_its_line_shows_up_to_where_it_left(
 
 
 @given(forks=LINES, which=st.integers(0, 4))
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_detaching_any_of_a_line_changes_nothing_that_is_shown(
     store: SqliteStore, head: SessionState, forks: list[Fork], which: int
 ) -> None:

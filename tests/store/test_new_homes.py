@@ -33,6 +33,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.torture
 async def test_processes_that_open_a_new_home_at_once_share_it(home: Path) -> None:
     count = 4
     processes = [

@@ -23,7 +23,7 @@ from holdfast.store.sqlite.connection import (
 from holdfast.store.sqlite.migrate import newest
 from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import raw
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.store.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -149,7 +149,7 @@ def test_an_unsafe_sqlite_is_refused(version: str) -> None:
     assert version in caught.value.message
 
 
-@pytest.mark.parametrize("version", ["3.51.3", "3.52.0", "3.54.0.1", "4.0.0"])
+@each_case("version", ["3.51.3", "3.52.0", "3.54.0.1", "4.0.0"])
 def test_a_safe_sqlite_is_taken(version: str) -> None:
     require_version(version)
 
@@ -188,7 +188,7 @@ def test_a_store_that_others_make_at_the_same_moment_is_waited_for(file: Path, h
     connection.close()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "code"),
     [
         (apsw.FullError, Code.STORAGE_FULL),

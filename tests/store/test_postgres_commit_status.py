@@ -14,7 +14,7 @@ from tests.stand_ins import PATIENCE
 from tests.store.test_postgres_store import _added, _numbers, _told
 from tests.store.wire_cutter import Cut, wire_to
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.torture]
 
 # Nothing of a transaction is on the disk before its commit is.
 UNHURRIED = {"wal_writer_delay": "10s", "autovacuum": "off"}

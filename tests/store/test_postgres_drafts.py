@@ -20,7 +20,7 @@ from tests.postgres import Databases
 from tests.raw_rows import raw_rows
 from tests.store.test_postgres_store import _numbers, _told
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.torture]
 
 # How what is asked begins.
 TOGETHER = "BEGIN; SET LOCAL lock_timeout = '100ms'"

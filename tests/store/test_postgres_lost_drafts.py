@@ -24,7 +24,7 @@ from tests.store.test_postgres_drafts import _opened
 from tests.store.test_postgres_store import _numbers, _told
 from tests.store.wire_cutter import Cut, WireCutter, wire_to
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.torture]
 
 # Nobody can note anything any more, as on a full disk.
 REFUSING = [

@@ -20,6 +20,7 @@ SELECT count(*) FROM pg_stat_activity
 """
 
 
+@pytest.mark.torture
 async def test_a_snapshot_that_nobody_follows_is_ended_soon(databases: Databases) -> None:
     store = await PostgresStore.open(databases.empty())
 

@@ -11,7 +11,7 @@ from holdfast.store.postgres.schema import DatabaseSchema
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.migrate import newest
 from tests.builders import an_agent
-from tests.marks import skip_server
+from tests.marks import each_case, skip_server
 from tests.postgres import Databases, Server, find_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -57,6 +57,7 @@ async def test_a_server_that_may_lose_commits_is_refused(
     assert f"{switched} is off" in refused.message
 
 
+@pytest.mark.torture
 async def test_a_read_replica_is_refused_and_so_is_nobody_at_all() -> None:
     programs = find_server()
     if programs is None:
@@ -96,7 +97,7 @@ async def test_a_database_that_is_not_encoded_in_utf8_is_refused(databases: Data
     assert refused.code is Code.STORE_UNSAFE
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         f"mysql://ada:{PASSWORD}@db/x",

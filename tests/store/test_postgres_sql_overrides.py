@@ -9,6 +9,7 @@ import holdfast
 from holdfast.search.documents import BE_THOROUGH, EMPTY
 from holdfast.store.postgres.dialect import Statement, form_of, statement_of
 from holdfast.store.postgres.sql_overrides import TWINS
+from tests.marks import each_case
 from tests.postgres import Databases
 
 # What only a file can be asked, or damaged in.
@@ -37,7 +38,7 @@ def _is_whole(text: str) -> bool:
     return "{" not in text and not text.endswith("VALUES ") and not is_of_files
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "statement"),
     [
         ("SELECT :a, :b, :a", Statement("SELECT $1, $2, $1", ("a", "b"))),

@@ -273,6 +273,7 @@ async def test_a_document_of_too_many_words_is_looked_at_in_every_search(
     assert await stores[0].write(work) == [(3,), (1,)]
 
 
+@pytest.mark.torture
 async def test_a_server_that_dies_under_writers_loses_and_doubles_nothing() -> None:
     with running() as server:
         store = await PostgresStore.open(server.url("postgres"))

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from holdfast.search.documents import (
     text_words,
 )
 from holdfast.search.tokenizer import words_of
+from tests.marks import each_case
 
 DAYS = st.integers(0, 99_999)
 
@@ -49,7 +49,7 @@ def test_days_are_whole_and_of_utc() -> None:
     assert days(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)) == (0, 99_999)
 
 
-@pytest.mark.parametrize("kind", ["o", "a", "r", "t", "u"])
+@each_case("kind", ["o", "a", "r", "t", "u"])
 def test_a_mark_is_no_word_of_a_text(kind: str) -> None:
     assert mark(kind, "x") not in words_of(mark(kind, "x"))
     assert mark(kind, "x") != mark(kind, "y")

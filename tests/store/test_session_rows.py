@@ -8,6 +8,7 @@ from holdfast.domain.sessions import OPEN, SessionState, Status
 from holdfast.store.database import Row
 from holdfast.store.session_rows import columns_of, forget, head_of, remember
 from tests.builders import a_head
+from tests.marks import each_case
 
 
 def row_of(head: SessionState) -> Row:
@@ -26,7 +27,7 @@ def _nothing_known() -> None:
     forget(-17)
 
 
-@pytest.mark.parametrize("status", list(Status))
+@each_case("status", list(Status))
 def test_only_the_rows_of_open_sessions_are_remembered(status: Status) -> None:
     row = row_of(a_stored(status=status))
 

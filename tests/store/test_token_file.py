@@ -12,6 +12,7 @@ import pytest
 from holdfast.domain.errors import Code, Denied, StorageFull
 from holdfast.domain.tokens import secret_of
 from holdfast.store.sqlite.token_file import SecretFile
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -122,7 +123,7 @@ async def test_only_a_regular_file_is_read(folder: Path) -> None:
     assert "is not a file" in (await refused(SecretFile(folder))).message
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content", [b"", b"\n", b"secret", FIRST.encode()[:-1], FIRST.encode() * 2, b"\xff" * 46]
 )
 async def test_a_file_without_a_token_is_refused(folder: Path, content: bytes) -> None:

@@ -452,6 +452,7 @@ async def test_a_frame_that_another_process_has_not_committed_is_not_recorded(
     assert [await _names(each) for each in (*images, file)] == [{"first", "second"}] * 2
 
 
+@pytest.mark.torture
 async def test_opening_beside_a_writer_that_resets_the_log_raises_no_alarm(
     store: SqliteStore, file: Path
 ) -> None:
@@ -544,6 +545,7 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
             each.kill()
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 async def test_two_processes_that_are_killed_and_closed_raise_no_alarm(
     file: Path, processes: list[subprocess.Popen[str]]

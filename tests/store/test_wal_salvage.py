@@ -26,7 +26,8 @@ FRAME = 24 + 4096
 WORDS = 12
 
 
-@pytest.fixture(params=["auto", "off"])
+# An encrypted store in every run; one without encryption where there is more time.
+@pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.torture)])
 async def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return what a kill leaves: sessions whose last messages are in the log only."""
     config = Config(home=tmp_path / "live", encryption=request.param)
@@ -136,6 +137,7 @@ async def test_a_flip_in_the_middle_keeps_what_is_before_it_and_names_the_rest(h
     assert sum(kept.values()) > 0
 
 
+@pytest.mark.torture
 async def test_whatever_frame_is_hit_each_missing_message_is_named(home: Path) -> None:
     whole = await _messages(Path(shutil.copytree(home, home.parent / "truth")))
     file = home.parent / "truth" / "key"

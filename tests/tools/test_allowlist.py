@@ -2,11 +2,9 @@
 
 import time
 
-import pytest
-
 from holdfast.domain.tools import Grant
 from holdfast.tools.run_command import has_entries, is_allowed, split_entry, word_matches
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 EXACT = [
     ("git status", ("git", "status"), True),
@@ -69,14 +67,14 @@ GLOBS = [
 
 
 @demands("S0-185")
-@pytest.mark.parametrize(("entry", "call", "allowed"), EXACT)
+@each_case(("entry", "call", "allowed"), EXACT)
 def test_an_entry_allows_the_very_same_words(
     entry: str, call: tuple[str, ...], allowed: bool
 ) -> None:
     assert is_allowed((Grant(commands=(entry,)),), call) is allowed
 
 
-@pytest.mark.parametrize(("entry", "call", "allowed"), GLOBS)
+@each_case(("entry", "call", "allowed"), GLOBS)
 def test_a_glob_allows_words_that_fit_it(entry: str, call: tuple[str, ...], allowed: bool) -> None:
     assert is_allowed((Grant(command_globs=(entry,)),), call) is allowed
 
@@ -102,7 +100,7 @@ def test_a_tool_without_a_list_has_nothing_to_offer() -> None:
     assert not has_entries(())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "word", "fits"),
     [
         ("", "", True),

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports.tools import CallOutcome, PlannedCall
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, told
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +35,7 @@ async def test_a_checkpoint_is_only_a_look(shop: Workshop) -> None:
     assert (planned.effect, planned.tool_class) == (Effect.PURE, ToolClass.READ)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         {"name": ""},

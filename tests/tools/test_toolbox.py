@@ -20,6 +20,7 @@ from holdfast.tools.tool import (
     plan_read_only,
 )
 from holdfast.tools.toolbox import LocalToolbox
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop
 from tests.tools.http_hosts import a_place, asked
 
@@ -126,7 +127,7 @@ class Anything(Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         CANARY,
@@ -137,7 +138,7 @@ class Anything(Struct, frozen=True, kw_only=True):
         base64.b64encode(CANARY.encode()).decode(),
     ],
 )
-@pytest.mark.parametrize("tool_class", list(ToolClass))
+@each_case("tool_class", list(ToolClass))
 async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: ToolClass) -> None:
     acted: list[Any] = []
 

@@ -1,5 +1,9 @@
 """Runs the rows of the proof and says one line for each: `python -m tests.torture`.
 
+Without `--rows` it runs every row, and then has a line for the other tests that take too long for
+`make test`: property tests with more examples, and those marked `torture`, such as the services on
+Postgres. `--level test` takes small sizes and runs side by side.
+
 Ends with 0 when all held, 1 when one was violated, 3 when one could not run and nobody had
 allowed that (`ALLOW_SKIP=R03,R06`, ids one by one).
 """
@@ -8,42 +12,55 @@ import argparse
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
-from tests.marks import TESTS, marked_tests
-from tests.torture.rows import LEVELS, row_named, rows
+from tests.marks import TESTS, marked_tests, plain_name
+from tests.torture.rows import LEVELS, QUICK, row_named, rows
 
 VIOLATED, INCOMPLETE = 1, 3
+# The line of what is of no row.
+OTHERS = "all"
 
 
 class Lines:
-    """Hears how the tests of each row end, and says the row's line after its last test."""
+    """Hears how the tests of each row end, and says the row's line after its last test.
+
+    It knows tests by their names only: side by side they live in other processes.
+    """
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = set(wanted)
+        self._proven = {test.name: test.proves for test in marked_tests(word="proves")}
         self._left: Counter[str] = Counter()
-        self._rows_of: dict[str, list[str]] = {}
+        self._count: Counter[str] = Counter()
         self._told: defaultdict[str, list[str]] = defaultdict(list)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self.failed: set[str] = set()
         self.skipped: dict[str, str] = {}
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(
-        self, config: pytest.Config, items: list[pytest.Item]
-    ) -> None:
-        """Keep the tests of the wanted rows, and count them."""
-        for item in items:
-            ids = [id for mark in item.iter_markers("proves") for id in mark.args]
-            self._rows_of[item.nodeid] = [id for id in ids if id in self._wanted]
-        items[:] = [item for item in items if self._rows_of[item.nodeid]]
-        self._left.update(row for item in items for row in self._rows_of[item.nodeid])
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count the tests of each row."""
+        self._expect(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Count the tests of each row; every process has found the same."""
+        if not self._left:
+            self._expect(ids)
+
+    def _expect(self, node_ids: Iterable[str]) -> None:
+        self._count.update(row for node_id in node_ids for row in self._rows_of(node_id))
+        self._left.update(self._count)
+
+    def _rows_of(self, node_id: str) -> list[str]:
+        proven = self._proven.get(plain_name(node_id), ())
+        return [id for id in proven if id in self._wanted] if proven else [OTHERS]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how a part of a test ended."""
-        for row in self._rows_of.get(report.nodeid, ()):
+        for row in self._rows_of(report.nodeid):
             self._seconds[row] += report.duration
             if report.failed:
                 self.failed.add(row)
@@ -66,7 +83,10 @@ class Lines:
     def _say(self, row: str) -> None:
         verdict = "FAIL" if row in self.failed else "SKIPPED" if row in self.skipped else "PASS"
         what = "; ".join(self._told[row]) or self.skipped.get(row, "")
-        promise = " ".join(row_named(row).promise)
+        if row == OTHERS:
+            what, promise = f"{self._count[row]} tests that are of no row", ""
+        else:
+            promise = " ".join(row_named(row).promise)
         seconds = f"({self._seconds[row]:.0f} s)"
         print(f"{row} {promise:<12} {_coloured(verdict):<7}  {what}  {seconds}", flush=True)
 
@@ -104,11 +124,17 @@ def _pytest_arguments(given: argparse.Namespace, wanted: Sequence[str]) -> list[
         for test in marked_tests(word="proves")
         if set(test.proves) & set(wanted)
     }
+    kept = [f"--rows={','.join(wanted)}"]
+    if not given.rows:
+        files = {str(TESTS)}
+        kept += ["--others", "--hypothesis-profile=torture"]
+    if given.level in (QUICK, "test") and (len(files) > 1 or not given.rows):
+        kept += ["-n", "3"]
     seed = [f"--seed={given.seed}"] if given.seed is not None else []
     quiet = ["-q", "--no-header", "--show-capture=stdout", "--tb=short"]
     # A row may take minutes, and has a patience of its own for what hangs.
     quiet += ["-o", "console_output_style=classic", "-o", "faulthandler_timeout=0"]
-    return [*sorted(files), f"--level={given.level}", *seed, *quiet]
+    return [*sorted(files), *kept, f"--level={given.level}", *seed, *quiet]
 
 
 def _coloured(verdict: str) -> str:

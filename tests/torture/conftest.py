@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.crew import Crew
+from tests.torture.rows import QUICK
 
 # How much slower a machine may be that runs other tests at the same time.
 SHARED = 60
@@ -17,20 +18,24 @@ Tell = Callable[[str], None]
 
 @pytest.fixture
 def level(request: pytest.FixtureRequest) -> str:
-    """How hard the run tries: test, torture or release."""
-    return str(request.config.getoption("--level"))
+    """How hard the run tries: test, torture or release; `quick` tries like test."""
+    chosen = str(request.config.getoption("--level"))
+    return "test" if chosen == QUICK else chosen
 
 
 class Sized:
     """What a level means for sizes and for deadlines."""
 
-    def __init__(self, level: str) -> None:
+    def __init__(self, level: str, *, is_quick: bool) -> None:
         self._level = level
+        self.is_quick = is_quick
 
-    def __call__(self, *, test: int, torture: int, release: int | None = None) -> int:
-        """Choose a size; without one of its own, release is torture once more."""
+    def __call__(
+        self, *, test: int, torture: int, release: int | None = None, quick: int | None = None
+    ) -> int:
+        """Choose a size; without one of its own, release is as torture, and quick is as test."""
         sizes = {"test": test, "torture": torture, "release": release or torture}
-        return sizes[self._level]
+        return quick if self.is_quick and quick else sizes[self._level]
 
     def within(self, seconds: float) -> float:
         """Return the seconds that a promise of so many may take.
@@ -41,9 +46,9 @@ class Sized:
 
 
 @pytest.fixture
-def sized(level: str) -> Sized:
+def sized(request: pytest.FixtureRequest, level: str) -> Sized:
     """Choose sizes by level, and how strict a deadline is."""
-    return Sized(level)
+    return Sized(level, is_quick=request.config.getoption("--level") == QUICK)
 
 
 @pytest.fixture

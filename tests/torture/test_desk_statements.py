@@ -26,7 +26,7 @@ from holdfast.zones.model import PART_SIZE
 from tests.torture.clients.house import settings
 from tests.torture.notebooks import key_beside
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 AGENT = "holdfast"
 ADOPTER = "0192f0c1-0000-7000-8000-000000000009"

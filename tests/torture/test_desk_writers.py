@@ -12,7 +12,7 @@ from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized
 from tests.torture.crew import PATIENCE, Crew
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 WRITERS = 8
 

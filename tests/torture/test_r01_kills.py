@@ -28,7 +28,7 @@ READY_MOST = 5.0
 def test_nothing_acknowledged_is_lost_when_processes_are_killed(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    kills = sized(test=15, torture=100, release=10_000)
+    kills = sized(quick=4, test=15, torture=100, release=10_000)
 
     killing_spree(tmp_path, crew, luck, kills=kills)
     result = settled_audit(tmp_path, crew)

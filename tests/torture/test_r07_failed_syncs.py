@@ -29,7 +29,7 @@ TOLD = {"ok", "store_poisoned"}
 def test_after_a_failed_sync_nothing_is_acknowledged_that_could_be_lost(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    syncs = sized(test=10, torture=40, release=400)
+    syncs = sized(quick=3, test=10, torture=40, release=400)
     refused = 0
     wrong: list[str] = []
 

@@ -42,7 +42,7 @@ def test_what_runs_out_is_refused_and_comes_back(
     ends: Counter[str] = Counter()
     wrong: list[str] = []
 
-    for spare in SPARE[kind][: sized(test=3, torture=20, release=150)]:
+    for spare in SPARE[kind][: sized(quick=1, test=3, torture=20, release=150)]:
         folder = tmp_path / str(spare)
         folder.mkdir()
         told = starved(crew, folder, kind, spare)

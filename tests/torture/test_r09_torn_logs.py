@@ -57,7 +57,7 @@ def test_a_commit_that_was_torn_is_as_if_it_had_never_been_begun(
 ) -> None:
     whole = (crashed / LOG).read_bytes()
     start = last_commit(crashed / LOG)
-    count = min(sized(test=220, torture=2_200, release=1 << 30), len(whole) - start)
+    count = min(sized(quick=60, test=220, torture=2_200, release=1 << 30), len(whole) - start)
     places = sorted({start, len(whole) - 1, *luck.sample(range(start, len(whole)), count)})
     before = read(laid_out(crashed, tmp_path / "before", whole[:start]))
     after = read(laid_out(crashed, tmp_path / "after", whole))

@@ -57,7 +57,7 @@ async def _truth(house: Holdfast, session: SessionId) -> Told:
 def test_garbage_hides_nothing_but_the_rows_that_it_hit(
     config: Config, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    trials = sized(test=5, torture=25, release=500)
+    trials = sized(quick=2, test=5, torture=25, release=500)
     events = sized(test=400, torture=10_667)
     session, truth = asyncio.run(_prepared(config, luck, events))
     store = config.home / "history.db"

@@ -107,7 +107,7 @@ async def _ended(house: Holdfast) -> None:
 def test_a_flipped_bit_in_the_file_is_never_served_as_truth(
     specimen: Path, tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    flips = sized(test=10, torture=75, release=1_250)
+    flips = sized(quick=4, test=10, torture=75, release=1_250)
     file = specimen / "rest" / "history.db"
 
     found, lies = flipped_and_witnessed(file, tmp_path, luck, (flips, file.stat().st_size))

@@ -43,7 +43,7 @@ class Backup:
 def test_every_backup_made_under_load_is_the_record_of_its_instant(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=2, torture=10, release=200)
+    count = sized(quick=1, test=2, torture=10, release=200)
     home = tmp_path / "home"
     clients = loaded(crew, tmp_path, luck)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_every_file_of_a_desk_is_in_one_place_whenever_its_process_is_killed(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    kills = sized(test=10, torture=100, release=1_000)
+    kills = sized(quick=4, test=10, torture=100, release=1_000)
 
     cut, steps, astray = lives(tmp_path, crew, luck, kills=kills)
 

@@ -49,7 +49,7 @@ def test_a_store_whose_making_was_cut_off_anywhere_is_made_by_the_next_start(
     tmp_path: Path, crew: Crew, whole: Schema, sized: Sized, tell: Tell
 ) -> None:
     deaths = 0
-    for touch in spread(sized(test=8, torture=45), last=touches(crew, tmp_path, "open")):
+    for touch in spread(sized(quick=3, test=8, torture=45), last=touches(crew, tmp_path, "open")):
         home = tmp_path / f"{touch}" / "home"
         home.parent.mkdir()
         deaths += crew.run("migrating", home=home, direction="open", dies_at=touch) != 0

@@ -31,7 +31,7 @@ Asked = tuple[str, str, str]
 def test_a_key_has_one_effect_for_ever(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    keys, copies = sized(test=20, torture=200), sized(test=20, torture=50)
+    keys, copies = sized(quick=6, test=20, torture=200), sized(quick=10, test=20, torture=50)
     home = tmp_path / "home"
     asked = asyncio.run(prepared(tmp_path, luck, keys))
 

@@ -31,7 +31,7 @@ ENDURING = SessionRequest(turn_cap=10_000)
 def test_the_other_server_takes_over_from_the_dead(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    rounds = sized(test=5, torture=30, release=100)
+    rounds = sized(quick=1, test=5, torture=30, release=100)
     home = tmp_path / "home"
     sessions = [new_id(luck) for _ in range(3)]
     asyncio.run(called(tmp_path, sessions, luck, opening=True))

@@ -26,7 +26,7 @@ SLOWEST_OF_HUNDRED = 0.250
 def test_nobody_is_told_that_the_store_is_busy(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    seconds = sized(test=5, torture=20, release=60)
+    seconds = sized(quick=1, test=5, torture=20, release=60)
     home, shared = tmp_path / "home", new_id(luck)
     asyncio.run(_opened(tmp_path, shared))
 

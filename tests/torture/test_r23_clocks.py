@@ -55,7 +55,7 @@ CLOCKS: dict[str, Wrong] = {
 def test_order_leases_and_cursors_do_not_move_with_the_clock(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell, wrong: str
 ) -> None:
-    turns = sized(test=5, torture=30, release=100)
+    turns = sized(quick=2, test=5, torture=30, release=100)
 
     shown = asyncio.run(talked_across(tmp_path, luck, CLOCKS[wrong], turns))
 

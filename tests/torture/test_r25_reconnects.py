@@ -29,7 +29,7 @@ SESSIONS = 2
 def test_what_readers_saw_is_what_the_store_says(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    reconnects = sized(test=100, torture=1_000, release=10_000)
+    reconnects = sized(quick=30, test=100, torture=1_000, release=10_000)
 
     tale = asyncio.run(read_while_writing(tmp_path, luck, reconnects=reconnects))
     result = judged(tmp_path)

@@ -48,7 +48,7 @@ WORDS = (
 def test_what_readers_of_a_server_saw_is_what_the_store_says(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell, *, how: str
 ) -> None:
-    reconnects = sized(test=100, torture=1_000, release=10_000)
+    reconnects = sized(quick=30, test=100, torture=1_000, release=10_000)
     tale = Tale(Checker(patience=sized.within(15)))
 
     asyncio.run(read_while_writing(tmp_path, crew, luck, tale, fault=how, reconnects=reconnects))

@@ -32,7 +32,7 @@ CODES = {400: {"invalid_query"}, 404: {"event_not_found"}, 409: {"cursor_ahead"}
 def test_an_odd_cursor_is_refused_or_begins_where_it_says(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=200, torture=200)
+    count = sized(quick=50, test=200, torture=200)
     tale = Tale(Checker(patience=sized.within(15)))
 
     asyncio.run(come_with_cursors(tmp_path, crew, luck, tale, count=count))

@@ -42,11 +42,14 @@ SHARED = 32 * MIB
 def test_slow_readers_are_cut_off_with_a_cursor_and_others_do_not_notice(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    pairs = sized(test=20, torture=50)
-    events = sized(test=8_000, torture=100_000)
+    pairs = sized(quick=4, test=20, torture=50)
+    events = sized(quick=2_000, test=8_000, torture=100_000)
+    at_once = sized(quick=1, test=AT_ONCE, torture=AT_ONCE)
     tale = Tale(Checker(patience=sized.within(15)))
 
-    asyncio.run(read_slowly(tmp_path, crew, luck, tale, pairs=pairs, events=events))
+    asyncio.run(
+        read_slowly(tmp_path, crew, luck, tale, pairs=pairs, events=events, at_once=at_once)
+    )
 
     cost = tale.peak - tale.before
     tell(
@@ -101,6 +104,7 @@ async def read_slowly(
     *,
     pairs: int,
     events: int,
+    at_once: int = AT_ONCE,
     fault: str = "",
 ) -> None:
     """Let the server talk to readers of every kind, and see what that costs."""
@@ -108,11 +112,11 @@ async def read_slowly(
     server = Server(crew, folder / "home", fault=fault, model=model)
     server.start()
     async with Caller(server) as caller:
-        count = events // (AT_ONCE * ROUNDS * A_ROUND)
+        count = events // (at_once * ROUNDS * A_ROUND)
         # What it takes to talk is taken before: the rest is what readers cost.
         for _ in range(min(count, WARM)):
-            await talk_to_all(server, caller, await wave(caller), Tale(tale.checker))
-        waves = [await wave(caller) for _ in range(count)]
+            await talk_to_all(server, caller, await wave(caller, at_once), Tale(tale.checker))
+        waves = [await wave(caller, at_once) for _ in range(count)]
         sessions = [session for each in waves for session in each]
         slow = [Slow(server, luck.choice(sessions), number % 2) for number in range(2 * pairs)]
         for each in slow:
@@ -144,10 +148,10 @@ def talkative(folder: Path, luck: random.Random) -> str:
     return f"scripted:{script}"
 
 
-async def wave(caller: Caller) -> list[str]:
+async def wave(caller: Caller, at_once: int) -> list[str]:
     """Open sessions that will be talked to at the same time."""
     begin = "/v1/agents/holdfast/sessions"
-    sessions = [(await caller.sure("POST", begin, {}))["id"] for _ in range(AT_ONCE)]
+    sessions = [(await caller.sure("POST", begin, {}))["id"] for _ in range(at_once)]
     for session in sessions:
         await say(caller, session, "Are you well?")
     return sessions

@@ -28,7 +28,7 @@ def test_a_peer_that_is_cut_off_is_forgotten(
     tmp_path: Path, crew: Crew, sized: Sized, level: str, tell: Tell
 ) -> None:
     require_means()
-    peers = sized(test=5, torture=50, release=500)
+    peers = sized(quick=2, test=5, torture=50, release=500)
     fault, most = ("watchful", SOON_MOST) if level == "test" else ("", GONE_MOST)
 
     told = vanish(tmp_path, crew, peers=peers, limit=sized.within(most), fault=fault)

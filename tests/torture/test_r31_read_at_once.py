@@ -29,7 +29,7 @@ KILLS = 3
 def test_a_message_is_there_when_its_news_is(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=500, torture=3_000, release=10_000)
+    count = sized(quick=100, test=500, torture=3_000, release=10_000)
     # Whoever stops to read a message hears the heartbeats late: their time is judged elsewhere.
     tale = Tale(Checker(patience=math.inf))
 

@@ -30,7 +30,7 @@ def test_all_streams_come_back_complete(
     how: str, tmp_path: Path, crew: Crew, *, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
     restarts = sized(test=1, torture=5, release=20)
-    readers = sized(test=50, torture=200)
+    readers = sized(quick=15, test=50, torture=200)
     tale = Tale(Checker(patience=sized.within(15)))
 
     asyncio.run(restart(tmp_path, crew, luck, tale, restarts=restarts, readers=readers, fault=how))

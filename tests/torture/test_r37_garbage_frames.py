@@ -23,7 +23,10 @@ REFUSED = {"code": -32600, "message": "batches are not spoken here"}
 
 @proves("R37")
 def test_a_conversation_stays_in_step(sized: Sized, luck: random.Random, tell: Tell) -> None:
-    hand, chance = by_hand(), by_chance(luck, sized(test=200, torture=2_000, release=20_000))
+    hand, chance = (
+        by_hand(),
+        by_chance(luck, sized(quick=50, test=200, torture=2_000, release=20_000)),
+    )
 
     arrays, wrong = asyncio.run(_conversed([*hand, *chance]))
 

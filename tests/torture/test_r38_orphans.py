@@ -25,7 +25,7 @@ def test_nobody_outlives_a_killed_holdfast(
 ) -> None:
     if how == "launcher" and known_means().namespaces == "none":
         skip_row("R38", "user namespaces")
-    wanted = sized(test=5, torture=50, release=100)
+    wanted = sized(quick=2, test=5, torture=50, release=100)
     orphans, slowest = 0, 0.0
     for start in range(0, wanted, AT_ONCE):
         mark = f"orphan-{how}-{os.getpid()}-{start}"

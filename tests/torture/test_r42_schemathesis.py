@@ -37,10 +37,13 @@ CHECKS = {
 def test_every_route_does_what_the_document_says(
     tmp_path: Path, sized: Sized, seed: int, tell: Tell
 ) -> None:
-    examples = sized(test=5, torture=50, release=5_000)
+    examples = sized(quick=1, test=5, torture=50, release=5_000)
+
+    # Agents and their sessions, which have every kind of answer.
+    paths = r"^/v1/agents" if sized.is_quick else ""
 
     with served(tmp_path) as address:
-        found = examined(address, examples=examples, seed=seed)
+        found = examined(address, examples=examples, seed=seed, paths=paths)
 
     tell(
         f"{len(found.operations)} operations, {found.requests:,} requests, "

@@ -40,7 +40,7 @@ LEGAL = [text for text in TEXTS if Field("any", FIELDS[0].through, is_said=True)
 def test_the_same_text_comes_back_or_is_refused_for_a_reason(
     tmp_path: Path, sized: Sized, tell: Tell
 ) -> None:
-    times = sized(test=3, torture=len(FIELDS))
+    times = sized(quick=1, test=3, torture=len(FIELDS))
 
     wrong, refused = asyncio.run(passed(tmp_path, times))
 

@@ -31,7 +31,7 @@ PLACES = (
 def test_every_session_comes_back_byte_for_byte(
     luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=100, torture=2_000, release=20_000)
+    count = sized(quick=25, test=100, torture=2_000, release=20_000)
     wrong = [name for talk in talks(luck, count) for name in differences(talk, write_workflow)]
 
     tell(f"{count} sessions exported, read and exported again")

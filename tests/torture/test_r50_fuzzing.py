@@ -35,7 +35,7 @@ SLOW = {"agent files": 100} | dict.fromkeys(
 def test_no_input_makes_a_reader_fall_over(
     tmp_path: Path, name: str, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=3_000, torture=100_000, release=10_000_000)
+    count = sized(quick=1_000, test=3_000, torture=100_000, release=10_000_000)
     count = max(count // SLOW.get(name, 1), 200)
     (reader,) = (each for each in prey(tmp_path) if each.name == name)
     started = time.perf_counter()

@@ -35,7 +35,7 @@ BATCH = 100
 def test_a_large_session_is_opened_at_once(
     tmp_path: Path, outside: Environment, sized: Sized, tell: Tell
 ) -> None:
-    home, times = tmp_path / "home", sized(test=3, torture=20)
+    home, times = tmp_path / "home", sized(quick=1, test=3, torture=20)
     large, small = asyncio.run(written(home, outside))
 
     first, whole, checked, lines = asyncio.run(opened(home, (large, small), times))

@@ -210,7 +210,7 @@ def test_what_providers_charge_stays_within_the_budget(
     sized: Sized,
     tell: Tell,
 ) -> None:
-    rounds = sized(test=2, torture=20, release=100)
+    rounds = sized(quick=1, test=2, torture=20, release=100)
     (tmp_path / "a.txt").write_text("hello\n")
     told = []
 

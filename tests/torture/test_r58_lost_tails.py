@@ -64,7 +64,7 @@ class Talk:
 def test_a_log_that_goes_under_a_live_server_ends_its_yes_and_is_named_at_the_next_start(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    lives = sized(test=3, torture=20, release=200)
+    lives = sized(quick=1, test=3, torture=20, release=200)
     accepted = late = 0
 
     for number in range(lives):

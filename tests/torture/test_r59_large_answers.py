@@ -48,7 +48,8 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
     tmp_path: Path, outside: Environment, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
     home = tmp_path / "home"
-    listed, exported = sized(test=60, torture=300), sized(test=20, torture=94)
+    listed = sized(quick=30, test=60, torture=300)
+    exported = sized(quick=6, test=20, torture=94)
     ids = asyncio.run(written(home, outside, (listed, exported)))
     seen = Seen()
 

@@ -12,6 +12,7 @@ from tests.torture.crew import PATIENCE, ROOT
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.torture
 def test_a_row_that_holds_has_a_line_and_the_run_ends_well() -> None:
     run = torture("--rows", "R53")
 
@@ -27,6 +28,7 @@ def test_a_row_that_cannot_run_is_no_success() -> None:
     assert "INCOMPLETE: 1 skipped (R06 → D11)" in run.stdout
 
 
+@pytest.mark.torture
 def test_a_skip_can_be_allowed_by_name_and_is_still_told() -> None:
     run = torture("--rows", "R06", PATH="/nowhere", ALLOW_SKIP="R06")
 
@@ -34,6 +36,7 @@ def test_a_skip_can_be_allowed_by_name_and_is_still_told() -> None:
     assert "INCOMPLETE: 1 skipped (R06 → D11)" in run.stdout
 
 
+@pytest.mark.torture
 def test_a_skip_of_another_row_is_not_allowed_with_it() -> None:
     assert torture("--rows", "R06", PATH="/nowhere", ALLOW_SKIP="R03").returncode == 3
 

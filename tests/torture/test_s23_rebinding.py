@@ -157,7 +157,7 @@ KINDS: Sequence[tuple[Callable[[Trial], Any], set[str]]] = (
 def test_no_answer_and_no_redirect_leads_to_a_denied_address(
     luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    trials = sized(test=100, torture=500, release=1_000)
+    trials = sized(quick=30, test=100, torture=500, release=1_000)
 
     codes, world, home = asyncio.run(tried(trials, luck))
 

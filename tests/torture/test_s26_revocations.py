@@ -48,7 +48,7 @@ class Reader:
 def test_what_is_open_is_cut_within_five_seconds(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=5, torture=50, release=200)
+    count = sized(quick=3, test=5, torture=50, release=200)
     ways = [WAYS[number % len(WAYS)] for number in range(count)]
 
     ends, late, after = asyncio.run(cut(tmp_path, ways, luck))

@@ -22,7 +22,7 @@ Post = Callable[[Visitor, Frame], Awaitable[Frame]]
 
 @proves("S28")
 def test_nobody_hears_an_answer_to_somebody_else(tmp_path: Path, sized: Sized, tell: Tell) -> None:
-    requests = sized(test=500, torture=5_000, release=10_000)
+    requests = sized(quick=100, test=500, torture=5_000, release=10_000)
 
     wrong = asyncio.run(talked(tmp_path, requests, posted))
 

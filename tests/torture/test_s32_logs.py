@@ -45,7 +45,7 @@ LINE_LARGEST = 12 * (MESSAGE_LONGEST + TRACE_LONGEST + 40 * FIELD_LONGEST)
 def test_no_text_forges_a_line_and_no_event_outgrows_its_size(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    attacks = [attack(luck, number) for number in range(sized(test=100, torture=100))]
+    attacks = [attack(luck, number) for number in range(sized(quick=30, test=100, torture=100))]
 
     lines = logged(tmp_path, attacks)
 

@@ -131,7 +131,7 @@ class Attacked:
 def test_no_script_gets_at_a_protected_path(tmp_path: Path, sized: Sized, tell: Tell) -> None:
     if not known_means().mounts:
         skip_row("S35", "user namespaces")
-    lost, count = [], sized(test=24, torture=400, release=400)
+    lost, count = [], sized(quick=6, test=24, torture=400, release=400)
     with quick_folder(tmp_path) as folder:
         scripts = attacks(count)
         for number, form in enumerate(scripts):

@@ -40,7 +40,7 @@ from holdfast.domain.sessions import Selection, Status, StopReason
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.wire.stream_events import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 OTHER_MODEL = ModelId(an_id(50))
 ROW = MessageId(an_id(51))
@@ -266,9 +266,7 @@ def test_the_dialect_has_a_word_for_every_event() -> None:
     assert {type(payload) for payload, _, _ in OF_EACH} == set(get_args(Payload))
 
 
-@pytest.mark.parametrize(
-    ("payload", "word", "data"), OF_EACH, ids=[type(each[0]).__name__ for each in OF_EACH]
-)
+@each_case(("payload", "word", "data"), OF_EACH, ids=[type(each[0]).__name__ for each in OF_EACH])
 @demands("S0-300")
 def test_an_event_is_its_envelope_and_its_data(
     payload: Payload, word: str, data: dict[str, Any]

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.workflows.checks import Finding, FindingCode, check, unresolved
 from holdfast.workflows.model import Workflow
+from tests.marks import each_case
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}
@@ -66,7 +65,7 @@ def test_tools_beyond_the_agents_and_tools_of_nobody_are_found() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("nodes", "ways", "found"),
     [
         (

@@ -3,8 +3,7 @@
 import random
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.agents import file_form
@@ -35,7 +34,7 @@ from tests.builders import (
     an_agent,
 )
 from tests.domain.strategies import transcripts
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 REFS = {MODEL_ID: "offline:holdfast"}
 
@@ -248,7 +247,6 @@ def test_thoughts_are_kept_and_there_is_no_place_for_a_signature() -> None:
 
 
 @demands("S0-400", "S0-415", "S0-415b", "S0-416")
-@settings(max_examples=40)
 @given(transcripts(), st.integers(0, 1 << 30), st.none() | st.text(max_size=30))
 def test_any_session_is_exported_read_and_written_the_same(
     rows: list[Message], seed: int, title: str | None
@@ -269,7 +267,6 @@ def test_any_session_is_exported_read_and_written_the_same(
 
 
 @demands("S0-346")
-@settings(max_examples=40)
 @given(transcripts())
 def test_there_are_as_many_nodes_as_answered_turns(rows: list[Message]) -> None:
     count = sum(turn.is_answered for turn in turns(rows))
@@ -279,7 +276,7 @@ def test_there_are_as_many_nodes_as_answered_turns(rows: list[Message]) -> None:
     assert nodes == ["input", *(f"turn-{number}" for number in range(1, count + 1)), "output"]
 
 
-@pytest.mark.parametrize("title", ["x" * 255, "\u2028", "# a", "- b", "yes", "12:30"])
+@each_case("title", ["x" * 255, "\u2028", "# a", "- b", "yes", "12:30"])
 def test_any_title_is_read_again(title: str) -> None:
     workflow = exported(said("a"), title=title)
 

@@ -1,13 +1,11 @@
 """Workflows as values: names, ends of edges, and what stands between braces."""
 
-import pytest
-
 from holdfast.workflows.model import Edge, Workflow, kebab_id, placeholders
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 
 @demands("S0-409", "S0-409b")
-@pytest.mark.parametrize(
+@each_case(
     ("title", "id_"),
     [
         ("Hello -- World!", "hello-world"),
@@ -30,7 +28,7 @@ def test_a_file_is_named_after_its_workflow_and_its_name_fits_on_a_disk() -> Non
     assert len(Workflow({"workflow": {"id": "p" * 255}}).file_name) == 214
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "found"),
     [
         ("", []),

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.workflows.model import AgentRun, Workflow, WorkflowStep, agent_runs
+from tests.marks import each_case
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}
@@ -99,7 +100,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("why", FAULTS)
+@each_case("why", FAULTS)
 def test_what_cannot_be_played_is_refused_with_its_reason(why: str) -> None:
     with pytest.raises(Invalid) as refused:
         agent_runs(FAULTS[why])

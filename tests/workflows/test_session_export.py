@@ -15,7 +15,7 @@ from holdfast.parsing.workflow_files import parse_workflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.session_export import ExportFormat
 from tests.houses import current
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,7 @@ async def test_a_workflow_that_our_own_parser_refuses_is_nobodys(
     assert refused.value.code is Code.WORKFLOW_INVALID
 
 
-@pytest.mark.parametrize("target", ["", "x" * 4_097, "a\x00", "\ud800"])
+@each_case("target", ["", "x" * 4_097, "a\x00", "\ud800"])
 async def test_a_place_that_is_none_is_refused(quiet: Holdfast, target: str) -> None:
     session = await quiet.open()
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Compaction,
@@ -22,7 +20,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.workflows.export import DEEPEST, ROLES, plain, transcript
 from tests.builders import MODEL_ID, a_message, a_tool_result, a_transcript
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 HANDLE = "media://sha256-" + "0" * 64
 
@@ -107,7 +105,7 @@ def test_every_part_has_its_form() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "form"),
     [
         ({"result": [1]}, {"result": [1]}),

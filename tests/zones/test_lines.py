@@ -2,11 +2,11 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.zones.lines import LineCount, LineReader, count_lines, is_blank, is_document
+from tests.marks import each_case
 
 # Unicode's White_Space, from the standard and not from the module under test.
 WHITE = (
@@ -27,12 +27,12 @@ def counted(text: bytes) -> list[bytes]:
     return [line for line in lines if line.decode("utf-8", "replace").strip(WHITE)]
 
 
-@pytest.mark.parametrize("line", [b"", b" ", b"\r", b"\t\x0b\x0c", *(w.encode() for w in WHITE)])
+@each_case("line", [b"", b" ", b"\r", b"\t\x0b\x0c", *(w.encode() for w in WHITE)])
 def test_white_space_alone_is_blank(line: bytes) -> None:
     assert is_blank(line)
 
 
-@pytest.mark.parametrize("line", [b"x", b"\x1c", b"\x1f", b"\xff", b"\xe2\x80", b"\xef\xbb\xbf"])
+@each_case("line", [b"x", b"\x1c", b"\x1f", b"\xff", b"\xe2\x80", b"\xef\xbb\xbf"])
 def test_separators_of_information_and_invalid_bytes_are_not(line: bytes) -> None:
     assert not is_blank(line)
 

@@ -163,7 +163,7 @@ FILES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FILES, FILES, FILES)
 def test_no_content_is_lost_whatever_meets(
     tmp_path_factory: pytest.TempPathFactory, ours: Zone, theirs: Zone, archived: Zone

@@ -1,10 +1,8 @@
 """Where two zones become one, a table decides whose files stay, and about a zone as a whole."""
 
-import pytest
-
 from holdfast.zones.merge import CopyAction, MergePlan, MergeSide, action_of, plan_merge
 from holdfast.zones.model import OUTPUT_FILE, SNAPSHOT_FILE, ZoneFile
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 
 def a_file(name: str = OUTPUT_FILE, *, size: int = 3, at: int = 10) -> ZoneFile:
@@ -14,7 +12,7 @@ def a_file(name: str = OUTPUT_FILE, *, size: int = 3, at: int = 10) -> ZoneFile:
 
 
 @demands("S4-131")
-@pytest.mark.parametrize(
+@each_case(
     ("there", "is_same", "action"),
     [
         (None, False, CopyAction.COPY),
@@ -43,7 +41,7 @@ COPY, KEEP = CopyAction.COPY, CopyAction.PRESERVE
 TAKE, TIE = CopyAction.OVERWRITE, CopyAction.CONFLICT
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ours", "theirs", "actions", "loser", "conflicts"),
     [
         ((5, 5), (None, None), (COPY, COPY), None, 0),

@@ -18,7 +18,7 @@ from holdfast.zones.model import (
     require_file_name,
     validate_and_current,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 VALID = ("a", "abc-123_DEF", "0192f0c1-0000-7000-8000-000000000001", "x" * 1000)
 REFUSED = (
@@ -28,14 +28,14 @@ REFUSED = (
 
 
 @demands("S4-002")
-@pytest.mark.parametrize("text", VALID)
+@each_case("text", VALID)
 def test_letters_digits_underscores_and_dashes_make_an_id(text: str) -> None:
     assert is_valid_definition_id(text)
     assert require_definition_id(text) == text
 
 
 @demands("S4-002", "S4-003")
-@pytest.mark.parametrize("text", REFUSED)
+@each_case("text", REFUSED)
 def test_anything_else_is_refused_with_the_same_beginning(text: str) -> None:
     assert not is_valid_definition_id(text)
     with pytest.raises(Invalid) as caught:
@@ -78,7 +78,7 @@ def test_the_names_of_files_and_markers_are_those_others_know() -> None:
     assert TEMPLATE_PROMOTE_MARKER_V1 == "migration_template_promote_v1.flag"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("zone", "ms"),
     [
         ("agent:a:archive:0", 0),
@@ -111,12 +111,12 @@ def test_whose_zone_it_is_can_be_told_from_its_name() -> None:
     assert [definition_of(zone) for zone in others] == [None] * 5
 
 
-@pytest.mark.parametrize("name", ["output", "output.state.json", "a" * 128, "..."])
+@each_case("name", ["output", "output.state.json", "a" * 128, "..."])
 def test_a_plain_name_may_be_a_files(name: str) -> None:
     assert require_file_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a" * 129, "ä", "a\n"])
+@each_case("name", ["", ".", "..", "a/b", "a" * 129, "ä", "a\n"])
 def test_other_names_of_files_are_refused(name: str) -> None:
     with pytest.raises(Invalid, match="1 to 128 characters"):
         require_file_name(name)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from holdfast.zones.replay import (
     snapshot_preview,
     version_of,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 
 def said(message: Any) -> dict[str, Any]:
@@ -29,7 +28,7 @@ BOOTSTRAP = "# Session Context\nwhere we are"
 
 
 @demands("S4-072")
-@pytest.mark.parametrize(
+@each_case(
     ("nodes", "told"),
     [
         ((), ""),
@@ -45,7 +44,7 @@ def test_the_first_message_of_a_person_is_the_preview(nodes: tuple[Any, ...], to
 
 
 @demands("S4-072b")
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [None, b"", b"{", b"[]", b"3", b'{"nodes":{}}', b'{"x":1}', b"\xff", b"[" * 200_000],
 )
@@ -63,7 +62,7 @@ def test_a_snapshot_may_have_four_mebibytes_and_not_a_byte_more() -> None:
 
 
 @demands("S4-074")
-@pytest.mark.parametrize(
+@each_case(
     ("text", "told"),
     [
         ("x" * 240, "x" * 240),
@@ -78,7 +77,7 @@ def test_a_preview_is_one_line_of_at_most_240_characters(text: str, told: str) -
     assert collapse_preview(text) == told
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         {"type": "user", "message": "hi"},

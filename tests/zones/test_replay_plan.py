@@ -15,6 +15,7 @@ from holdfast.zones.replay import (
     plan_replay,
     without_block,
 )
+from tests.marks import each_case
 
 
 def plan(document: Any, total: int, *, window: int = 50, page: int = 20) -> ReplayPlan:
@@ -29,7 +30,7 @@ def test_without_a_snapshot_the_last_page_is_shown() -> None:
     assert plan(None, 70) == ReplayPlan(source=ReplaySource.TAIL, start=50, first=50)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "problem"),
     [
         (b"", ReplayProblem.EMPTY_SNAPSHOT),
@@ -74,7 +75,7 @@ def test_the_second_form_shows_the_newest_lines_whatever_it_has_seen() -> None:
     assert FILTER_DEFAULTS["showThinking"] is False
 
 
-@pytest.mark.parametrize("mark", [0, -1, None, True, "3", 1.5])
+@each_case("mark", [0, -1, None, True, "3", 1.5])
 def test_the_second_form_without_a_mark_keeps_how_the_page_was_left(mark: Any) -> None:
     document = {"schemaVersion": 2, "highWaterMark": mark, "paneState": {"detailsOpen": True}}
 
@@ -135,7 +136,7 @@ def test_a_restored_snapshot_belongs_to_no_block_and_is_otherwise_untouched(
     assert changed == f'{told}{space}:{space}""{rest}'.encode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [b"", b"{", b'{"schemaVersion":1,"sourceBlockId":"x"}', b'{"schemaVersion":2,"nodes":[]}'],
 )
@@ -153,7 +154,7 @@ def test_a_snapshot_of_any_depth_is_cleaned_or_left() -> None:
         assert without_block(content.encode()) == cleaned.encode()
 
 
-@pytest.mark.parametrize("digits", [19, 20, 400, 4_300])
+@each_case("digits", [19, 20, 400, 4_300])
 def test_a_snapshot_with_a_number_of_any_length_is_cleaned(digits: int) -> None:
     content = f'{{"schemaVersion":2,"n":-{"9" * digits}.5,"m":{"9" * digits},"sourceBlockId":'
 

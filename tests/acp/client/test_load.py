@@ -72,6 +72,7 @@ def told(rows: tuple[Message, ...]) -> list[str]:
     return found
 
 
+@pytest.mark.torture
 async def test_five_thousand_mixed_updates_stay_in_order_behind_a_slow_journal(
     tmp_path: Path,
 ) -> None:
@@ -87,6 +88,7 @@ async def test_five_thousand_mixed_updates_stay_in_order_behind_a_slow_journal(
     assert told(rows[1:]) == list(expected)
 
 
+@pytest.mark.torture
 async def test_an_agent_that_is_faster_than_the_journal_waits_and_nothing_piles_up(
     tmp_path: Path,
 ) -> None:
@@ -101,6 +103,7 @@ async def test_an_agent_that_is_faster_than_the_journal_waits_and_nothing_piles_
     assert peak - before < 64
 
 
+@pytest.mark.torture
 async def test_two_hundred_turns_on_one_program_leave_nothing_behind(tmp_path: Path) -> None:
     async with aboard(tmp_path, config_turn_cap=1_000) as ship:
         session = await ship.open()

@@ -84,6 +84,7 @@ def test_arguments_are_bounded_once() -> None:
     assert list(call.arguments()) == ["title", "rawInput"]
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("value", [b'"\\ud800"', b"NaN", b"{}"])
 async def test_no_line_that_can_come_keeps_the_others_waiting(value: bytes) -> None:
     content = b'{"method":"m","params":[' + b",".join([value] * ((31 << 20) // (len(value) + 1)))
@@ -136,6 +137,7 @@ async def test_early_updates_are_kept_as_far_as_their_bytes_fit(tmp_path: Path) 
     assert found == ["Early", "hello"]
 
 
+@pytest.mark.torture
 async def test_more_than_a_turn_may_hold_ends_it(tmp_path: Path) -> None:
     # Little of a plan is kept, so this is soon written.
     plans = [

@@ -60,6 +60,7 @@ async def test_two_may_wait_and_both_are_told(tmp_path: Path) -> None:
     assert [answers[name]["result"] for name in "abc"] == [ended] * 3
 
 
+@pytest.mark.torture
 async def test_one_more_than_there_may_be_is_refused_until_one_is_released(
     tmp_path: Path,
 ) -> None:

@@ -108,6 +108,7 @@ async def test_an_array_is_refused_once_and_without_an_id(home: Path, desk: Path
         assert await editor.call("session/list") == {"result": {"sessions": []}}
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("size", "is_read"), [(20 << 20, True), (40 << 20, False)])
 async def test_a_long_line_is_read_or_dropped_and_the_next_one_is_read(
     home: Path, desk: Path, size: int, is_read: bool

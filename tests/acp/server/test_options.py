@@ -163,6 +163,7 @@ async def test_a_server_that_cannot_be_had_is_told_and_keeps_nobody_from_talking
         assert answer["result"]["stopReason"] == "end_turn"
 
 
+@pytest.mark.torture
 async def test_an_address_of_the_client_is_reached(home: Path, desk: Path, tmp_path: Path) -> None:
     book = Book(desk)
     model = script(tmp_path, {"tool_calls": [ECHO]}, {"text": "done"})

@@ -99,6 +99,7 @@ async def test_a_prompt_is_cancelled(home: Path, desk: Path, tmp_path: Path) -> 
         assert (await asked).stop_reason == "cancelled"
 
 
+@pytest.mark.torture
 async def test_a_session_is_loaded_in_a_fresh_process_and_its_mode_is_set(
     home: Path, desk: Path
 ) -> None:

@@ -10,6 +10,7 @@ from holdfast.config import Config
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid
 from holdfast.domain.sessions import Session
 from tests.builders import a_context, a_session
+from tests.marks import each_case
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_files_that_are_named_come_between_fences(
     assert with_files(text, session, config, is_remote=False) == whole
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "error"),
     [
         ("@../outside.txt", Denied(Code.FORBIDDEN, "../outside.txt is outside of what")),

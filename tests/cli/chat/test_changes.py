@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.cli.chat.screen import SHOWN_MOST, change_lines
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "arguments", "lines"),
     [
         ("edit_file", {"old": "a\nb", "new": "a\nc"}, [" a", "-b", "+c"]),

@@ -8,6 +8,7 @@ from prompt_toolkit.document import Document
 
 from holdfast.cli.chat.repl import ChatCompleter
 from holdfast.cli.chat.slash_commands import REGISTRY
+from tests.marks import each_case
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("typed", "offered"),
     [
         ("/e", ["/exit", "/end", "/export"]),

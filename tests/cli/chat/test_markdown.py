@@ -4,10 +4,11 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.chat.markdown import render_markdown, wrap_text
+from tests.marks import each_case
 
 CODES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -23,7 +24,7 @@ def plain(markdown: str, width: int = 40) -> list[str]:
     return CODES.sub("", render_markdown(markdown, width)).rstrip("\n").split("\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("markdown", "lines"),
     [
         ("# Title", ["Title"]),
@@ -51,7 +52,7 @@ def test_all_that_was_said_can_be_read(markdown: str, lines: list[str]) -> None:
     assert plain(markdown) == lines
 
 
-@pytest.mark.parametrize("width", [1, 10, 20, 80])
+@each_case("width", [1, 10, 20, 80])
 def test_lines_fit_into_the_terminal(width: int) -> None:
     text = f"A rather long sentence, {'熊' * 10}, with `code` and more.\n\n- and an item of a list"
 
@@ -88,13 +89,11 @@ def letters(text: str) -> str:
     return re.sub(r"[^a-z]", "", text)
 
 
-@settings(max_examples=60)
 @given(text=TEXTS, width=WIDTHS)
 def test_every_word_stands_on_the_screen_in_its_place(text: str, width: int) -> None:
     assert letters("".join(plain(text, width))) == letters(text)
 
 
-@settings(max_examples=60)
 @given(block=BLOCKS, width=WIDTHS)
 def test_nothing_of_a_block_is_cut(block: str, width: int) -> None:
     shown = plain(block, width)

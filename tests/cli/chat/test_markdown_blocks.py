@@ -1,10 +1,10 @@
 """Blocks of an answer: whole ones come out once, in whatever pieces the text comes in."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.chat.markdown import Block, BlockSplitter
+from tests.marks import each_case
 
 
 def cut(text: str, size: int = 1) -> list[Block]:
@@ -16,7 +16,7 @@ def cut(text: str, size: int = 1) -> list[Block]:
     return [*found, *blocks.finish()]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "blocks"),
     [
         ("one\ntwo\n\nthree", [("one\ntwo", False), ("three", True)]),

@@ -13,6 +13,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.sessions import OnBusy
 from tests.cli.conftest import Cli
 from tests.cli.processes import running
+from tests.marks import each_case
 
 Script = Callable[[str], str]
 # What was left unanswered comes with the next message, so the later word is looked for first.
@@ -40,7 +41,7 @@ def test_each_object_is_a_message_under_its_own_id(cli: Cli) -> None:
     assert done.lines[-1]["type"] == "session:turn_completed"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "problem"),
     [
         ("What is 2+3?", "Line 1 of stdin is not {text, id?, on_busy?} as JSON: "),

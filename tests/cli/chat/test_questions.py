@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from holdfast.cli.chat.approvals import question_lines, read_answer
 from holdfast.domain.approvals import (
     Approval,
@@ -15,6 +13,7 @@ from holdfast.domain.approvals import (
 from holdfast.domain.ids import ApprovalId, SessionId
 from holdfast.domain.tools import ToolClass
 from tests.builders import an_id
+from tests.marks import each_case
 
 ALLOWED = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal")
 FOR_ALL = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal", scope=ApprovalScope.SESSION)
@@ -64,7 +63,7 @@ def test_nothing_is_cut_and_nothing_hides() -> None:
     assert lines[1] == "x" * 100_000 + "\\u001b[2K\\u202e\\u200b"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "memory"),
     [
         (ToolClass.WRITE, None),
@@ -79,7 +78,7 @@ def test_what_has_to_be_seen_each_time_is_offered_once(kind: ToolClass, memory: 
     assert lines[-1] == "y allows it once, n or n REASON denies it."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "answer"),
     [
         ("y", ALLOWED),
@@ -100,7 +99,7 @@ def test_a_letter_answers(said: str, answer: ApprovalAnswer) -> None:
     assert read_answer(said, has_more=True) == answer
 
 
-@pytest.mark.parametrize("said", ["", "x", "y please", "yn", "a lot", "ya", "/exit"])
+@each_case("said", ["", "x", "y please", "yn", "a lot", "ya", "/exit"])
 def test_everything_else_is_asked_again(said: str) -> None:
     assert read_answer(said, has_more=True) == ("Answer y, a or n; n may be followed by a reason.")
 

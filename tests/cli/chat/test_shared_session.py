@@ -36,6 +36,7 @@ def said(home: Path, session: str) -> list[str]:
     return [each["content"]["text"] for each in listed["data"] if each["role"] == "user"]
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("stdin", [False, True])
 def test_what_is_said_while_another_process_plays_is_on_disk_at_once(
     home: Path, script: Script, stdin: bool
@@ -59,6 +60,7 @@ def test_what_is_said_while_another_process_plays_is_on_disk_at_once(
     assert left.startswith("Left; what was said is saved")
 
 
+@pytest.mark.torture
 def test_what_was_said_behind_another_turn_is_answered_when_that_has_ended(
     home: Path, script: Script
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_question_that_waits_in_a_server_is_not_waited_for_where_nobody_is(
     assert (tmp_path / "desk" / "a.txt").read_text() == "hi\n"
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -111,6 +111,7 @@ def test_a_session_is_picked_up_with_its_past(home: Path) -> None:
     assert code == 0
 
 
+@pytest.mark.torture
 def test_a_deletion_is_asked_about(home: Path) -> None:
     beside(home, "chat", "hello", "--title", "Tea")
     session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]

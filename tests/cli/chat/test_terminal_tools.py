@@ -108,6 +108,7 @@ def test_once_is_once_and_a_reason_reaches_the_agent(home: Path, desk: Path) -> 
     assert (desk / "notes.txt").read_text() == "hold fast\n"
 
 
+@pytest.mark.torture
 def test_what_is_allowed_for_the_session_is_not_asked_again_until_it_is_taken_back(
     home: Path, desk: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(home: Path, de
     assert waiting(home) == []
 
 
+@pytest.mark.torture
 def test_ctrl_d_at_a_question_leaves_it_waiting_and_it_is_asked_again(
     home: Path, desk: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_ctrl_d_at_a_question_leaves_it_waiting_and_it_is_asked_again(
     assert (desk / "one.txt").read_text() == "first\n"
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(
     ("flags", "told", "outcome"),
     [
@@ -194,6 +197,7 @@ def test_an_answer_from_elsewhere_takes_the_question_back(
     assert answered.returncode == 0
 
 
+@pytest.mark.torture
 def test_what_was_typed_before_a_question_does_not_answer_it_and_is_not_lost(
     home: Path, desk: Path
 ) -> None:
@@ -209,6 +213,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it_and_is_not_lost(
     assert not (desk / "one.txt").exists()
 
 
+@pytest.mark.torture
 def test_a_servers_question_is_asked_at_the_prompt_and_the_begun_line_is_kept(
     home: Path, desk: Path
 ) -> None:
@@ -250,6 +255,7 @@ def test_one_question_at_a_terminal_can_be_asked_about_too(home: Path, desk: Pat
     assert (desk / "one.txt").read_text() == "first\n"
 
 
+@pytest.mark.torture
 def test_at_a_terminal_json_waits_for_an_answer_from_elsewhere(home: Path, desk: Path) -> None:
     said = ("chat", "write one.txt: first", "--cwd", str(desk), "--json")
     with at_terminal(home, *said) as terminal:
@@ -264,6 +270,7 @@ def test_at_a_terminal_json_waits_for_an_answer_from_elsewhere(home: Path, desk:
     assert (desk / "one.txt").read_text() == "first\n"
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("columns", "term"), [(20, "xterm"), (100, "dumb"), (20, "dumb")])
 def test_narrow_and_colourless_terminals_show_the_whole_question(
     home: Path, desk: Path, columns: int, term: str

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.cli.chat.tool_lines import call_line, outcome
 from holdfast.domain.messages import ResultStatus, ToolError
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "arguments", "line"),
     [
         ("read_file", {"path": "a.txt"}, "read_file a.txt"),
@@ -42,7 +41,7 @@ def test_a_long_argument_is_cut() -> None:
     assert call_line("read_file", {"path": "x" * 300}) == f"read_file {'x' * 199}…"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "result", "told"),
     [
         ("read_file", {"start_line": 2, "end_line": 3, "total_lines": 9}, "ok, lines 2 to 3 of 9"),

@@ -17,9 +17,10 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from tests.builders import a_message, a_tool_call, a_tool_result
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("row", "lines"),
     [
         (a_message("one\ntwo"), ["> one\n  two"]),

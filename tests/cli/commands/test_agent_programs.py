@@ -11,6 +11,7 @@ import pytest
 from holdfast.acp.client.presets import PRESETS
 from tests.acp.scripted_agents import Peer
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 _YES = ("--yes-to", "execute")
 _DONE = {"reply": {"stopReason": "end_turn"}}
@@ -191,7 +192,7 @@ def test_a_program_that_needs_a_word_as_root_gets_it_as_root_only(
     assert "environment" not in person["runtime"]["options"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "told"),
     [
         (("--preset", "nobody"), "There is no preset nobody; there are claude, codex,"),

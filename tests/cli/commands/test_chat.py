@@ -14,7 +14,7 @@ from tests.cli.commands.test_sessions import leave_a_turn_waiting
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, PATIENCE, environment
 from tests.cli.test_workspace import git
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 Script = Callable[[str], str]
 
@@ -258,7 +258,7 @@ def test_a_repository_is_the_place(cli: Cli, tmp_path: Path) -> None:
     assert first["context"]["workingDir"] == str(tmp_path / "tree")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         ["--var", "novalue"],

@@ -58,6 +58,7 @@ def tables_in(url: str) -> int:
         return int(rows.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")[0][0])
 
 
+@pytest.mark.torture
 def test_a_store_goes_to_postgres_and_comes_back_the_same(
     cli: Cli, lived: str, tmp_path: Path, databases: Databases, use: Use
 ) -> None:
@@ -234,6 +235,7 @@ $$
 """
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_a_copy_that_is_killed_leaves_an_empty_database(
     cli: Cli, lived: str, home: Path, databases: Databases

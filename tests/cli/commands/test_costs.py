@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
-
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 NOTHING = {
     "input_tokens": 0,
@@ -95,8 +94,8 @@ def test_what_has_no_price_is_marked(cli: Cli, script: object) -> None:
     assert ran.err == "+ ?: some requests have no known price and may have cost more.\n"
 
 
-@pytest.mark.parametrize("flag", ["--from", "--to"])
-@pytest.mark.parametrize("time", ["soon", "2026-13-01", ""])
+@each_case("flag", ["--from", "--to"])
+@each_case("time", ["soon", "2026-13-01", ""])
 def test_a_time_that_is_none_is_refused(cli: Cli, flag: str, time: str) -> None:
     ran = cli("costs", flag, time, "--json")
 

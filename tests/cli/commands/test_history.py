@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 
 SESSION: dict[str, Any] = {
     "session_id": "abc123",
@@ -149,7 +148,7 @@ def test_sessions_are_listed_with_all_filters(cli: Cli) -> None:
     assert early.out == "Nothing was known then.\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "code"),
     [
         (("query", "--order-by", "x"), 2),

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.processes import at_terminal
 from tests.keychains import Known, using
+from tests.marks import each_case
 
 KEY = "sk-1234567890abcd"
 
@@ -80,7 +81,7 @@ def test_a_short_key_is_kept_with_a_warning(cli: Cli, backend: Known) -> None:
     assert cli("key", "list").out.endswith("openai:default\tkeychain\t-\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "stdin", "refusal"),
     [
         (("set", "OpenAI"), KEY, (2, "invalid_input")),

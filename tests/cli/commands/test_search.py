@@ -4,10 +4,9 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Cli
 from tests.cli.remote_server import Far, serve
+from tests.marks import each_case
 
 
 def test_words_are_found_in_what_was_said(cli: Cli, chatted: str) -> None:
@@ -57,7 +56,7 @@ def test_filters_and_pages(cli: Cli, tmp_path: Path) -> None:
     assert count("--limit", "1", "--cursor", first["next_cursor"]) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("flags", "code"),
     [
         (("tide", "--limit", "0"), "invalid_limit"),

@@ -18,6 +18,7 @@ from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, ran, running
 from tests.cli.server_probe import card_of, got, wait_until
 from tests.cli.test_command import until, until_line
+from tests.marks import each_case
 
 SLOW = "[{text: done, delay_ms: 60000}]"
 
@@ -65,6 +66,7 @@ def test_a_busy_port_is_a_conflict_and_leaves_the_other_alone(home: Path) -> Non
     assert json.loads(second.stderr)["error"] == "port_in_use"
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) -> None:
     file = home / "server.json"
@@ -89,6 +91,7 @@ def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) 
     assert not file.exists()
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_it_plays_turns_that_others_left(home: Path) -> None:
     session = beside(home, "chat", "hello", "--json").stdout.splitlines()[0]
@@ -105,6 +108,7 @@ def test_it_plays_turns_that_others_left(home: Path) -> None:
     assert turns == 2
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_a_turn_that_runs_when_it_stops_is_left_to_be_resumed(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "script.yaml"
@@ -128,6 +132,7 @@ def test_a_turn_that_runs_when_it_stops_is_left_to_be_resumed(home: Path, tmp_pa
     assert (resumed.returncode, resumed.stdout) == (0, "at last\n")
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_only_reads_along_leaves_without_stopping_the_servers_turn(
@@ -165,7 +170,7 @@ def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
     assert not home.exists()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "code", "error"),
     [
         (["--host", "example.org"], 2, "invalid_input"),

@@ -11,6 +11,7 @@ from tests.cli.processes import PATIENCE, ran, running
 from tests.cli.test_command import until_line
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_an_older_store_is_brought_up_when_the_server_starts(home: Path) -> None:
     ran(home, "chat", "My name is Ada.")

@@ -46,6 +46,7 @@ def test_no_process_outlives_the_one_that_watches_them(home: Path) -> None:
     assert len(workers) == 2
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_processes_that_cannot_begin_are_not_started_again_and_again(home: Path) -> None:
     beside(home, "sessions", "list")
@@ -57,6 +58,7 @@ def test_processes_that_cannot_begin_are_not_started_again_and_again(home: Path)
     assert alone.returncode == shared.returncode != 0
 
 
+@pytest.mark.torture
 @pytest.mark.slow
 def test_shared_work_that_runs_when_it_stops_is_left_to_be_resumed(
     home: Path, tmp_path: Path

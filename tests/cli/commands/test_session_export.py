@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.parsing.workflow_files import parse_workflow, read_workflow
 from tests.cli.conftest import Cli
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 NOBODY = "019b7a00-0000-7000-8000-000000000000"
 NAME = "what-is-2-3.relavium.yaml"
@@ -73,7 +73,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(cli: Cli, chatted: str, fo
     assert read_workflow(folder / NAME).id == "what-is-2-3"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("out", "error"),
     [
         (".", "not_a_file"),

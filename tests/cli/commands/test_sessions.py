@@ -13,6 +13,7 @@ import pytest
 from holdfast import RunScope, open_holdfast
 from holdfast.domain.ids import SessionId
 from tests.cli.conftest import Cli, Ran
+from tests.marks import each_case
 
 NOBODY = "019b7a00-0000-7000-8000-000000000000"
 
@@ -123,7 +124,7 @@ def test_messages_go_page_by_page(cli: Cli, chatted: str) -> None:
     assert plain.err == "There is more: --cursor 1\n"
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "٣", "9" * 5000])
+@each_case("cursor", ["x", "-1", "٣", "9" * 5000])
 def test_a_wrong_cursor_of_messages_is_invalid(cli: Cli, chatted: str, cursor: str) -> None:
     ran = cli("sessions", "messages", chatted, f"--cursor={cursor}", "--json")
 
@@ -322,7 +323,7 @@ VERBS = ["show", "messages", "events", "resume", "interrupt", "fork", "close", "
 TAKING_IDS = [*(["sessions", verb] for verb in VERBS), ["chat-resume"], ["chat", "--resume"]]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 def test_an_unknown_session_is_not_found(cli: Cli, verb: str) -> None:
     ran: Ran = cli("sessions", verb, NOBODY, "--json")
 
@@ -360,7 +361,7 @@ def test_a_beginning_that_several_sessions_have_names_them(
     assert cli("sessions", "show", twins[1]).code == 0
 
 
-@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
+@each_case("line", TAKING_IDS, ids=" ".join)
 def test_a_beginning_of_nothing_and_one_that_is_too_short_are_not_found(
     cli: Cli, chatted: str, line: list[str]
 ) -> None:

@@ -9,7 +9,7 @@ from holdfast.store.sqlite.migrate import newest
 from tests.cli.conftest import Cli
 from tests.postgres import Databases
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from holdfast.cli.commands.timeline import lines
 from tests.cli.commands.test_history import SESSION, submitted
 from tests.cli.conftest import Cli
 from tests.cli.test_output import StandInTerminal, terminal  # noqa: F401 — a fixture
+from tests.marks import each_case
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +103,7 @@ def test_nothing_is_told_in_words(cli: Cli) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "words",
     [
         ("--cursor", "x"),

@@ -18,6 +18,7 @@ from holdfast.domain.errors import Denied
 from holdfast.domain.tokens import Caller, Scope
 from tests.cli.conftest import Cli
 from tests.cli.processes import at_terminal
+from tests.marks import each_case
 from tests.stand_ins import SettableClock
 
 SECRET = re.compile(r"hf_[A-Za-z0-9_-]{43}")
@@ -57,7 +58,7 @@ def test_for_programs_the_secret_stands_beside_the_token(cli: Cli, home: Path) -
     assert listed == {"data": [token], "next_cursor": None}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "code"),
     [
         (("ci", "--scope", "root"), 2),
@@ -134,7 +135,7 @@ def test_a_token_is_revoked_by_its_id_or_the_beginning_of_it(
         resolved(home, secret)
 
 
-@pytest.mark.parametrize("wanted", ["", "0", "01", "nonsense", "ffffffff-"])
+@each_case("wanted", ["", "0", "01", "nonsense", "ffffffff-"])
 def test_a_token_that_is_not_there_is_not_found(cli: Cli, wanted: str) -> None:
     cli("token", "create", "ci")
 

@@ -11,6 +11,7 @@ import pytest
 from holdfast.parsing.workflow_files import write_workflow
 from holdfast.workflows.model import Workflow
 from tests.cli.conftest import Cli
+from tests.marks import each_case
 from tests.parsing.workflows import WHOLE
 
 Script = Callable[[str], str]
@@ -197,7 +198,7 @@ def test_a_turn_that_fails_ends_it_with_its_code(cli: Cli, write: Write, script:
     assert cli("sessions", "list", "--json").document["data"][0]["turn"] == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("document", "code", "error"),
     [
         (line(player("a", model="x")), 2, "workflow_not_runnable"),

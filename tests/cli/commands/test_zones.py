@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, running
+from tests.marks import each_case
 from tests.zones.test_model import REFUSED
 
 pytestmark = pytest.mark.slow
@@ -104,7 +105,7 @@ def test_lines_are_read_by_number_and_replayed(cli: Cli) -> None:
     assert cli("zones", "replay", "a", "--json").document["source"] == "tail"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@each_case("command", COMMANDS, ids=lambda command: command[0])
 def test_a_bad_id_is_refused_in_the_same_words(cli: Cli, command: tuple[str, ...]) -> None:
     for text in REFUSED:
         # What no command line can carry is refused before any command runs.

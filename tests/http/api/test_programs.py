@@ -14,7 +14,7 @@ from tests.acp.harness import PATIENCE, provide
 from tests.acp.scripted_agents import Peer
 from tests.http.api.client import Client, client_of
 from tests.http.v1.client import refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -137,7 +137,7 @@ async def test_whoever_may_only_write_cannot_set_up_programs(client: Client) -> 
     assert plain.status == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "field"),
     [
         ({"aprove": "auto"}, "aprove"),

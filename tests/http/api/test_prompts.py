@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.api.client import Client, playing
 from tests.http.v1.client import refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate, an_answer, asked
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def test_a_prompt_is_stored_untrimmed_and_acknowledged_at_once(quiet_clien
     assert [row["content"]["text"] for row in rows] == [" hello\n"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "told"),
     [
         ({}, "invalid_body"),

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.models import model_of
 from tests.http.v1.client import A_STRANGER, Visitor, refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_a_program_of_its_own_needs_no_prompt_and_takes_no_model(visitor: 
     assert refusal(refused) == (400, "invalid_body")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "path"),
     [
         ({"name": ""}, "name"),
@@ -200,7 +200,7 @@ async def test_a_slug_is_taken_once(visitor: Visitor) -> None:
     assert refusal(await visitor.post("/v1/agents", body)) == (409, "slug_taken")
 
 
-@pytest.mark.parametrize("path", [A_STRANGER, "nobody", "no body", "%00", "ä"])
+@each_case("path", [A_STRANGER, "nobody", "no body", "%00", "ä"])
 async def test_whom_there_is_not_is_not_found(visitor: Visitor, path: str) -> None:
     assert refusal(await visitor.get(f"/v1/agents/{path}")) == (404, "agent_not_found")
 
@@ -242,9 +242,7 @@ async def test_agents_that_come_while_somebody_pages_shift_nothing(
     assert third["next_cursor"] is None
 
 
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=1001", "limit=x", "status=gone", "colour=red", "cursor=x"]
-)
+@each_case("query", ["limit=0", "limit=1001", "limit=x", "status=gone", "colour=red", "cursor=x"])
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:
     assert refusal(await visitor.get(f"/v1/agents?{query}")) == (400, "invalid_query")
 
@@ -289,9 +287,7 @@ async def test_an_empty_change_changes_nothing(visitor: Visitor, clock: Settable
     assert (await visitor.patch(f"/v1/agents/{made['id']}", {})).document == made
 
 
-@pytest.mark.parametrize(
-    "changes", [{"id": A_STRANGER}, {"created_at": AT}, {"name": None}, {"tags": None}]
-)
+@each_case("changes", [{"id": A_STRANGER}, {"created_at": AT}, {"name": None}, {"tags": None}])
 async def test_what_cannot_be_changed_or_cleared_is_refused(
     visitor: Visitor, changes: dict[str, Any]
 ) -> None:

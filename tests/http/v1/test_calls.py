@@ -12,6 +12,7 @@ from holdfast.domain.events import TurnEnded
 from holdfast.domain.ids import SessionId
 from tests.houses import news_until
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
+from tests.marks import each_case
 from tests.services.test_calls import left_in_doubt
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 from tests.tooled import Recorder, open_tooled, own_tool, says
@@ -119,7 +120,7 @@ async def test_a_retry_runs_the_call_again_as_a_turn_of_its_own(doubt: Doubt) ->
     assert act.lines == ["x"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call_id", "body", "status", "code"),
     [
         ("c1", {"how": "guess"}, 400, "invalid_body"),

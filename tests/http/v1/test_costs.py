@@ -8,6 +8,7 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.app import Environment
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
+from tests.marks import each_case
 from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +84,7 @@ async def test_another_owner_has_spent_nothing(visitor: Visitor) -> None:
         assert (await other.get(f"/v1/costs{query}")).document["data"] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query", ["group_by=colour", "from=yesterday", "from=2026-01-01T00:00:00", "session_id=x"]
 )
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:

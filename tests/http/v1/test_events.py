@@ -10,7 +10,7 @@ from holdfast.app import Environment
 from tests.houses import raw
 from tests.http.sse_reader import listening
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 from tests.tooled import a_config, asks, call, says
 
@@ -331,7 +331,7 @@ async def test_json_can_be_asked_for_with_a_header(visitor: Visitor) -> None:
     assert [each["event_type"] for each in answer.document["data"]] == ["session.opened"]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "after=-1", "after=x", "deltas=all"])
+@each_case("query", ["limit=0", "limit=1001", "after=-1", "after=x", "deltas=all"])
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:
     session = await visitor.session()
 

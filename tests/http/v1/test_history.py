@@ -9,6 +9,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.observations.claims import START_HINT
 from tests.http.asgi import Answer
 from tests.http.v1.client import Visitor, refusal
+from tests.marks import each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +139,7 @@ async def test_the_rejection_is_the_seeds_byte_for_byte(visitor: Visitor) -> Non
     assert refusal(await visitor.get("/v1/history/abc123")) == (404, "entity_not_found")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "field", "expected"),
     [
         (b"[]", "", "type: object"),
@@ -238,7 +239,7 @@ async def test_a_correction_outweighs_what_is_said_later(visitor: Visitor) -> No
     assert [each["kind"] for each in found["observations"]] == ["submit", "correction", "submit"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "field", "expected"),
     [
         ({"field": "ended_at"}, "value", "required"),

@@ -11,7 +11,7 @@ from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from tests.houses import script
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,7 @@ async def test_a_model_is_added_with_its_prices(visitor: Visitor) -> None:
     assert (await visitor.agent(default_model_id=id_))["default_model_id"] == id_
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         {"provider": "openai"},

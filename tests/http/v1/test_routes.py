@@ -8,7 +8,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.http.app import V1_ROUTES
 from holdfast.http.routing import AGENT_SESSION_PATH, SESSION_PATH, RouteTable
 from tests.http.v1.client import A_STRANGER, Visitor, refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +113,7 @@ def test_every_row_says_what_it_gives_and_shows_how_to_ask() -> None:
         )
 
 
-@pytest.mark.parametrize("route", V1_ROUTES, ids=lambda route: route.name)
+@each_case("route", V1_ROUTES, ids=lambda route: route.name)
 async def test_a_reader_changes_nothing_and_a_stranger_learns_nothing(
     visitor: Visitor, route: Any
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast import Holdfast
 from tests.builders import AT, an_id
 from tests.http.v1.client import Visitor, refusal, visiting
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +87,7 @@ async def test_pages_are_followed_by_their_cursor(visitor: Visitor) -> None:
     assert refusal(foreign)[:2] == (400, "invalid_query")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         *("", "q=", "q=" + "x" * 401, "q=a&limit=0", "q=a&limit=101", "q=a&role=king"),
@@ -97,7 +98,7 @@ async def test_what_is_no_query_is_refused(visitor: Visitor, query: str) -> None
     assert refusal(await visitor.get(f"/v1/search?{query}"))[:2] == (400, "invalid_query")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ['"', "' OR 1=1 --", "words:tide", "NEAR(a b", "tide AND", "*", "a*b*c", "^tide", "{a b}: c"],
 )

@@ -16,7 +16,7 @@ from holdfast.domain.models import model_of
 from holdfast.parsing.workflow_files import parse_workflow
 from tests.houses import open_house
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate, GatedRuntime, HeldStore, an_answer, asked, streamed
 from tests.tooled import a_config, says
 
@@ -171,7 +171,7 @@ async def test_resuming_at_the_turn_cap_is_answered_with_a_warning(visitor: Visi
     assert (used.headers["etag"], renamed.status) == (shown.headers["etag"], 200)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("verb", "body"),
     [
         ("close", {"as": "failed"}),
@@ -331,7 +331,7 @@ async def test_an_export_is_a_workflow_and_the_same_bytes_every_time(visitor: Vi
     }
 
 
-@pytest.mark.parametrize("body", [{}, {"target": ""}, {"target": "x" * 5000}, {"to": "x"}])
+@each_case("body", [{}, {"target": ""}, {"target": "x" * 5000}, {"to": "x"}])
 async def test_a_place_that_is_none_is_refused(visitor: Visitor, body: Any) -> None:
     session = await visitor.session()
 
@@ -340,7 +340,7 @@ async def test_a_place_that_is_none_is_refused(visitor: Visitor, body: Any) -> N
     assert refusal(answer) == (400, "invalid_body")
 
 
-@pytest.mark.parametrize("query", ["format=pdf", "through=0", "through=x", "x=1"])
+@each_case("query", ["format=pdf", "through=0", "through=x", "x=1"])
 async def test_an_export_that_there_is_not_is_refused(visitor: Visitor, query: str) -> None:
     session = await visitor.session()
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.http.v1.client import Visitor, refusal
 from tests.http.v1.test_history import ENTITY, MINIMAL, WHOLE
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def test_a_timeline_is_read_in_parts_and_by_kinds(visitor: Visitor) -> Non
     assert kinds_of(late) == ["CheckpointReached", "SessionEnded"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "code"),
     [
         ("", "invalid_query"),
@@ -115,7 +116,7 @@ async def test_entities_are_submitted_and_listed_by_what_is_known(visitor: Visit
     assert kinds_of(timeline) == ["StatusChanged", "StatusChanged"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "field", "expected"),
     [
         (
@@ -142,7 +143,7 @@ async def test_an_entity_that_cannot_be_is_refused_by_its_place(
     assert (details["field"], details["expected"]) == (field, expected)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "code"),
     [
         ("", "invalid_query"),

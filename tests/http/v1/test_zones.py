@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.domain.tokens import Scope
 from tests.http.v1.client import Visitor, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -81,8 +82,8 @@ async def test_a_desk_goes_through_its_life(visitor: Visitor) -> None:
     assert gone == [{"deleted": True}, {"deleted": False}]
 
 
-@pytest.mark.parametrize("id", ["a:b", "../etc", "a b", "a.b", "café", "a\n", "\u0661"])
-@pytest.mark.parametrize("name", NAMES)
+@each_case("id", ["a:b", "../etc", "a b", "a.b", "café", "a\n", "\u0661"])
+@each_case("name", NAMES)
 async def test_a_bad_id_is_refused_in_the_same_words(visitor: Visitor, name: str, id: str) -> None:
     answer = await visitor.asked("GET", f"/v1/zones/{spelled(id)}{name}")
 
@@ -93,7 +94,7 @@ async def test_a_bad_id_is_refused_in_the_same_words(visitor: Visitor, name: str
     assert answer.document["details"] == {"value": id}
 
 
-@pytest.mark.parametrize("id", ["a:b", "..", "%61", "", "\x00"])
+@each_case("id", ["a:b", "..", "%61", "", "\x00"])
 async def test_a_bad_id_is_refused_wherever_something_would_be_changed(
     visitor: Visitor, id: str
 ) -> None:
@@ -127,7 +128,7 @@ def spelled(text: str) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode())
 
 
-@pytest.mark.parametrize("ms", ["7", "07", "x", "-1", "9" * 40])
+@each_case("ms", ["7", "07", "x", "-1", "9" * 40])
 async def test_an_archive_that_is_not_there_is_not_found(visitor: Visitor, ms: str) -> None:
     for path in (f"{ms}", f"{ms}/output", f"{ms}/files/output"):
         answer = await visitor.get(f"/v1/zones/a/archives/{path}")
@@ -156,7 +157,7 @@ async def test_two_views_are_told_of_each_other(visitor: Visitor) -> None:
     assert refusal(other) == (409, "zone_changed")
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=10001", "start=-1", "generation=x", "a=b"])
+@each_case("query", ["limit=0", "limit=10001", "start=-1", "generation=x", "a=b"])
 async def test_odd_questions_about_lines_are_refused(visitor: Visitor, query: str) -> None:
     assert refusal(await visitor.get(f"/v1/zones/a/output?{query}")) == (400, "invalid_query")
     assert refusal(await visitor.get("/v1/zones/a/archives?limit=-1")) == (400, "invalid_query")

@@ -1,15 +1,15 @@
 """A change as it is shown: whole, true to the byte, and quick whatever is compared."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast.tools.files.changes import diff, diff_of_new
+from tests.marks import each_case
 
 LINES = some.lists(some.sampled_from(["a\n", "b\n", "c\n", "\n", "-- x \n", "++ y \n"]))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "shown"),
     [
         (b"", b"a\n", "@@ -0,0 +1 @@\n+a"),

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports.tools import PlannedCall
 from holdfast.process.protected_paths import fold_name, is_private_key
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +121,7 @@ SENSITIVE = [
 ]
 
 
-@pytest.mark.parametrize("path", HIDDEN + SPELLINGS)
+@each_case("path", HIDDEN + SPELLINGS)
 async def test_protected_files_are_not_read_in_any_tier_whether_there_or_not(
     tmp_path: Path, tier: FsTier, path: str
 ) -> None:
@@ -171,7 +172,7 @@ async def test_what_the_system_starts_is_not_written(tmp_path: Path, path: str) 
     assert isinstance(inside, PlannedCall)
 
 
-@pytest.mark.parametrize("path", SENSITIVE)
+@each_case("path", SENSITIVE)
 async def test_what_others_run_later_always_asks(tmp_path: Path, tier: FsTier, path: str) -> None:
     shop = Workshop(tmp_path, tier=tier)
 
@@ -266,7 +267,7 @@ def test_only_the_head_of_a_file_tells_a_key() -> None:
     assert not is_private_key(b"BEGIN PRIVATE KEY")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "compared"),
     [
         ("README", "readme"),

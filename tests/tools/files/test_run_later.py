@@ -9,6 +9,7 @@ from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports.tools import PlannedCall
 from holdfast.process.protected_paths import RunLater, fold_path, run_later
 from holdfast.services.approvals import RULES, ApprovalRule
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result
 from tests.tools.files.run_later_paths import ASKING, KINDS, ORDINARY
 
@@ -35,9 +36,7 @@ def test_there_are_at_least_as_many_kinds_as_were_found() -> None:
     assert set(KINDS) == set(RunLater)
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"), [(kind, path) for kind, paths in KINDS.items() for path in paths]
-)
+@each_case(("kind", "path"), [(kind, path) for kind, paths in KINDS.items() for path in paths])
 def test_every_path_has_its_class(kind: RunLater, path: str) -> None:
     found = run_later(fold_path(path.split("/")))
 
@@ -46,7 +45,7 @@ def test_every_path_has_its_class(kind: RunLater, path: str) -> None:
     assert list(RunLater).index(found) <= list(RunLater).index(kind)
 
 
-@pytest.mark.parametrize("path", ORDINARY)
+@each_case("path", ORDINARY)
 async def test_ordinary_source_is_an_ordinary_write(tmp_path: Path, path: str) -> None:
     planned = await plan(Workshop(tmp_path), path)
 
@@ -54,7 +53,7 @@ async def test_ordinary_source_is_an_ordinary_write(tmp_path: Path, path: str) -
     assert RULES[ApprovalMode.EDITS, planned.tool_class] is ApprovalRule.YES
 
 
-@pytest.mark.parametrize("path", [*ASKING, *SPELLINGS])
+@each_case("path", [*ASKING, *SPELLINGS])
 async def test_what_others_run_later_is_asked_about_in_every_mode(
     tmp_path: Path, path: str
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.tools import FsTier, Grant
 from holdfast.tools.files.openat import KernelSupport
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tools.file_fixture import CANARY, Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_relative_paths_are_read_from_the_working_directory(shop: Workshop
 
 
 @demands("S0-185")
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "../outside/canary.txt",

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.ports.tools import CallOutcome
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +73,7 @@ async def test_a_pattern_sees_one_line_at_a_time(
     assert [line for _, line in await lines(shop, pattern)] == found
 
 
-@pytest.mark.parametrize("pattern", ["(", "a**", r"(a)\1", "(?=a)", "a{2000}", "[[:no:]]"])
+@each_case("pattern", ["(", "a**", r"(a)\1", "(?=a)", "a{2000}", "[[:no:]]"])
 async def test_what_is_no_pattern_is_no_argument(shop: Workshop, pattern: str) -> None:
     done = await shop.plan("find_text", pattern=pattern)
 

@@ -29,6 +29,7 @@ async def made(shop: Workshop, key: str, **arguments: Any) -> CallOutcome:
     return await shop.run(planned) if isinstance(planned, PlannedCall) else planned
 
 
+@pytest.mark.torture
 def test_a_call_that_was_killed_anywhere_comes_out_as_if_it_was_not(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "tests.tools.write_program", str(tmp_path)]
     ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)

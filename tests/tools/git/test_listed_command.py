@@ -166,7 +166,14 @@ VECTORS: dict[str, tuple[str, Plant]] = {
 }
 
 
-@pytest.mark.parametrize("sandbox", ["confined", "without a sandbox", "full reach"])
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        "confined",
+        pytest.param("without a sandbox", marks=pytest.mark.torture),
+        pytest.param("full reach", marks=pytest.mark.torture),
+    ],
+)
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_nothing_that_a_repository_names_is_run(
     tmp_path: Path, vector: str, sandbox: str

@@ -14,6 +14,7 @@ from holdfast.tools.mcp.declarations import (
     is_registered,
     read_server,
 )
+from tests.marks import each_case
 
 STDIO = {"id": "a", "transport": "stdio", "command": "serve"}
 HTTP = {"id": "a", "transport": "http", "url": "https://example.com/mcp"}
@@ -46,7 +47,7 @@ def test_a_server_is_declared_by_an_address(transport: str, kind: type[HttpServe
     assert server.where == "https://example.com/mcp"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "field"),
     [
         ({}, "transport"),
@@ -155,7 +156,7 @@ def test_what_the_user_configures_may_have_more_than_an_agent_declares() -> None
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("declared", "is_known"),
     [
         ({}, True),

@@ -14,6 +14,7 @@ from holdfast.ports.tools import ClientMcpServer, ClientMcpServers
 from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import PassthroughServers
 from holdfast.tools.process_context import ProcessSettings
+from tests.marks import each_case
 from tests.tools.mcp_servers import with_servers
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +123,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 async def test_a_server_that_cannot_be_handed_over_is_named_with_its_reason(
     tmp_path: Path, case: str
 ) -> None:

@@ -381,6 +381,7 @@ async def test_what_a_server_complains_about_is_bounded_and_never_in_its_way(
     assert len(said) < STDERR_MOST + 200
 
 
+@pytest.mark.torture
 @WAYS
 async def test_nobody_survives_whoever_started_them(tmp_path: Path, means: Means) -> None:
     book = Book(tmp_path)

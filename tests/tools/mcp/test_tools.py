@@ -22,7 +22,7 @@ from holdfast.tools.mcp.client import McpSettings
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.ssrf import blocked_reason
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tools.http_hosts import HOST, asked, chain, code_of, says, serving, settings
 from tests.tools.mcp_servers import ECHO, Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.process_fixture import marked
@@ -203,7 +203,7 @@ async def test_what_a_schema_promises_about_an_answer_is_not_run(
     assert done.result == {"text": "", "structured": {"a": "a" * 40 + "!"}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "code"),
     [
         ({}, "error/invalid_arguments"),
@@ -601,6 +601,7 @@ async def test_a_server_on_this_machine_is_reached_where_that_is_allowed(
     )
 
 
+@pytest.mark.torture
 async def test_a_server_on_the_web_is_reached_like_every_other_host(
     book: Book, tmp_path: Path
 ) -> None:
@@ -730,6 +731,7 @@ async def test_what_can_be_called_again_is_an_error_when_no_answer_comes(
     assert book.calls == [["t", {}]]
 
 
+@pytest.mark.torture
 async def test_a_call_over_the_web_that_was_sent_and_not_answered_is_unknown(
     book: Book, tmp_path: Path
 ) -> None:
@@ -837,6 +839,7 @@ async def test_a_server_that_redirects_or_packs_or_never_ends_is_not_followed(
     assert heard == {"redirect": 1, "packed": 1, "huge": 1}
 
 
+@pytest.mark.torture
 async def test_a_host_that_is_no_longer_granted_is_not_reached_any_more(
     book: Book, tmp_path: Path
 ) -> None:
@@ -852,6 +855,7 @@ async def test_a_host_that_is_no_longer_granted_is_not_reached_any_more(
     assert ([each.name for each in wide], narrow) == (["mcp_web_echo"], ())
 
 
+@pytest.mark.torture
 async def test_a_server_on_the_web_that_restarted_is_found_again(
     tools: McpTools, book: Book, tmp_path: Path
 ) -> None:
