@@ -29,10 +29,10 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "function, longest": (60, 60),
     "file, longest": (600, 600),
     "folders with too many modules": (0, 0),
-    "share of modules with one importer": (13.6, 10),
-    "class names defined twice": (29, 20),
-    "dialect words in the source": (115, 0),
-    "dialect words in the docs": (12, 0),
+    "share of modules with one importer": (11.6, 10),
+    "class names defined twice": (7, 7),
+    "dialect words in the source": (62, 0),
+    "dialect words in the docs": (5, 0),
 }
 
 # Files that a program writes, by name; nothing else is exempt from anything here.

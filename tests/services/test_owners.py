@@ -61,6 +61,7 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "messages list": lambda house, id: house.messages.list(STRANGER, id),
     "make": lambda house, id: house.messages.make(STRANGER, id, "x"),
     "make_fork": lambda house, id: house.sessions.make_fork(STRANGER, id, ForkRequest()),
+    "make_record": lambda house, id: house.messages.make_record(STRANGER, id, NOTE),
     "record": lambda house, id: house.messages.record(STRANGER, id, NOTE),
     "page": lambda house, id: house.messages.page(STRANGER, id, MessageQuery()),
     "unfinished": lambda house, id: house.messages.unfinished(STRANGER, id),

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -223,7 +224,13 @@ async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_outside_a_turn_a_signal_leaves(number: signal.Signals) -> None:
+async def test_outside_a_turn_a_signal_leaves(
+    number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    # A run in the background may have been started with the signal ignored.
+    request.addfinalizer(partial(signal.signal, number, signal.getsignal(number)))
+    signal.signal(number, signal.default_int_handler)
+
     async def wait() -> bool:
         with SignalHandler() as signals:
             os.kill(os.getpid(), number)

@@ -59,8 +59,8 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
     assert done.code == 0
     assert "denied (rejected)" in done.out
     assert done.err == (
-        "write_file a.txt: denied (rejected): This has to be allowed by somebody, and nobody is "
-        "there to be asked (unattended). --yes-to write_file answers for you.\n"
+        "write_file a.txt: denied (rejected): This needs an approval, and no user is present "
+        "to give it (unattended). --yes-to write_file answers for you.\n"
     )
     assert not (desk / "a.txt").exists()
 
@@ -88,7 +88,7 @@ def test_a_flag_does_not_reach_what_runs_later_by_itself(cli: Cli, desk: Path) -
     done = cli("chat", "write Makefile: all:", "--yes-to", "write_file")
 
     # The flag is there already, so it is not recommended once more.
-    assert done.err.endswith("nobody is there to be asked (unattended).\n")
+    assert done.err.endswith("no user is present to give it (unattended).\n")
     assert not (desk / "Makefile").exists()
 
 
