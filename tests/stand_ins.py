@@ -34,7 +34,7 @@ class SettableClock:
     def now(self) -> datetime:
         return self.wall
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         return self.boot
 
     def advance(self, **duration: float) -> None:

@@ -20,7 +20,7 @@ from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostGroup, CostQuery
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import Conflict, HoldfastError
 from holdfast.domain.events import ApprovalRequested, ToolStarted
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role, Text
@@ -184,6 +184,9 @@ class Traveller:
         self.note("interrupt", await hf.sessions.interrupt(owner, session_id))
         status, reason = Status.CANCELLED, "done"
         self.note("close", await hf.sessions.close(owner, session_id, status=status, reason=reason))
+        with pytest.raises(Conflict) as refused:
+            await hf.send(session_id, "too late")
+        self.note("send to a closed session", (refused.value.code, refused.value.message))
         self.note("resume", await hf.sessions.resume(owner, session_id))
         self._overview(await hf.session_views.get(owner, session_id))
         for each in (await hf.session_views.list(SessionQuery(owner=owner, limit=2))).items:

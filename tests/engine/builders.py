@@ -42,7 +42,7 @@ class StillClock:
     def now(self) -> datetime:
         return NOW
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         return 0
 
 

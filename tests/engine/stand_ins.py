@@ -323,7 +323,7 @@ class LoopClock:
     def now(self) -> datetime:
         return NOW + timedelta(seconds=asyncio.get_running_loop().time())
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)
 
 

@@ -64,7 +64,7 @@ async def test_taking_a_session_begins_its_turn(
     assert lease == Lease(key=session.key, holder=str(machine.holder()), epoch=1)
     head = await _now(house, session)
     assert (head.status, head.holder, head.epoch) == (Status.RUNNING, lease.holder, 1)
-    assert head.until == clock.boot_ms() + DURATION_MS
+    assert head.until == clock.lease_clock_ms() + DURATION_MS
     await news_until(house, session.session_id, TurnStarted)
 
 
@@ -154,7 +154,7 @@ async def test_all_leases_of_a_process_are_extended_and_nobody_elses(
     assert await house.leases.extend() == {session.key}
 
     until = [(await _now(house, each)).until for each in (session, theirs)]
-    assert until == [clock.boot_ms() + DURATION_MS, clock.boot_ms() + 1_000]
+    assert until == [clock.lease_clock_ms() + DURATION_MS, clock.lease_clock_ms() + 1_000]
 
 
 async def test_a_late_extension_counts_while_nobody_else_has_the_session(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.process import landlock as proces_landlock
-from holdfast.process import seccomp as proces_seccomp
+from holdfast.process import landlock as process_landlock
+from holdfast.process import seccomp as process_seccomp
 from holdfast.process.child import ChildNotStarted
 from holdfast.process.launcher import Launcher, _without
 from holdfast.process.sandbox import (
@@ -419,8 +419,8 @@ def test_what_lies_below_a_cover_is_put_back_in_the_order_of_paths() -> None:
     ("version", "bits", "words"), [(1, 13, 1), (3, 15, 1), (5, 16, 1), (6, 16, 3)]
 )
 def test_rules_speak_of_what_a_version_knows(version: int, bits: int, words: int) -> None:
-    attributes, rules = proces_landlock.ruleset(
-        version, [("/", proces_landlock.EVERYTHING)], keeps_outside=False
+    attributes, rules = process_landlock.ruleset(
+        version, [("/", process_landlock.EVERYTHING)], keeps_outside=False
     )
 
     assert len(attributes) == 8 * words
@@ -429,10 +429,12 @@ def test_rules_speak_of_what_a_version_knows(version: int, bits: int, words: int
 
 
 def test_a_filter_is_made_of_whole_instructions() -> None:
-    if not proces_seccomp.is_known():
+    if not process_seccomp.is_known():
         return
 
-    closed, open_ = (proces_seccomp.filter_program(has_internet=each) for each in (False, True))
+    closed, open_ = (
+        process_seccomp.filter_program(allows_ip_sockets=each) for each in (False, True)
+    )
 
     assert (len(closed) % 8, len(open_) - len(closed)) == (0, 32)
 

@@ -19,7 +19,7 @@ class SettableClock:
         passed = (time.monotonic() - self._since) * self._pace
         return START + self._shift + timedelta(seconds=passed)
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         """Return the true time since boot."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
@@ -34,6 +34,6 @@ class SettableClock:
 class PatientClock(SettableClock):
     """A clock by which leases last ten times as long: nobody loses one because the disk is slow."""
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         """Return a tenth of the true time since boot."""
-        return super().boot_ms() // 10
+        return super().lease_clock_ms() // 10

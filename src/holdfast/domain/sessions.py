@@ -139,8 +139,11 @@ TRANSITIONS: Final[Mapping[tuple[Status, Verb], Status]] = {
 class SessionState(Struct, frozen=True, kw_only=True):
     """The mutable state of a session: everything that changes with a write.
 
-    `key` is the store's integer key of the session, `began` the event that started its last turn,
-    `inherited` the number of messages that belong to the session it was forked from.
+    `key` is the store's integer key of the session. `turn` is the newest turn with a message,
+    `settled` the last one that has ended; the turn in between runs or waits. `messages` and
+    `events` are counts, `inherited` the messages that belong to the session it was forked from,
+    `began` the event that started the last turn, `chain` the hash of the last message. `holder`,
+    `until` and `epoch` are the lease: who runs turns, until when, and how often it changed hands.
     """
 
     key: SessionKey = SessionKey(0)

@@ -1,4 +1,7 @@
-"""Compaction: replace earlier history in model requests by a summary. Rows are not removed."""
+"""Model requests of a turn: the chain of models with retries and fallbacks, and compaction.
+
+Compaction replaces earlier history in requests by a summary; rows are not removed.
+"""
 
 import asyncio
 import logging
@@ -482,7 +485,9 @@ class ModelChain:
         if isinstance(end, Failed):
             failure = self._failure(answer, end)
             if end.kind is FailureKind.RATE_LIMIT and end.sent and end.retry_after:
-                self._spared[model.provider] = self._clock.boot_ms() + int(end.retry_after * 1000)
+                self._spared[model.provider] = self._clock.lease_clock_ms() + int(
+                    end.retry_after * 1000
+                )
         elif end.reason is StepStop.TOOL_USE and not answer.calls and not answer.text:
             failure = EMPTY_TOOL_USE
             answer = replace(
@@ -513,7 +518,7 @@ class ModelChain:
 
     def _left(self, model: Model) -> Failed | None:
         """Return a failure if the provider is still rate limited, else `None`."""
-        left = (self._spared.get(model.provider, 0) - self._clock.boot_ms()) / 1000
+        left = (self._spared.get(model.provider, 0) - self._clock.lease_clock_ms()) / 1000
         if left <= 0:
             return None
         return Failed(

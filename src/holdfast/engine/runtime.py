@@ -95,6 +95,12 @@ class EngineRuntime:
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
     async def _rounds(self, play: TurnState) -> AsyncGenerator[Batch, None]:
+        """Run steps until the turn ends: dispatch open calls, ask the model, repeat.
+
+        A yielded batch is on disk when this continues. `carried` is what may share the commit of
+        the next batch: a last result, or intents whose first call may run twice. It is yielded
+        before anything is waited for.
+        """
         calls = [call for call in play.turn.calls if is_open(call)]
         carried: Batch = ()
         while True:

@@ -1,7 +1,7 @@
 """Run one tool call in a fixed order: plan, ask for approval, start, run, answer.
 
-The intent is committed before this begins. Every error of a call becomes its result; the turn
-continues.
+Nothing runs before its intent and its start are on disk; the first call of a step that may run
+twice has both in one commit. Every error of a call becomes its result; the turn continues.
 """
 
 import logging

@@ -57,7 +57,7 @@ class LocalCoordinator(Background):
         self._leases = leases
         self._turns = turns
         self._scope = scope
-        self._harbour = process_pool
+        self._process_pool = process_pool
         self._at_a_time = at_a_time
         self._places = asyncio.Semaphore(at_a_time)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
@@ -90,7 +90,7 @@ class LocalCoordinator(Background):
     @contextmanager
     def place(self) -> Iterator["_RunSlot"]:
         """Reserve a run slot for a turn that is about to be written, if one is free."""
-        place = _RunSlot(self._is_kept)
+        place = _RunSlot(self._try_reserve)
         try:
             yield place
         finally:
@@ -104,7 +104,7 @@ class LocalCoordinator(Background):
                     self.wake(key, turn=turn)
                 self._go_on(key)
 
-    def _is_kept(self, key: SessionKey) -> bool:
+    def _try_reserve(self, key: SessionKey) -> bool:
         is_full = len(self._running) + len(self._coming) >= self._at_a_time
         is_busy = key in self._running or key in self._coming
         if self._scope is RunScope.NONE or is_full or is_busy:
@@ -153,8 +153,8 @@ class LocalCoordinator(Background):
         self.interrupt(key)
         self._asked.pop(key, None)
         self._turns.forget(key)
-        if self._harbour is not None:
-            await self._harbour.end(key, why)
+        if self._process_pool is not None:
+            await self._process_pool.end(key, why)
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run here."""
@@ -240,7 +240,7 @@ class _RunSlot:
         self._is_over = False
         self._kept: tuple[SessionKey, int] | None = None
 
-    def is_kept(self, key: SessionKey, turn: int) -> bool:
+    def try_reserve(self, key: SessionKey, turn: int) -> bool:
         """Reserve the slot for a turn; idempotent."""
         with self._lock:
             # A transaction may be retried, so this may run more than once.

@@ -19,7 +19,7 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 

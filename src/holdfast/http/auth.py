@@ -21,7 +21,7 @@ _SAME_SITE_VALUES: Final = frozenset({"none", "same-origin"})
 MODEL_FIELDS: Final = ("default_model_id", "fallback_model_ids", "model_id")
 _SCRIPTED_PROVIDER: Final = "scripted"
 # Not a valid secret: a request without a token gets the same error as one with a wrong token.
-_NO_OWNER: Final = ""
+_NO_SECRET: Final = ""
 
 
 class Authenticator:
@@ -38,7 +38,7 @@ class Authenticator:
             return await self._tokens.resolve(_bearer(request.headers["authorization"]))
         caller = await self._tokens.resolve(read_cookie(request.headers))
         # Another kind of token in the cookie would bypass the CSRF check of cookie requests.
-        return caller if caller.is_cookie else await self._tokens.resolve(_NO_OWNER)
+        return caller if caller.is_cookie else await self._tokens.resolve(_NO_SECRET)
 
     def require_same_origin(self, request: Request, route: Route, caller: Caller) -> None:
         """Refuse cross-site requests (CSRF)."""
@@ -86,7 +86,7 @@ def _site(headers: Mapping[str, str]) -> str:
 
 def _bearer(header: str) -> str:
     scheme, _, secret = header.partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else _NO_OWNER
+    return secret.strip() if scheme.lower() == "bearer" else _NO_SECRET
 
 
 def read_cookie(headers: Mapping[str, str]) -> str:
@@ -94,7 +94,7 @@ def read_cookie(headers: Mapping[str, str]) -> str:
     pairs = (each.partition("=") for each in headers.get("cookie", "").split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
     # Of two cookies, one was set by another server of this machine.
-    return found[0] if len(found) == 1 else _NO_OWNER
+    return found[0] if len(found) == 1 else _NO_SECRET
 
 
 def _cross_site_error() -> Denied:

@@ -79,7 +79,7 @@ class SubmissionRates:
         if not self._most:
             return
         # Monotonic clock, because setting the wall clock back would extend the wait.
-        now = self._clock.boot_ms()
+        now = self._clock.lease_clock_ms()
         made = self._made.setdefault(owner, deque())
         while made and now - made[0] >= WINDOW_MS:
             made.popleft()

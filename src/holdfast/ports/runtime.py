@@ -25,7 +25,7 @@ from holdfast.ports.tools import OutputStore, ToolWorkspace
 class RunSlot(Protocol):
     """A free slot in which a turn could run immediately."""
 
-    def is_kept(self, key: SessionKey, turn: int) -> bool:
+    def try_reserve(self, key: SessionKey, turn: int) -> bool:
         """Reserve the slot for a turn; `False` if none is free or work for the session is running.
 
         Until the slot is released, no other work for the session starts in this process.

@@ -25,7 +25,7 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """Return the wall-clock time in UTC; it may jump."""
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         """Return milliseconds since the machine booted; equal for all its processes."""
 
 

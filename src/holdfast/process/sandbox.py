@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.process import landlock as proces_landlock
+from holdfast.process import landlock as process_landlock
 from holdfast.process import seccomp as proces_seccomp
 from holdfast.process.environment import is_below
 
@@ -121,7 +121,7 @@ def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
     """Return the sandbox part of the supervisor's order."""
     has_namespaces = means.namespaces is not Namespaces.NONE
     has_own_network = has_namespaces and means.network and not confinement.has_network
-    has_internet = has_own_network or confinement.has_network
+    allows_ip_sockets = has_own_network or confinement.has_network
     return {
         "unshare": _flags(means, has_own_network) if has_namespaces else 0,
         "maps_user": means.namespaces is Namespaces.USER,
@@ -134,7 +134,7 @@ def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
         "limits": list(_limits(confinement, means)),
         "kept_capabilities": _KEPT_CAPABILITIES,
         "rules": _rules(confinement, means) if means.landlock else None,
-        "filter": proces_seccomp.filter_program(has_internet=has_internet)
+        "filter": proces_seccomp.filter_program(allows_ip_sockets=allows_ip_sockets)
         if means.seccomp
         else None,
     }
@@ -258,27 +258,32 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 
 def _rules(confinement: Confinement, means: Means) -> tuple[bytes, list[tuple[str, int]]]:
     # Full access also needs a ruleset, because Landlock still isolates outside processes then.
-    whole = (("/", proces_landlock.EVERYTHING),)
+    whole = (("/", process_landlock.EVERYTHING),)
     rules = _jail(confinement, means) if confinement.is_jailed else whole
-    return proces_landlock.ruleset(means.landlock, rules, keeps_outside=not confinement.is_jailed)
+    return process_landlock.ruleset(means.landlock, rules, keeps_outside=not confinement.is_jailed)
 
 
 def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
-    read = proces_landlock.READ | (proces_landlock.EXECUTE if confinement.executable is None else 0)
+    read = process_landlock.READ | (
+        process_landlock.EXECUTE if confinement.executable is None else 0
+    )
     for path in (*SYSTEM, *confinement.readable):
         yield path, read
     for path in confinement.writable:
-        yield path, read | proces_landlock.WRITE
+        yield path, read | process_landlock.WRITE
     for path in confinement.executable or ():
-        yield path, proces_landlock.READ | proces_landlock.EXECUTE
-    yield "/dev", proces_landlock.LIST
+        yield path, process_landlock.READ | process_landlock.EXECUTE
+    yield "/dev", process_landlock.LIST
     for name in _DEVICES:
-        yield f"/dev/{name}", proces_landlock.READ | proces_landlock.WRITE | proces_landlock.CONTROL
+        yield (
+            f"/dev/{name}",
+            process_landlock.READ | process_landlock.WRITE | process_landlock.CONTROL,
+        )
     # Shared memory is always needed; other shared folders are allowed only where they are covered.
-    yield "/dev/shm", proces_landlock.READ | proces_landlock.WRITE  # noqa: S108
+    yield "/dev/shm", process_landlock.READ | process_landlock.WRITE  # noqa: S108
     if means.mounts and means.namespaces is not Namespaces.NONE:
         for path in (*_SHARED, "/dev/pts", "/dev/ptmx"):
-            yield path, read | proces_landlock.WRITE | proces_landlock.CONTROL
+            yield path, read | process_landlock.WRITE | process_landlock.CONTROL
 
 
 def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]:

@@ -39,10 +39,10 @@ def is_known() -> bool:
     return sys.platform == "linux" and platform.machine() in _MACHINES
 
 
-def filter_program(*, has_internet: bool) -> bytes:
-    """Return the BPF program for this machine; `has_internet` allows IPv4 and IPv6 sockets."""
+def filter_program(*, allows_ip_sockets: bool) -> bytes:
+    """Return the BPF program for this machine; `allows_ip_sockets` allows IPv4 and IPv6 sockets."""
     numbers = _MACHINES[platform.machine()]
-    families = (_UNIX, _KERNEL, *((_INTERNET, _INTERNET_6) if has_internet else ()))
+    families = (_UNIX, _KERNEL, *((_INTERNET, _INTERNET_6) if allows_ip_sockets else ()))
     return b"".join(_instructions(numbers, families))
 
 

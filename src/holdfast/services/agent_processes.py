@@ -116,7 +116,7 @@ class AgentProcesses(Background):
         self._journal = journal
         self._doorbell = doorbell
         self._machine = machine
-        self._harbour = process_pool
+        self._process_pool = process_pool
         self._watches: dict[SessionKey, asyncio.Task[None]] = {}
 
     def of(
@@ -185,7 +185,7 @@ class AgentProcesses(Background):
         head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
         if head is None:
             return False
-        await self._harbour.reap(process_record, head.session_id)
+        await self._process_pool.reap(process_record, head.session_id)
         gone = replace(process_record, state=ProcessState.NOT_STARTED, birth=None, holder=None)
 
         async def write(tx: Tx) -> bool:
@@ -201,17 +201,17 @@ class AgentProcesses(Background):
         if process_record.holder is None:
             return False
         if process_record.holder == str(mine):
-            return key in self._harbour.held()
+            return key in self._process_pool.held()
         return not self._machine.is_gone(holder_of(process_record.holder))
 
     async def _watch(self, key: SessionKey) -> None:
         """End the program when its session has ended or continues in another process."""
-        while key in self._harbour.held():
+        while key in self._process_pool.held():
             # Subscribed before reading, so that a change in between is not lost.
             bell = self._doorbell.listen(key)
             if await self._has_ended(key):
                 with suppress(HoldfastError):
-                    await self._harbour.end(key)
+                    await self._process_pool.end(key)
                 return
             await bell.rung()
             await rest(LOOK_SECONDS)

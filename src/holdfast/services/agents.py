@@ -19,7 +19,7 @@ from holdfast.domain.tools import tool_fields
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.batches import fill_page
-from holdfast.services.journal import lease_lost
+from holdfast.services.journal import stale_etag
 from holdfast.services.models import Models
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.zones.binding import stamp_of
@@ -76,7 +76,7 @@ class Agents:
         self._in_repositories = known.in_repositories
         self._models = models
         self._clock = clock
-        self._mint = id_factory
+        self._id_factory = id_factory
 
     async def create(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
@@ -92,7 +92,9 @@ class Agents:
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
     ) -> Created[Agent]:
         """Create an agent; `is_new` is false if an equal request with this id did so before."""
-        agent_id = AgentId(self._mint.new() if id is None else require_uuid(id, what="agent id"))
+        agent_id = AgentId(
+            self._id_factory.new() if id is None else require_uuid(id, what="agent id")
+        )
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
         digest = digest_of(owner, "agent", fields)
         models = _models_in(wanted)
@@ -109,7 +111,7 @@ class Agents:
             agent = self._scrubber().cleaned(agent)
             await tx.agents.add(agent, digest)
             await adopt_zones(
-                tx, agent, stamp_of(Stamping(clock=self._clock, id_factory=self._mint))
+                tx, agent, stamp_of(Stamping(clock=self._clock, id_factory=self._id_factory))
             )
             return Created(thing=agent, is_new=True)
 
@@ -159,7 +161,7 @@ class Agents:
         async def work(tx: Tx) -> Agent:
             agent = await find_agent(tx, owner, ref)
             if expected is not None and not expected(agent):
-                raise lease_lost()
+                raise stale_etag()
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
             changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))

@@ -85,7 +85,7 @@ class Calls:
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
-        self._mint = id_factory
+        self._id_factory = id_factory
 
     async def list(
         self,
@@ -183,7 +183,7 @@ class Calls:
                 "it as done, or ask the agent again.",
                 {"state": call.state},
             )
-        call_id = retry_id(self._mint.new())
+        call_id = retry_id(self._id_factory.new())
         writer.head = admit_turn(writer.head)
         part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
         draft = MessageDraft(

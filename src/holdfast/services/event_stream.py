@@ -142,7 +142,7 @@ class EventBuffer:
                 bell = self._doorbell.listen(self._key)
                 if notification is None:
                     await self._catch_up(self._past)
-                elif not self._has_heard(notification):
+                elif not self._append_notified(notification):
                     await self._catch_up(self._page)
                 notification = await bell.rung()
         except HoldfastError as error:
@@ -152,7 +152,7 @@ class EventBuffer:
             self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
             log.exception("the tail of session %s broke", self._session_id)
 
-    def _has_heard(self, notification: Notification) -> bool:
+    def _append_notified(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
         events = notification.events
         if events and events[0].sequence == self.last + 1:

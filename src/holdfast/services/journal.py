@@ -70,7 +70,7 @@ class SessionWriter:
         self.tx = tx
         self.head = head
         self._clock = stamping.clock
-        self._mint = stamping.id_factory
+        self._id_factory = stamping.id_factory
         self._scrubber = stamping.scrubber()
         # Integer microseconds, because this is compared and incremented with every row.
         self._last = microseconds(head.updated_at)
@@ -103,7 +103,7 @@ class SessionWriter:
                 case TitleChange():
                     self.move(title=self.cleaned(draft.over(self.head.title)))
                 case Summary():
-                    await self._fold_history(draft)
+                    await self._write_summary(draft)
                 case ToolsFound():
                     await keep_tools(self.tx, self.head.key, draft.names)
                     # Advances `updated_at`, so that clients comparing times see a change.
@@ -119,7 +119,7 @@ class SessionWriter:
         at = self.now()
         draft, content = redact(draft, self._scrubber)
         head, sequence = self.head, self.head.messages + 1
-        message_id = draft.id or MessageId(self._mint.new())
+        message_id = draft.id or MessageId(self._id_factory.new())
         columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
         # Hashes the stored bytes and not the value, so that the store can be verified on its own.
         chain = link(head.chain, columns, content)
@@ -136,7 +136,7 @@ class SessionWriter:
         )
         self._messages.append(NewRow(message, content, chain, head.events + 1))
         self.head = replace(head, messages=sequence, chain=chain, events=head.events + 1)
-        await self._fold(draft, message)
+        await self._update_call(draft, message)
         return message
 
     async def tell(self, payload: Payload, turn: int | None = None) -> Event:
@@ -188,7 +188,7 @@ class SessionWriter:
         self._last = max(microseconds(self._clock.now()), self._last + 1)
         return instant(self._last)
 
-    async def _fold(self, draft: MessageDraft, message: Message) -> None:
+    async def _update_call(self, draft: MessageDraft, message: Message) -> None:
         """Update the call that a row makes or answers."""
         match draft.parts:
             case (ToolCall() as intent,):
@@ -233,7 +233,7 @@ class SessionWriter:
     def _approval(self, question: Question, at: datetime) -> Approval:
         return Approval(session_id=self.head.session_id, question=question, asked_at=at)
 
-    async def _fold_history(self, summary: Summary) -> None:
+    async def _write_summary(self, summary: Summary) -> None:
         """Write a compaction summary; it belongs to no turn, and no row is removed."""
         part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
         row = await self.append(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
@@ -288,7 +288,7 @@ class JournalTransaction:
     def __init__(self, tx: Tx, stamping: Stamping) -> None:
         self.tx = tx
         self._stamping = stamping
-        self.pens: dict[SessionKey, SessionWriter] = {}
+        self.writers: dict[SessionKey, SessionWriter] = {}
         self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
@@ -324,12 +324,12 @@ class JournalTransaction:
 
     async def flush(self) -> None:
         """Write everything that was buffered into the transaction."""
-        for writer in self.pens.values():
+        for writer in self.writers.values():
             await writer.flush()
 
     def _writer(self, head: SessionState) -> SessionWriter:
         writer = SessionWriter(self.tx, head, self._stamping)
-        self.pens[head.key] = writer
+        self.writers[head.key] = writer
         return writer
 
 
@@ -412,7 +412,7 @@ class Journal:
 
         # After the commit, because a reader notified earlier would find nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
-        for key, writer in written[-1].pens.items():
+        for key, writer in written[-1].writers.items():
             self._doorbell.ring(key, writer.describe_commit)
         for key in written[-1].removed:
             self._doorbell.ring(key)
@@ -463,7 +463,7 @@ def session_not_found() -> NotFound:
     )
 
 
-def lease_lost() -> Conflict:
+def stale_etag() -> Conflict:
     """Return the error for a conditional change whose precondition (ETag) no longer holds."""
     return Conflict(
         Code.STALE_ETAG, "It was changed since you read it; read it again, then change it."

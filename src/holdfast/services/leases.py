@@ -40,7 +40,7 @@ class Leases:
             head = writer.head
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
-            return await self._taken(writer) if is_wanted(head.settled + 1) else None
+            return await self._take_over(writer) if is_wanted(head.settled + 1) else None
 
         return await self._journal.write_by_key(key, acquire)
 
@@ -48,11 +48,11 @@ class Leases:
         """Acquire an idle session in the transaction that adds a turn to it."""
         head = writer.head
         is_idle = head.holder is None and head.status is not Status.RUNNING
-        return await self._taken(writer) if is_idle and has_waiting_turn(head) else None
+        return await self._take_over(writer) if is_idle and has_waiting_turn(head) else None
 
-    async def _taken(self, writer: SessionWriter) -> Lease | None:
+    async def _take_over(self, writer: SessionWriter) -> Lease | None:
         was_running = writer.head.status is Status.RUNNING
-        until = self._clock.boot_ms() + DURATION_MS
+        until = self._clock.lease_clock_ms() + DURATION_MS
         # Fencing: the new epoch makes every later write of the previous holder fail.
         writer.move(holder=self._me, until=until, epoch=writer.head.epoch + 1)
         if was_running:
@@ -64,7 +64,7 @@ class Leases:
 
     async def extend(self) -> set[SessionKey]:
         """Extend every lease of this process; return the sessions it still holds."""
-        until = self._clock.boot_ms() + DURATION_MS
+        until = self._clock.lease_clock_ms() + DURATION_MS
         return await self._store.write(lambda tx: tx.sessions.extend(self._me, until))
 
     async def release(self, lease: Lease) -> None:
@@ -91,7 +91,7 @@ class Leases:
         """Return whether a live process holds the session."""
         if head.holder is None:
             return False
-        return head.until > self._clock.boot_ms() and not self._is_gone(head.holder)
+        return head.until > self._clock.lease_clock_ms() and not self._is_gone(head.holder)
 
     def _is_gone(self, name: str) -> bool:
         # This process is alive, so the system call is skipped.

@@ -35,8 +35,8 @@ class MonotonicClock:
             self._booted = min(shown, self._booted)
             self._jumped_at = None
         elif self._jumped_at is None:
-            self._jumped_at = self._clock.boot_ms()
-        elif self._clock.boot_ms() - self._jumped_at >= patience / timedelta(milliseconds=1):
+            self._jumped_at = self._clock.lease_clock_ms()
+        elif self._clock.lease_clock_ms() - self._jumped_at >= patience / timedelta(milliseconds=1):
             self._booted = shown
             self._jumped_at = None
         return min(self._clock.now(), self._booted + self._since_boot())
@@ -46,7 +46,7 @@ class MonotonicClock:
         return self._clock.now() - self._since_boot()
 
     def _since_boot(self) -> timedelta:
-        return timedelta(milliseconds=self._clock.boot_ms())
+        return timedelta(milliseconds=self._clock.lease_clock_ms())
 
 
 log = logging.getLogger(__name__)

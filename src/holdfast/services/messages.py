@@ -33,7 +33,7 @@ from holdfast.services.journal import (
 )
 from holdfast.services.leases import Leases
 from holdfast.services.session_create import SessionCreation
-from holdfast.services.session_lifecycle import Admission, admit, display_message, record
+from holdfast.services.session_lifecycle import Admission, admit, find_message, record
 from holdfast.services.turns import unfinished_step
 
 
@@ -104,13 +104,13 @@ class Messages:
         with self._coordinator.place() as place:
 
             async def start(writer: SessionWriter) -> Lease | None:
-                is_kept = place.is_kept(writer.head.key, writer.head.turn)
-                return await self._leases.begin(writer) if is_kept else None
+                is_reserved = place.try_reserve(writer.head.key, writer.head.turn)
+                return await self._leases.begin(writer) if is_reserved else None
 
             admitted = await self._journal.write(
                 owner, session_id, lambda writer: admit(writer, draft, on_busy, start=start)
             )
-            return self._seen_to(admitted)
+            return self._wake_turn(admitted)
 
     async def make_resuming(
         self,
@@ -139,13 +139,13 @@ class Messages:
         admitted = await self._journal.write(
             owner, session_id, lambda writer: admit(writer, draft, on_busy, reopen=reopen)
         )
-        made = self._seen_to(admitted)
+        made = self._wake_turn(admitted)
         if admitted.has_reopened:
             slots = self._openings.slots
             await slots.tell_of(self._store, found[0], delta=1, cause="resumed")
         return made
 
-    def _seen_to(self, admitted: Admission) -> Created[Message]:
+    def _wake_turn(self, admitted: Admission) -> Created[Message]:
         """Notify the coordinator of an admitted message."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
@@ -176,7 +176,7 @@ class Messages:
 
         async def read(tx: Tx) -> Message | None:
             head = await find_session_state(tx, owner, session_id)
-            return await display_message(tx, head, MessageId(message_id))
+            return await find_message(tx, head, MessageId(message_id))
 
         message = await self._store.read(read)
         if message is None:

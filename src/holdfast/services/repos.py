@@ -32,7 +32,7 @@ class Repos:
         """`root` is the folder that must contain all repositories."""
         self._store = store
         self._clock = clock
-        self._mint = id_factory
+        self._id_factory = id_factory
         self._root = root
 
     async def add(
@@ -57,7 +57,7 @@ class Repos:
             if known is not None:
                 return Created(thing=known, is_new=False)
             repo = Repo(
-                id=RepoId(self._mint.new()),
+                id=RepoId(self._id_factory.new()),
                 owner=owner,
                 name=title,
                 path=str(resolved),

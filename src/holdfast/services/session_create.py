@@ -314,7 +314,7 @@ class SessionCreation:
             await self.slots.require(entry.tx, chosen)
             opened = await _started(entry, session, blank_head(session), digest, notices)
             # The writer opened last belongs to the new session.
-            await bind_zone(entry, chosen, next(reversed(entry.pens)))
+            await bind_zone(entry, chosen, next(reversed(entry.writers)))
             return Created(thing=opened, is_new=True)
 
         # Not brief with a repository, because resolving its path may block on a slow disk.

@@ -127,7 +127,7 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
     return Created(thing=await writer.append(draft, 0), is_new=True)
 
 
-async def display_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
+async def find_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
     """Return a message by id, also from the sessions this one was forked from."""
     own = await tx.messages.by_id(head, message_id)
     if own is not None or not head.inherited:
@@ -169,7 +169,7 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
 
 async def _repeated(writer: SessionWriter, draft: MessageDraft) -> Message | None:
     """Return the message of a repeated request; the same id with other content is refused."""
-    stored = await display_message(writer.tx, writer.head, draft.id) if draft.id else None
+    stored = await find_message(writer.tx, writer.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
             Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."

@@ -33,8 +33,8 @@ from holdfast.services.journal import (
     JournalTransaction,
     SessionWriter,
     find_session_state,
-    lease_lost,
     session_not_found,
+    stale_etag,
 )
 from holdfast.services.leases import Leases
 from holdfast.services.session_create import SessionCreation
@@ -193,7 +193,7 @@ class Sessions:
             if found is None:
                 raise session_not_found()
             if expected is not None and not expected(self._shown(*found)):
-                raise lease_lost()
+                raise stale_etag()
             session = writer.cleaned(await self._openings.patched(writer.tx, found[0], changes))
             if session != found[0]:
                 await writer.tx.sessions.patch(writer.head.key, session)

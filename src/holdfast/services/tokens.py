@@ -69,7 +69,7 @@ class Tokens:
         """`remember` registers a secret with the scrubber."""
         self._store = store
         self._clock = clock
-        self._mint = id_factory
+        self._id_factory = id_factory
         self._file = file
         self._remember = remember
         self._known = TokenCache(clock)
@@ -87,7 +87,7 @@ class Tokens:
                 {"field": "expires_after"},
             )
         token = self._new(owner, name, scope, TokenKind.ISSUED, expires_after)
-        secret = self._mint.secret()
+        secret = self._id_factory.secret()
         await self._store.write(lambda tx: tx.tokens.add(token, digest_of(secret)))
         return token, secret
 
@@ -128,7 +128,7 @@ class Tokens:
         """
         secret = await self._file.read()
         while (token := await self._local(secret)) is None:
-            secret = await self._file.put(self._mint.secret(), instead_of=secret)
+            secret = await self._file.put(self._id_factory.secret(), instead_of=secret)
         assert secret is not None  # noqa: S101 — for the type checker: a token has a secret
         self._remember("token", Secret(secret))
         self._known.forget()
@@ -177,7 +177,7 @@ class Tokens:
         """Return a single-use sign-in code for a browser, valid for ten minutes."""
         now = self._clock.now()
         code = SignInCode(owner=owner, scope=scope, expires_at=now + CODE_LIFE)
-        secret = self._mint.secret()
+        secret = self._id_factory.secret()
 
         async def work(tx: Tx) -> None:
             await tx.tokens.forget_codes(now)
@@ -194,7 +194,7 @@ class Tokens:
         with self._guesses.counted():
             if not is_secret(code):
                 raise _spent()
-            secret = self._mint.secret()
+            secret = self._id_factory.secret()
             token = await self._store.write(lambda tx: self._exchange(tx, code, secret))
         return token, secret
 
@@ -269,7 +269,7 @@ class Tokens:
     ) -> Token:
         now = self._clock.now()
         return Token(
-            id=TokenId(self._mint.new()),
+            id=TokenId(self._id_factory.new()),
             owner=owner,
             name=name,
             scope=scope,
@@ -307,7 +307,7 @@ class SignInRateLimit:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count an attempt unless it succeeds or fails for another reason than a wrong code."""
-        now = self._clock.boot_ms()
+        now = self._clock.lease_clock_ms()
         while self._wrong and now - self._wrong[0] >= WINDOW_MS:
             self._wrong.popleft()
         if len(self._wrong) >= WRONG_CODES_MOST:
@@ -365,7 +365,7 @@ class TokenCache:
 
     async def ask(self, key: Key, look: Callable[[], Awaitable[Token | None]]) -> Token | None:
         """Return the cached token of a key, or call `look`."""
-        now, changes = self._clock.boot_ms(), self._changes
+        now, changes = self._clock.lease_clock_ms(), self._changes
         answer = self._found.get(key) or self._missing.get(key)
         if answer is not None:
             # Others use the stale entry during a refresh, to avoid a stampede of a thousand

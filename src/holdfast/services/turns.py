@@ -84,15 +84,15 @@ class TurnInputs:
     def __init__(
         self,
         models: Models,
-        places: Workspaces,
+        workspaces: Workspaces,
         approvals: Approvals,
         limits: Limits,
         process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
     ) -> None:
         """`process_slot` returns the process slot of a session whose agent is a program."""
-        self._place = process_slot
+        self._process_slot = process_slot
         self._models = models
-        self._places = places
+        self._workspaces = workspaces
         self._approvals = approvals
         self._limits = limits
         self._histories = HistoryCache()
@@ -101,24 +101,24 @@ class TurnInputs:
         """Evict a session that has ended from the history cache."""
         self._histories.forget(key)
 
-    async def gathered(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
+    async def read(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
         """Read the inputs in one snapshot; on the event loop unless a long history must be read."""
 
-        async def gather(tx: Tx) -> TurnInput | Outcome:
-            return await self.gather(tx, key)
+        async def read_in(tx: Tx) -> TurnInput | Outcome:
+            return await self.read_in(tx, key)
 
-        async def gather_if_short(tx: Tx) -> TurnInput | Outcome | None:
+        async def read_if_short(tx: Tx) -> TurnInput | Outcome | None:
             head = None if self._histories.knows(key) else await tx.sessions.head_by_key(key)
             is_long = head is not None and head.messages > ROWS_BRIEF
-            return None if is_long else await self.gather(tx, key)
+            return None if is_long else await self.read_in(tx, key)
 
-        found = await store.read(Brief(gather_if_short))
-        found = found if found is not None else await store.read(gather)
+        found = await store.read(Brief(read_if_short))
+        found = found if found is not None else await store.read(read_in)
         if isinstance(found, TurnInput):
             await self._models.keep(found.models)
         return found
 
-    async def gather(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
+    async def read_in(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
         found = await tx.sessions.get_by_key(key)
         if found is None:
@@ -140,11 +140,11 @@ class TurnInputs:
             turn=turn,
             step=await _steps(tx, head) + 1,
             ordinal=head.requests + 1,
-            shelf=self._places.shelf(key),
-            place=self._places.of(session, key),
+            shelf=self._workspaces.shelf(key),
+            place=self._workspaces.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
-            process_slot=self._place(session, key),
+            process_slot=self._process_slot(session, key),
             limits=_limits(session.agent, self._limits),
             budget=await budget_of(tx, session, key, self._limits.budget),
             spent=head.microcents,
@@ -205,9 +205,9 @@ class Turns:
     async def _play(self, lease: Lease) -> TurnWritten:
         """Write what the runtime yields; the turn always ends with an outcome."""
         try:
-            turn = await self._inputs.gathered(self._store, lease.key)
+            turn = await self._inputs.read(self._store, lease.key)
             if isinstance(turn, Outcome):
-                return await self._given_up(lease, turn)
+                return await self._give_up(lease, turn)
             # Closed in every case, because closing is the cancellation that reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 deltas = self._journal.deltas()
@@ -226,9 +226,9 @@ class Turns:
                 raise
             failure = self._unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
-        return await self._given_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
+        return await self._give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    async def _given_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
+    async def _give_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
         """End a turn that failed half-way, closing its open step and calls."""
 
         async def write(writer: SessionWriter) -> TurnWritten:
@@ -319,13 +319,13 @@ async def end(writer: SessionWriter, outcome: Outcome, *, more_turns: bool | Non
         finished_at=event.at,
     )
     if outcome.is_lost:
-        await lose_turn(writer, outcome)
+        await fail_session(writer, outcome)
     # Released in the same transaction, so that a message admitted next finds the session free.
     if not has_waiting_turn(writer.head):
         writer.move(holder=None, until=0)
 
 
-async def lose_turn(writer: SessionWriter, outcome: Outcome) -> None:
+async def fail_session(writer: SessionWriter, outcome: Outcome) -> None:
     """Fail a session whose agent cannot be restarted; writes the evidence into its record."""
     failure = outcome.failure
     summary = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
@@ -444,7 +444,7 @@ class Compactions:
         async def read(tx: Tx) -> tuple[SessionState, TurnInput | Outcome]:
             head = await find_session_state(tx, owner, session_id)
             _require_rest(head)
-            return head, await self._inputs.gather(tx, head.key)
+            return head, await self._inputs.read_in(tx, head.key)
 
         head, turn = await self._store.read(read)
         # Past its cap the session sends no more model requests, so compaction has no use.
@@ -455,11 +455,11 @@ class Compactions:
             raise Conflict(Code.TURN_RUNNING, "The session is being compacted; wait for its end.")
         self._busy.add(head.key)
         try:
-            return await self._fold(head, turn)
+            return await self._compact(head, turn)
         finally:
             self._busy.discard(head.key)
 
-    async def _fold(self, head: SessionState, turn: TurnInput) -> bool:
+    async def _compact(self, head: SessionState, turn: TurnInput) -> bool:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
         async def write(writer: SessionWriter) -> None:

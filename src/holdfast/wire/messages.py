@@ -153,6 +153,9 @@ class UserPost(
     content: TextContent | UnsetType = UNSET
     parts: Annotated[tuple[TextPart | MediaPart, ...], Meta(min_length=1)] | UnsetType = UNSET
     on_busy: OnBusy = OnBusy.QUEUE
+    resume: Annotated[
+        bool, Meta(description="Reopen a closed session; otherwise it answers `session_closed`.")
+    ] = True
 
 
 class AssistantPost(
@@ -366,9 +369,10 @@ def user_post(content: str | tuple[Part, ...], *, id: str, on_busy: OnBusy) -> U
     """Return a user's message as it is sent; other parts than text and media are refused."""
     if isinstance(content, str):
         require_sendable((Text(text=content),))
-        return UserPost(id=id, content=TextContent(text=content), on_busy=on_busy)
+        words = TextContent(text=content)
+        return UserPost(id=id, content=words, on_busy=on_busy, resume=False)
     parts = tuple(map(_part_form, require_sendable(content)))
-    return UserPost(id=id, parts=parts, on_busy=on_busy)
+    return UserPost(id=id, parts=parts, on_busy=on_busy, resume=False)
 
 
 def _part_form(part: Part) -> TextPart | MediaPart:

@@ -254,7 +254,7 @@ async def test_a_session_that_was_closed_and_resumed_has_its_program_again(tmp_p
             await closing
             await house.sessions.resume(owner, session.id)
             rows = await ship.tell(session, "again")
-        held = house.agent_processes._harbour.held()
+        held = house.agent_processes._process_pool.held()
 
     assert rows[-1].text == "ok"
     assert len(held) == 1

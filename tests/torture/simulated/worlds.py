@@ -37,7 +37,7 @@ class World:
         """Return a time that people can set, and in a storm do."""
         return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time()) + self.skew
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         """Return a time that nobody can set."""
         return round(asyncio.get_running_loop().time() * 1000)
 

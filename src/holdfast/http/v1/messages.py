@@ -57,9 +57,10 @@ async def _send(
     body: UserPost,
     id_: str | None,
 ) -> Created[Message]:
-    """Send a user's message; a closed session is reopened."""
-    send, parts = request.holdfast.messages.make_resuming, parts_of(body)
-    return await send(request.owner, session_id, parts, id=id_, on_busy=body.on_busy)
+    """Send a user's message; a closed session is reopened unless the body says otherwise."""
+    messages = request.holdfast.messages
+    send = messages.make_resuming if body.resume else messages.make
+    return await send(request.owner, session_id, parts_of(body), id=id_, on_busy=body.on_busy)
 
 
 async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response | StreamResponse:

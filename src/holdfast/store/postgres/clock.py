@@ -24,12 +24,12 @@ class DatabaseClock:
         """Return the wall-clock time in UTC; never used for ordering."""
         return self._inner.now()
 
-    def boot_ms(self) -> int:
+    def lease_clock_ms(self) -> int:
         """Return the database time in milliseconds."""
-        return self._inner.boot_ms() + self._ahead
+        return self._inner.lease_clock_ms() + self._ahead
 
     async def learn(self, connection: PostgresConnection) -> None:
         """Measure the offset to the database time."""
-        before = self._inner.boot_ms()
+        before = self._inner.lease_clock_ms()
         told = await connection.value(NOW)
-        self._ahead = told - (before + self._inner.boot_ms()) // 2
+        self._ahead = told - (before + self._inner.lease_clock_ms()) // 2
