@@ -109,9 +109,9 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
         session = await house.open()
         key = await key_of(house, session)
         with house.coordinator.place() as place:
-            kept = [place.is_kept(key, 1), place.is_kept(key, 1)]
+            kept = [place.try_reserve(key, 1), place.is_kept(key, 1)]
             with house.coordinator.place() as other:
-                kept += [other.is_kept(key, 1)]
+                kept += [other.try_reserve(key, 1)]
             house.coordinator.wake(key)
             assert house.coordinator.active() == frozenset()
         await house.send(session.id, "hello")
@@ -130,7 +130,7 @@ async def test_a_place_that_was_given_back_is_kept_for_nobody(
         with house.coordinator.place() as place:
             pass
 
-        assert not place.is_kept(key, 1)
+        assert not place.try_reserve(key, 1)
         await house.send(session.id, "hello")
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
