@@ -57,12 +57,14 @@ def digest(text: str | bytes) -> str:
 NO_USAGE = dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), 0)
 # What is left out of an event when it says nothing.
 UNSAID: dict[str, dict[str, Any]] = {
+    "step.started": {"model": "", "bound": 0},
     "step.ended": {"message_id": None, "usage": None, "microcents": 0, "priced": False},
     "turn.ended": {
         "usage": {},
         "microcents": 0,
         "priced": True,
         "more_turns": False,
+        "estimated": False,
         "failure": None,
     },
 }
@@ -73,7 +75,7 @@ def meant(payload: bytes) -> str:
     body = json.loads(payload)
     if body.get("type") in UNSAID:
         body = UNSAID[body["type"]] | body
-        if body["usage"] is not None:
+        if body.get("usage") is not None:
             body["usage"] = NO_USAGE | body["usage"]
     return digest(json.dumps(body, sort_keys=True))
 
