@@ -21,6 +21,8 @@ def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
         ("chat search", ("chat", "search")),
         ("chatt", tuple(COMMANDS)),
         ("--help", tuple(COMMANDS)),
+        ("--json -h chat", tuple(COMMANDS)),
+        ("chat --help", ("chat",)),
         ("", tuple(COMMANDS)),
     ],
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import takewhile
 from typing import Final, Protocol, TextIO, cast
 
 import typer
@@ -56,9 +57,13 @@ class CommandModule(Protocol):
         """Add the module's commands."""
 
 
-def modules_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules whose commands the arguments may name; all of them if they name none."""
-    named = set(words)
+def modules_of(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules whose commands the arguments may name; all of them if they name none.
+
+    All of them, too, if help is asked for before a command: it lists every command.
+    """
+    before = set(takewhile(lambda word: word.startswith("-"), words))
+    named = set() if before & {"-h", "--help"} else set(words)
     return tuple(module for module, names in COMMANDS.items() if named & set(names)) or tuple(
         COMMANDS
     )
