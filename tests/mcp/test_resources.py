@@ -82,7 +82,9 @@ async def test_a_long_transcript_says_that_it_was_cut(
     read = await line.call("resources/read", uri=f"holdfast://sessions/{session.id}/transcript")
 
     (content,) = read["result"]["contents"]
-    assert content["text"].endswith("(Cut off here; get_session reads all of it, page by page.)\n")
+    assert content["text"].endswith(
+        "(Truncated here; get_session returns all messages, page by page.)\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,16 +44,16 @@ def _replace_surrogates(value: Any) -> Any:
 
 
 class OpenCallForm(CallForm, frozen=True, kw_only=True):
-    """A call as `/v1` shows it, under the names that `settle_call` uses as well."""
+    """A call; its fields have the names that `settle_call` uses."""
 
     call_id: Annotated[str, Meta(description="The call's id, for settle_call.")]
-    since: Annotated[str | None, Meta(description="When it got into this state.")]
+    since: Annotated[str | None, Meta(description="When it entered this state.")]
 
 
 class CallsForm(Struct, frozen=True, kw_only=True):
     """A page of calls with an unknown outcome."""
 
-    calls: Annotated[tuple[OpenCallForm, ...], Meta(description="The calls, session by session.")]
+    calls: Annotated[tuple[OpenCallForm, ...], Meta(description="The calls, grouped by session.")]
     next_cursor: NextCursor
 
 
@@ -61,7 +61,7 @@ class SettledForm(Struct, frozen=True, kw_only=True):
     """The settlement of a call with an unknown outcome."""
 
     call_id: Annotated[str, Meta(description="The call's id.")]
-    state: Annotated[CallState, Meta(description="Its state now.")]
+    state: Annotated[CallState, Meta(description="Its state after the settlement.")]
     settled: Annotated[Settlement | None, Meta(description="How it was settled.")]
     by: Annotated[str, Meta(description="The surface through which it was settled.")]
     session_id: Annotated[str, Meta(description="Its session.")]
@@ -71,13 +71,16 @@ class TranscriptForm(Struct, frozen=True, kw_only=True):
     """A session, a page of its messages, its open calls, and its cost."""
 
     session: Annotated[SessionForm, Meta(description="The session.")]
-    messages: Annotated[tuple[MessageForm, ...], Meta(description="In the order of numbers.")]
+    messages: Annotated[
+        tuple[MessageForm, ...], Meta(description="The messages, by sequence number.")
+    ]
     next_after: Annotated[
-        int | None, Meta(description="More follow: send this as after. Null at the end.")
+        int | None,
+        Meta(description="The value of `after` for the next page; null on the last page."),
     ]
     open_calls: Annotated[
         tuple[OpenCallForm, ...],
-        Meta(description="Calls that run, wait, or have an unknown outcome."),
+        Meta(description="Calls that are running, waiting, or have an unknown outcome."),
     ]
     costs: Annotated[CostTotalForm, Meta(description="The cost so far.")]
 

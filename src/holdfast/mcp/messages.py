@@ -16,11 +16,11 @@ from holdfast.parsing.strict_json import TOKEN, decode_strictly, require_moderat
 
 # A little more than the largest observation can contain.
 VALUES_MOST: Final = 600_000
-NOT_JSON: Final = "This is no JSON in UTF-8."
-NOT_A_MESSAGE: Final = "This is no JSON-RPC message, or one that cannot be answered."
+NOT_JSON: Final = "The message is not valid JSON in UTF-8."
+NOT_A_MESSAGE: Final = "The message is not a JSON-RPC request or notification."
 INVALID_REQUEST: Final = (
-    "This request cannot be taken: a key stands twice, half a character or NaN is in it, or it is "
-    "too deep or has too many values."
+    "The request is ambiguous or too large: it has a duplicate key, a lone surrogate or NaN, "
+    "or is nested too deeply, or has too many values."
 )
 # The value of an `id` member, if it is a simple number or string.
 _ID: Final = re.compile(rb'\s*:\s*(?:(-?[0-9]{1,15})|"([^"\\\x00-\x1f\x7f-\xff]{0,200})")\s*[,}]')
@@ -56,10 +56,10 @@ def _decode_message(line: bytes) -> dict[str, Any]:
     """Decode a message; rejects ambiguous JSON that two parsers could read differently."""
     found = decode_strictly(line, values_most=VALUES_MOST)
     if not isinstance(found, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     # Otherwise a request with an invalid id would be treated as a notification and not answered.
     if "method" in found and not _is_id(found.get("id", 0)):
-        raise ValueError("an id is a number or a text")
+        raise ValueError("an id must be a number or a string")
     # Lone surrogates can be parsed, but a response that contains them cannot be encoded.
     if b"\\u" in line:
         json.dumps(found, ensure_ascii=False).encode()

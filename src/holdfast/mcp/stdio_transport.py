@@ -59,7 +59,9 @@ CONCURRENT_MOST: Final = 32
 # Grace period for open requests at shutdown.
 SHUTDOWN_SECONDS: Final = 10.0
 _CHUNK: Final = 1 << 16
-_OVERLONG: Final = MessageError(types.INVALID_REQUEST, f"A line has {LINE_LARGEST} bytes at most.")
+_OVERLONG: Final = MessageError(
+    types.INVALID_REQUEST, f"A line may have at most {LINE_LARGEST} bytes."
+)
 
 
 class InputStream(Protocol):

@@ -66,12 +66,14 @@ def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
             # `bool` is a subclass of `int` in Python but not a JSON number.
             is_number = not isinstance(value, bool) and isinstance(value, int | float)
             is_whole = is_number and value == value // 1
-            return (
-                [] if is_whole else [_issue(name, value, "type: number", "must be a whole number")]
-            )
+            return [] if is_whole else [_issue(name, value, "type: number", "must be an integer")]
         case BooleanType():
             is_flag = isinstance(value, bool)
-            return [] if is_flag else [_issue(name, value, "one of: true, false", "is yes or no")]
+            return (
+                []
+                if is_flag
+                else [_issue(name, value, "one of: true, false", "must be true or false")]
+            )
         case kind:
             return member_faults(FieldShape(name, kind, argument.description), value)
 
@@ -82,7 +84,7 @@ def _plain(argument: Argument, value: Any) -> Any:
 
 def _unknown(name: str, known: set[str]) -> Issue:
     known_names = ", ".join(sorted(known))
-    return _issue(name, None, f"one of: {known_names}", "is no argument of this tool")
+    return _issue(name, None, f"one of: {known_names}", "is not an argument of this tool")
 
 
 def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
@@ -99,7 +101,7 @@ _PLAIN: Final[Mapping[type, Schema]] = {
 
 
 _DEFINITION: Final = "#/$defs/{name}"
-# Not spelled out, because every tool would repeat the list of all error codes.
+# Not listed here, because every tool would repeat the list of all error codes.
 _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
 
 
