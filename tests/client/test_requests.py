@@ -137,9 +137,9 @@ async def test_how_long_to_wait_stands_in_the_details() -> None:
         (502, "<html>Bad gateway</html>", Unavailable, "502"),
         (418, '{"error":"teapot","message":"Short."}', Invalid, "Short."),
         (301, "", Invalid, "301"),
-        (200, "<html>Hello</html>", Unavailable, "not what a Holdfast server says"),
-        (200, '{"data":3}', Unavailable, "not what a Holdfast server says"),
-        (200, "[" * 100_000, Unavailable, "not what a Holdfast server says"),
+        (200, "<html>Hello</html>", Unavailable, "not valid for a Holdfast server"),
+        (200, '{"data":3}', Unavailable, "not valid for a Holdfast server"),
+        (200, "[" * 100_000, Unavailable, "not valid for a Holdfast server"),
     ],
 )
 async def test_an_answer_that_is_none_of_ours_is_told_as_such(
@@ -198,7 +198,7 @@ async def test_a_server_that_takes_too_long_is_not_asked_again() -> None:
         await call.reader.read()
 
     async with impostor(dawdles) as server, connect(server.url, timeouts=QUICK) as client:
-        with pytest.raises(Unavailable, match="takes too long"):
+        with pytest.raises(Unavailable, match="timeout"):
             await client.requests.post("/v1/sessions/s/compact", {}, dict, seconds=0.05)
 
     assert len(server.calls) == 1

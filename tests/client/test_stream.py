@@ -349,7 +349,7 @@ async def test_a_server_that_keeps_lying_is_not_listened_to_for_ever(
 async def test_a_page_is_no_stream() -> None:
     page = answering(200, "<html>", "content-type: text/html")
     async with impostor(page) as server, connect(server.url, timeouts=QUICK) as client:
-        with pytest.raises(Unavailable, match="no event stream"):
+        with pytest.raises(Unavailable, match="not an event stream"):
             await taken(follow(client, "s"), 1)
 
 

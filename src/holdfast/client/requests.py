@@ -132,7 +132,10 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
         form = msgspec.json.decode(body, type=ErrorBody)
     except (msgspec.DecodeError, RecursionError):
         # From a proxy, or from a server that is not Holdfast.
-        text = f"The server answered {status} without saying why; is it a Holdfast server?"
+        text = (
+            f"The server responded with {status} and no error message; check that it is a "
+            "Holdfast server."
+        )
         form = ErrorBody(Code.UNKNOWN_ANSWER, text)
     details = {**form.details, **_retry_after(headers)}
     try:
@@ -148,8 +151,8 @@ def invalid_response(origin: str, what: str) -> Unavailable:
     """Return the error for a response that violates the protocol."""
     return Unavailable(
         Code.UNKNOWN_ANSWER,
-        f"The answer of {origin} is not what a Holdfast server says: {what}; check the address "
-        "and the server's version.",
+        f"The response of {origin} is not valid for a Holdfast server: {what}; check the "
+        "address and the server's version.",
         {"server": origin},
     )
 
@@ -295,7 +298,7 @@ class Requests:
                 if not sent.repeatable or time.monotonic() + wait > ends_at:
                     raise
             await asyncio.sleep(wait)
-        raise AssertionError("it is tried until it is done or given up")
+        raise AssertionError("the retry loop always returns or raises")
 
     def _decode(self, received: HttpResponse, kind: type[T]) -> T:
         try:

@@ -84,7 +84,7 @@ class RemoteSessions:
     async def interrupt(
         self, owner: Owner, session_id: SessionId, *, turn: int | None = None
     ) -> Interruption:
-        """Stop the running turn, or only the given one; streamed text is kept."""
+        """Stop the running turn, or only the given one; streamed text is stored."""
         path = session_path(session_id, "interrupt")
         done = await self._requests.post(path, InterruptPost(turn=turn), Interrupted)
         session = session_of(done.session)
@@ -129,7 +129,7 @@ class RemoteSessions:
     ) -> Session:
         """Open a session that continues from a message of this one, by default from the last.
 
-        Without a number the server leaves out an open turn, as `is_settled` wants it.
+        Without a number the server leaves out an open turn, as with `is_settled`.
         """
         if at is None and not is_settled:
             at = (await self.get(owner, session_id)).message_count

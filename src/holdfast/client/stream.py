@@ -56,7 +56,7 @@ class SseParser:
             begin = end + len(_END)
         del self._rest[:begin]
         if len(self._rest) > FRAME_LARGEST:
-            raise InvalidStreamError("a frame does not end")
+            raise InvalidStreamError("a frame has no end")
         return found
 
 
@@ -68,7 +68,7 @@ def _parse_frame(block: bytes) -> SseFrame:
             continue
         key = name.decode("ascii", "replace")
         if key in fields:
-            raise InvalidStreamError("a frame says something twice")
+            raise InvalidStreamError("a frame has a duplicate field")
         fields[key] = value.removeprefix(b" ")
     return SseFrame(
         event=fields.get("event", b"").decode("utf-8", "replace"),
@@ -82,7 +82,7 @@ def _number(value: bytes | None) -> int | None:
     if value is None:
         return None
     if not value.isdigit() or len(value) > _NUMBER_LONGEST:
-        raise InvalidStreamError("a number is none")
+        raise InvalidStreamError("a sequence number is not a number")
     return int(value)
 
 
@@ -196,7 +196,7 @@ class ResumingStream(Generic[N]):
                     body = await stream.read(_ERROR_BODY_LARGEST)
             raise error_from_response(stream.status, stream.headers, body)
         if not stream.headers.get("content-type", "").startswith("text/event-stream"):
-            raise InvalidStreamError("this is no event stream")
+            raise InvalidStreamError("the response is not an event stream")
 
     async def _chunk(self, stream: HttpStream) -> bytes | None:
         try:
@@ -209,10 +209,10 @@ class ResumingStream(Generic[N]):
 
     def _begin(self, frame: SseFrame) -> None:
         if frame.event != "connected":
-            raise InvalidStreamError("it does not begin with its beginning")
+            raise InvalidStreamError("the stream does not start with its first frame")
         after = _decode_frame(frame, _Connected).after
         if self._cursor is not None and after != self._cursor:
-            raise InvalidStreamError("it begins somewhere else")
+            raise InvalidStreamError("the stream starts at the wrong sequence number")
         self._cursor = after
         self._retry = None if frame.retry is None else frame.retry / 1000
         self._has_begun = True
@@ -230,7 +230,7 @@ class ResumingStream(Generic[N]):
         if frame.event == "gap":
             gap = _decode_frame(frame, StreamGap)
             if frame.id != gap.to_sequence or gap.to_sequence <= cursor:
-                raise InvalidStreamError("a gap lies somewhere else")
+                raise InvalidStreamError("a gap has the wrong sequence numbers")
             self._require_next(gap.from_sequence)
             self._move_to(gap.to_sequence)
             # A gap without `resync` covers events that the subscription filters out.
@@ -246,14 +246,14 @@ class ResumingStream(Generic[N]):
         self._words_seen.add(frame.event)
         if frame.id is not None:
             if frame.id != item.sequence:
-                raise InvalidStreamError("an event has two numbers")
+                raise InvalidStreamError("an event has two sequence numbers")
             self._move_to(frame.id)
         return [item] if is_new else []
 
     def _require_next(self, sequence: int) -> None:
         # The server must report missing events as a gap; an unreported hole would lose them.
         if sequence > (self._cursor or 0) + 1:
-            raise InvalidStreamError("numbers are missing")
+            raise InvalidStreamError("sequence numbers are missing")
 
     def _move_to(self, sequence: int) -> None:
         self._cursor = sequence
@@ -262,7 +262,7 @@ class ResumingStream(Generic[N]):
 
     def _note(self, error: HoldfastError) -> None:
         """Record a retryable error; raise it if no connection ever succeeded within the timeout."""
-        log.warning("the stream broke: %s", error.message)
+        log.warning("event stream broke: %s", error.message)
         if not self._has_begun and self._waited >= self._timeouts.request:
             raise error
         wait = error.details.get("retry_after")
@@ -275,7 +275,7 @@ class ResumingStream(Generic[N]):
         self._failures += 1
         if self._invalid_count >= INVALID_MOST:
             raise invalid_response(self._transport.origin, what) from None
-        log.warning("the stream is not understood: %s", what)
+        log.warning("invalid event stream: %s", what)
 
     async def _pause(self) -> None:
         wait = self._timeouts.before(max(1, self._failures), self._retry)

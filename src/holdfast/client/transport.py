@@ -123,7 +123,8 @@ class Transport:
             yield
         except (UnicodeEncodeError, httpx2.InvalidURL, httpx2.LocalProtocolError):
             raise Invalid(
-                Code.INVALID_INPUT, "The token or the address has characters that HTTP cannot send."
+                Code.INVALID_INPUT,
+                "The token or the address contains characters that HTTP does not allow.",
             ) from None
         except (OSError, httpx2.TransportError, InvalidHttpError) as error:
             raise self._unreachable(error) from None
@@ -138,7 +139,7 @@ class Transport:
             )
         return Unavailable(
             Code.SERVER_UNREACHABLE,
-            f"No Holdfast server answers at {self.origin} ({_reason(cause)}); start one with "
+            f"No Holdfast server responds at {self.origin} ({_reason(cause)}); start one with "
             "`holdfast serve`, or correct the address.",
             {"server": self.origin},
         )
@@ -201,7 +202,7 @@ def _parse_server_url(url: str) -> SplitResult:
     if not is_whole or parts.query or parts.fragment or "@" in parts.netloc:
         raise Invalid(
             Code.INVALID_INPUT,
-            "The address of a server is written http://HOST:PORT, or https://HOST.",
+            "The address of a server must be http://HOST:PORT or https://HOST.",
             {"field": "server"},
         )
     return parts
@@ -222,14 +223,14 @@ def _root_cause(error: Exception) -> Exception:
 
 def _reason(cause: Exception) -> str:
     if isinstance(cause, TimeoutError):
-        return "it takes too long"
+        return "timeout"
     if isinstance(cause, InvalidHttpError):
         return str(cause)
     if isinstance(cause, socket.gaierror):
-        return "its name cannot be resolved"
+        return "the host name cannot be resolved"
     if isinstance(cause, OSError) and cause.errno:
         # The errno text, because asyncio's own message only names the failed call.
         return os.strerror(cause.errno).lower()
     if isinstance(cause, OSError):
         return type(cause).__name__.lower()
-    return "the answer is not whole, or not what http allows"
+    return "the response is incomplete or not valid HTTP"
