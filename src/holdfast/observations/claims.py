@@ -157,7 +157,9 @@ def _nulls(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
 def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
     for name in payload:
         if shape.member(name) is None:
-            message = f"{format_path((name,))} is no field of this type; it is kept and not shown"
+            message = (
+                f"{format_path((name,))} is not a field of this type; it is stored but not shown"
+            )
             yield _warning((name,), WarningCode.UNKNOWN_FIELD, message)
 
 
@@ -181,7 +183,7 @@ def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:
     for number, action in enumerate(payload.get("actions") or ()):
         if action["result"] not in RESULTS:
             path = ("actions", number, "result")
-            message = f"{format_path(path)} is none of failure, success, warning"
+            message = f"{format_path(path)} is not one of failure, success, warning"
             details = {"result": action["result"]}
             yield _warning(path, WarningCode.NONSTANDARD_RESULT, message, details)
 
@@ -208,13 +210,13 @@ _ENTITY_ID: Final = re.compile(r"ent_[0-9a-f]{24}")
 _IDEMPOTENCY_KEY: Final = FieldShape(
     "idempotency_key",
     TextShape(shortest=1, longest=200),
-    "The same key is the same observation.",
+    "Idempotency key: the same key identifies the same observation.",
     is_required=True,
 )
 
 
 class ObservationKind(StrEnum):
-    """How an observation came about."""
+    """The kind of observation."""
 
     SUBMIT = "submit"
     IMPORT = "import"
@@ -394,7 +396,7 @@ _SESSION: Final = SHAPES[EntityType.AGENT_SESSION]
 CORRECTABLE: Final = tuple(
     member.name for member in _SESSION.members if member.name not in _SESSION.key
 )
-_REASON: Final = FieldShape(REASON, TextShape(longest=REASON_LONGEST), "Why; for people.")
+_REASON: Final = FieldShape(REASON, TextShape(longest=REASON_LONGEST), "The reason, for people.")
 
 
 def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:

@@ -43,7 +43,7 @@ class Issue(Struct, frozen=True, kw_only=True):
 
 
 class WarningCode(StrEnum):
-    """What is odd about an observation that is written all the same: one closed list."""
+    """Problems of an observation that is stored nevertheless: one closed list."""
 
     CHECKPOINT_OUT_OF_RANGE = "CHECKPOINT_OUT_OF_RANGE"
     DATE_IN_FUTURE = "DATE_IN_FUTURE"
@@ -60,12 +60,12 @@ class WarningCode(StrEnum):
 
 
 class SchemaWarning(Struct, frozen=True, kw_only=True):
-    """Something odd, in words for people and details for programs."""
+    """A problem with an observation that is stored nevertheless."""
 
-    code: Annotated[WarningCode, Meta(description="What is odd: a code of a closed list.")]
-    field: Annotated[str, Meta(description="Where, as in actions[2].result.")]
-    message: Annotated[str, Meta(description="The same in words.")]
-    details: Annotated[dict[str, Any], Meta(description="The same in numbers.")] = {}
+    code: Annotated[WarningCode, Meta(description="The code of the problem, from a closed list.")]
+    field: Annotated[str, Meta(description="The path of the value, for example actions[2].result.")]
+    message: Annotated[str, Meta(description="A message for people.")]
+    details: Annotated[dict[str, Any], Meta(description="Details for programs.")] = {}
 
 
 def rejection(issues: Sequence[Issue], *, hint: str = "") -> Invalid:

@@ -137,24 +137,24 @@ class EntityType(StrEnum):
 SIBLINGS: Final = tuple(each for each in EntityType if each is not EntityType.AGENT_SESSION)
 ACTION: Final = Shape(
     members=(
-        FieldShape("type", NAME, "What was done: an open vocabulary.", is_required=True),
-        FieldShape("result", NAME, "How it came out: success, failure, warning.", is_required=True),
-        FieldShape("details", OBJECT, "Whatever else is known of it."),
-        FieldShape("timestamp", INSTANT, "When; it distinguishes repeated actions."),
+        FieldShape("type", NAME, "The type of action: an open vocabulary.", is_required=True),
+        FieldShape("result", NAME, "The result: success, failure or warning.", is_required=True),
+        FieldShape("details", OBJECT, "Further details."),
+        FieldShape("timestamp", INSTANT, "When; distinguishes repeated actions."),
     )
 )
 CHECKPOINT: Final = Shape(
     members=(
-        FieldShape("name", NAME, "What the checkpoint is called.", is_required=True),
+        FieldShape("name", NAME, "The name of the checkpoint.", is_required=True),
         FieldShape("timestamp", INSTANT, "When it was reached.", is_required=True),
         FieldShape("state", OBJECT, "The state needed to continue from here."),
     )
 )
 OUTCOME: Final = Shape(
     members=(
-        FieldShape("type", NAME, "What came of it: an open vocabulary.", is_required=True),
+        FieldShape("type", NAME, "The type of outcome: an open vocabulary.", is_required=True),
         FieldShape("id", TEXT, "The entity it is about; it need not exist."),
-        FieldShape("details", OBJECT, "Whatever else is known of it."),
+        FieldShape("details", OBJECT, "Further details."),
     )
 )
 _SESSION: Final = Shape(
@@ -162,30 +162,30 @@ _SESSION: Final = Shape(
         FieldShape(
             "session_id",
             TextShape(shortest=5, longest=512, is_exact=True),
-            "Which session; taken literally.",
+            "The session's id, matched literally.",
             is_required=True,
         ),
         FieldShape(
             "actions",
             ListShape(item=ACTION, shortest=1, longest=10_000),
-            "What was done, in order; to record a start, one action.",
+            "The actions, in order; to record a start, send one action.",
             is_required=True,
         ),
         FieldShape(
             "checkpoints",
             ListShape(item=CHECKPOINT, longest=1_000),
-            "What was reached; known by name and time.",
+            "The checkpoints; identified by name and time.",
             is_ignored_as_null=True,
         ),
         FieldShape(
             "outcomes",
             ListShape(item=OUTCOME, longest=1_000),
-            "What came of it, and which entities it is about.",
+            "The outcomes, and the entities they are about.",
             is_ignored_as_null=True,
         ),
-        FieldShape("duration", POSITIVE, "How long it took, in seconds."),
-        FieldShape("started_at", INSTANT, "When it began.", is_required=True),
-        FieldShape("ended_at", INSTANT, "When it ended; not before it began."),
+        FieldShape("duration", POSITIVE, "The duration in seconds."),
+        FieldShape("started_at", INSTANT, "When the session started.", is_required=True),
+        FieldShape("ended_at", INSTANT, "When the session ended; not before its start."),
     ),
     key=("session_id",),
     ordered=(("started_at", "ended_at"),),
@@ -197,18 +197,29 @@ _TIMES: Final = (
 )
 _FEATURE_UNIT: Final = Shape(
     members=(
-        FieldShape("id", _UNIT_ID, "Which feature unit, such as FU-061.", is_required=True),
-        FieldShape("description", TextShape(shortest=10), "What it is.", is_required=True),
+        FieldShape(
+            "id", _UNIT_ID, "The id of the feature unit, for example FU-061.", is_required=True
+        ),
+        FieldShape(
+            "description",
+            TextShape(shortest=10),
+            "A description of the feature unit.",
+            is_required=True,
+        ),
         FieldShape(
             "status",
             ChoiceShape(
                 ("planning", "in_progress", "completed", "deployed", "deferred", "cancelled")
             ),
-            "How far it has come.",
+            "The status of the feature unit.",
             is_required=True,
         ),
-        FieldShape("dependencies", ListShape(item=_UNIT_ID), "What must come before, not itself."),
-        FieldShape("risk_level", ChoiceShape(("low", "medium", "high")), "How risky it is."),
+        FieldShape(
+            "dependencies",
+            ListShape(item=_UNIT_ID),
+            "Feature units that it depends on, not itself.",
+        ),
+        FieldShape("risk_level", ChoiceShape(("low", "medium", "high")), "The risk level."),
         *_TIMES,
     ),
     key=("id",),
@@ -218,13 +229,16 @@ _FEATURE_UNIT: Final = Shape(
 _RELEASE: Final = Shape(
     members=(
         FieldShape(
-            "id", PatternShape(r"v[0-9]+\.[0-9]+\.[0-9]+"), "Such as v0.2.3.", is_required=True
+            "id",
+            PatternShape(r"v[0-9]+\.[0-9]+\.[0-9]+"),
+            "The version, for example v0.2.3.",
+            is_required=True,
         ),
-        FieldShape("version", NAME, "What it is called.", is_required=True),
+        FieldShape("version", NAME, "The name of the release.", is_required=True),
         FieldShape(
             "feature_units",
             ListShape(item=_UNIT_ID, is_distinct=True),
-            "What is in it, each once.",
+            "The content of the release, without duplicates.",
             is_required=True,
         ),
         FieldShape(
@@ -232,29 +246,31 @@ _RELEASE: Final = Shape(
             ChoiceShape(
                 ("planning", "in_progress", "ready_for_deployment", "deployed", "cancelled")
             ),
-            "How far it has come.",
+            "The status of the release.",
             is_required=True,
         ),
         FieldShape(
             "acceptance_criteria",
             ListShape(item=ANYTHING, shortest=1),
-            "What must hold before it ships.",
+            "The conditions for shipping.",
             is_required=True,
         ),
-        FieldShape("target_ship_date", INSTANT, "When it is meant to ship."),
+        FieldShape("target_ship_date", INSTANT, "The planned shipping date."),
         *_TIMES,
     ),
     key=("id",),
 )
 _DECISION: Final = Shape(
     members=(
-        FieldShape("decision", NAME, "What was decided.", is_required=True),
+        FieldShape("decision", NAME, "The decision.", is_required=True),
         FieldShape("rationale", TextShape(shortest=10), "Why.", is_required=True),
-        FieldShape("context", OBJECT, "What it is about: session_id, feature_unit, release."),
+        FieldShape(
+            "context", OBJECT, "The context of the decision: session_id, feature_unit, release."
+        ),
         FieldShape(
             "decision_type",
             ChoiceShape(("technical", "architectural", "process", "strategic")),
-            "What kind of decision it is.",
+            "The kind of decision.",
         ),
         FieldShape("timestamp", INSTANT, "When it was decided.", is_required=True),
         FieldShape("agent_id", TEXT, "Who decided."),
@@ -268,16 +284,16 @@ _VALIDATION: Final = Shape(
             ChoiceShape(
                 ("lint", "test", "security", "compliance", "acceptance_criteria", "custom")
             ),
-            "What was checked.",
+            "The subject of the validation.",
             is_required=True,
         ),
         FieldShape(
             "status",
             ChoiceShape(("passed", "failed", "warning", "skipped")),
-            "How it came out.",
+            "The result of the validation.",
             is_required=True,
         ),
-        FieldShape("details", ANYTHING, "Whatever else is known of it."),
+        FieldShape("details", ANYTHING, "Further details."),
         FieldShape("target", TEXT, "The entity that was checked."),
         FieldShape("timestamp", INSTANT, "When it was checked.", is_required=True),
     ),

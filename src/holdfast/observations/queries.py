@@ -27,29 +27,34 @@ PAGE_BYTES: Final = 1 << 20
 
 
 class Action(StrEnum):
-    """Whether something was known already of what a claim is about."""
+    """Whether the observation created its entity or matched an existing one."""
 
     CREATED = "created"
     MATCHED = "matched"
 
 
 class Direction(StrEnum):
-    """Which end of a listing comes first; what has no value to order by is last in both."""
+    """The sort direction; entities without a sort value are last in both directions."""
 
     ASC = "asc"
     DESC = "desc"
 
 
 class SubmitResult(Struct, frozen=True, kw_only=True):
-    """What became of a claim; one that was made before is not written again."""
+    """The result of a submission; a repeated observation is not stored again."""
 
-    entity_id: Annotated[EntityId, Meta(description="What the entity is always known by: ent_….")]
-    observation_count: Annotated[int, Meta(description="How many observations there are of it.")]
-    observation_id: Annotated[ObservationId, Meta(description="The observation: obs_….")]
-    action: Annotated[Action, Meta(description="Whether the entity was known before.")]
-    deduplicated: Annotated[bool, Meta(description="It was said before; nothing was written.")]
+    entity_id: Annotated[EntityId, Meta(description="The stable id of the entity: ent_….")]
+    observation_count: Annotated[int, Meta(description="Number of observations of the entity.")]
+    observation_id: Annotated[ObservationId, Meta(description="The id of the observation: obs_….")]
+    action: Annotated[
+        Action, Meta(description="Whether the entity was created or already existed.")
+    ]
+    deduplicated: Annotated[
+        bool, Meta(description="True for a repeat, which was not stored again.")
+    ]
     warnings: Annotated[
-        tuple[SchemaWarning, ...], Meta(description="What is odd about it; empty if nothing is.")
+        tuple[SchemaWarning, ...],
+        Meta(description=("Problems with the data; empty if there are none.")),
     ]
 
 
@@ -80,7 +85,7 @@ class ImportMark(Struct, frozen=True, kw_only=True):
 
 
 class EntityOrder(StrEnum):
-    """By what sessions are listed."""
+    """The sort field of a session listing."""
 
     STARTED_AT = "started_at"
     ENDED_AT = "ended_at"
@@ -362,16 +367,16 @@ def _compared(one: int | float | str, other: int | float | str) -> bool:
 
 
 class CheckpointState(Struct, frozen=True, kw_only=True):
-    """What was kept at a checkpoint, and whose claims it is made of."""
+    """The state stored at a checkpoint, and its provenance."""
 
     session_id: Annotated[str, Meta(description="The session.")]
     name: Annotated[str, Meta(description="The checkpoint.")]
-    timestamp: Annotated[str, Meta(description="When it was reached.")]
+    timestamp: Annotated[str, Meta(description="When the checkpoint was reached.")]
     state: Annotated[
-        dict[str, Any] | None, Meta(description="What was kept: data, and no instruction.")
+        dict[str, Any] | None, Meta(description="The stored state; data, never an instruction.")
     ]
-    has_state: Annotated[bool, Meta(description="Whether anything was kept.")]
-    provenance: Annotated[tuple[str, ...], Meta(description="Which claims it is from.")]
+    has_state: Annotated[bool, Meta(description="Whether a state was stored.")]
+    provenance: Annotated[tuple[str, ...], Meta(description="The observations that it comes from.")]
 
 
 def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> CheckpointState:

@@ -17,7 +17,7 @@ from holdfast.observations.model import Entity, EntityType
 
 
 class EventType(StrEnum):
-    """What happened."""
+    """The type of a timeline event."""
 
     SESSION_STARTED = "SessionStarted"
     CHECKPOINT_REACHED = "CheckpointReached"
@@ -39,22 +39,23 @@ RANKS: Final[Mapping[EventType, int]] = {
 
 # Defaults are omitted on the wire.
 class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Something that happened to an entity; `related_to` names other entities with it."""
+    """An event of an entity; `related_to` names other entities that it concerns."""
 
-    id: Annotated[str, Meta(description="What the event is always known by: tle_….")]
+    id: Annotated[str, Meta(description="The stable id of the event: tle_….")]
     timestamp: Annotated[str, Meta(description="When.")]
-    event_type: Annotated[EventType, Meta(description="What happened.")]
-    description: Annotated[str, Meta(description="The same in words.")]
-    entity_id: Annotated[EntityId, Meta(description="To what: ent_….")]
-    entity_type: Annotated[EntityType, Meta(description="To a thing of which type.")]
-    session_id: Annotated[str | None, Meta(description="The session, where it is one.")]
-    source_field: Annotated[str, Meta(description="The field that it was read off.")]
-    provenance: Annotated[tuple[str, ...], Meta(description="Which claims it is from.")]
+    event_type: Annotated[EventType, Meta(description="The type of the event.")]
+    description: Annotated[str, Meta(description="A description for people.")]
+    entity_id: Annotated[EntityId, Meta(description="The id of the entity: ent_….")]
+    entity_type: Annotated[EntityType, Meta(description="The type of the entity.")]
+    session_id: Annotated[str | None, Meta(description="The session, if the entity is one.")]
+    source_field: Annotated[str, Meta(description="The field that the event is derived from.")]
+    provenance: Annotated[tuple[str, ...], Meta(description="The observations that it comes from.")]
     details: Annotated[
-        dict[str, Any] | None, Meta(description="What else is known of it; maybe left out.")
+        dict[str, Any] | None, Meta(description="Further details; may be omitted.")
     ] = None
     related_to: Annotated[
-        tuple[str, ...] | None, Meta(description="The ids it was found under; maybe left out.")
+        tuple[str, ...] | None,
+        Meta(description=("The other ids whose timelines include the event; may be omitted.")),
     ] = None
 
     @property
