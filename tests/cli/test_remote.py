@@ -207,7 +207,7 @@ def test_what_only_a_file_of_the_machine_may_say_is_refused(far: Far, tmp_path: 
     refused = far("agents", "import", str(file), "--json")
 
     assert (refused.code, refused.error["error"]) == (2, "agent_invalid")
-    assert "where the server runs" in refused.error["message"]
+    assert "on the server's machine" in refused.error["message"]
     assert far.both("agents", "list")["data"] == []
 
 

@@ -144,7 +144,7 @@ async def test_a_path_has_one_spelling(quiet_visitor: Visitor, path: str) -> Non
     assert answer.status == 404
     assert answer.document == {
         "error": "path_not_found",
-        "message": "There is nothing at this path; GET /openapi.json lists all there is.",
+        "message": "There is no route at this path; GET /openapi.json lists all routes.",
         "details": {},
     }
 

@@ -55,7 +55,7 @@ async def test_an_address_that_is_none_is_a_page_for_people_only(quiet_visitor: 
 
     told = [(each.status, each.headers["content-type"]) for each in (half, nothing, unknown)]
     assert told == [(400, HTML), (404, HTML), (401, HTML)]
-    assert b"There is nothing here" in nothing.body
+    assert b"Page not found" in nothing.body
     assert b"This browser is not signed in" in unknown.body
     assert all(b"<script" not in each.body for each in (half, nothing, unknown))
     assert "style-src 'sha256-" in nothing.headers["content-security-policy"]
@@ -74,4 +74,4 @@ async def test_what_went_wrong_is_told_in_words_that_are_text(quiet_visitor: Vis
     answer = await ask(quiet_visitor.app, "/sign-in?code=x", headers=raw)
 
     assert (answer.status, answer.headers["content-type"]) == (403, HTML)
-    assert b"Open the sign-in link yourself; it works once." in answer.body
+    assert b"Open the sign-in link directly in the browser; it works once." in answer.body

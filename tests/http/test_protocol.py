@@ -26,8 +26,8 @@ pytestmark = pytest.mark.anyio
 
 REFUSED = {
     "error": "invalid_request",
-    "message": "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too "
-    "slow, or could be read in two ways.",
+    "message": "This is not a valid HTTP/1.1 request: it is malformed, too large, too slow, or "
+    "ambiguous.",
     "details": {},
 }
 
@@ -352,7 +352,7 @@ async def test_who_finds_no_room_is_told_when_to_come_back(line: Line, room: int
         assert (turned_away.statuses, turned_away.is_over) == ([503], True)
         assert json.loads(turned_away.body) == {
             "error": "system_limit",
-            "message": "Too many connections are open; close some, or come back in a while.",
+            "message": "Too many connections are open; close some, or retry later.",
             "details": {"retry_after": 5},
         }
         assert (headers["retry-after"], headers["connection"]) == ("5", "close")

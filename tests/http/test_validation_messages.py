@@ -9,7 +9,7 @@ from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
-ROLES = "Invalid value 'boss'; it is one of user, assistant, system, tool_call, tool_result"
+ROLES = "Invalid value 'boss'; allowed values: user, assistant, system, tool_call, tool_result"
 
 
 @each_case(
@@ -20,7 +20,7 @@ ROLES = "Invalid value 'boss'; it is one of user, assistant, system, tool_call, 
             "B/messages",
             {"role": "user", "content": {"text": "x"}, "on_busy": "forever"},
             "on_busy",
-            "Invalid enum value 'forever'; it is one of queue, reject, interrupt",
+            "Invalid enum value 'forever'; allowed values: queue, reject, interrupt",
         ),
         (
             "B/messages",
@@ -32,19 +32,19 @@ ROLES = "Invalid value 'boss'; it is one of user, assistant, system, tool_call, 
             "B/messages",
             {"role": "user", "parts": [{"type": "odd"}]},
             "parts[0].type",
-            "Invalid value 'odd'; it is one of text, media",
+            "Invalid value 'odd'; allowed values: text, media",
         ),
         (
             "/v1/agents",
             {"name": "x", "system_prompt": "x", "grant": {"fs": "all"}},
             "grant.fs",
-            "Invalid enum value 'all'; it is one of sandboxed, project, full",
+            "Invalid enum value 'all'; allowed values: sandboxed, project, full",
         ),
         (
             "/v1/agents",
             {"name": "x", "system_prompt": "x", "runtime": {"type": "none"}},
             "runtime.type",
-            "Invalid value 'none'; it is one of llm, acp",
+            "Invalid value 'none'; allowed values: llm, acp",
         ),
         (
             "/v1/agents",
@@ -70,9 +70,9 @@ async def test_a_body_is_refused_with_what_it_may_say(
     [
         (
             "status=idle",
-            "Expected, with commas between them, pending, running, completed, failed",
+            "Expected a comma-separated list of pending, running, completed, failed",
         ),
-        ("begins=x", "Expected 8 characters or more of an id"),
+        ("begins=x", "Expected at least 8 characters of an id"),
     ],
 )
 async def test_a_query_is_refused_with_what_it_may_say(

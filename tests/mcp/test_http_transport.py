@@ -191,7 +191,7 @@ async def test_a_message_may_have_so_many_bytes(visitor: Visitor) -> None:
     answer = await visitor.post("/mcp", large)
 
     assert (answer.status, answer.document["error"]["code"]) == (400, -32600)
-    assert answer.document["error"]["message"].endswith("a body may have 8 MiB at most.")
+    assert answer.document["error"]["message"].endswith("it is larger than 8 MiB.")
 
 
 async def test_whoever_may_only_read_reads(visitor: Visitor) -> None:

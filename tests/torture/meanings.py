@@ -11,7 +11,7 @@ from typing import Any, Final
 
 Case = Any
 
-NUL: Final = "a text contains the character NUL"
+NUL: Final = "the text contains a NUL character"
 
 
 def _has(*names: str) -> Callable[[Case], bool]:
@@ -56,8 +56,8 @@ OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     NUL: lambda case: "\\u0000" in json.dumps(case.body),
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
     # Whether these go together depends on the agent as it is.
-    "an agent with a program of its own chooses its own models": _anything,
-    "they need a default_model_id before them": _anything,
+    "it cannot be set for an external program, which chooses its own models": _anything,
+    "they need a default_model_id": _anything,
 }
 
 

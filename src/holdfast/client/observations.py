@@ -39,14 +39,14 @@ from holdfast.observations.queries import (
 from holdfast.search.query import Hit, SearchQuery, require_query
 from holdfast.wire.observations import (
     CheckpointQuery,
-    ClaimsQuery,
     CorrectionPost,
     EntityList,
     EntityPost,
     HistoryForm,
     HistoryList,
     ObservationList,
-    PastQuery,
+    ObservationsQuery,
+    PastStateQuery,
     RemovalForm,
     RemovalQuery,
     RestorationPost,
@@ -181,7 +181,7 @@ class RemoteObservations:
     ) -> History:
         """Return the history of a session, now or at a past time."""
         parse_as_of(at, at_ingested)
-        query = PastQuery(at=at, at_ingested=at_ingested)
+        query = PastStateQuery(at=at, at_ingested=at_ingested)
         form = await self._requests.get(_path(session_id), HistoryForm, query)
         return history_of(form, session_id)
 
@@ -208,7 +208,7 @@ class RemoteObservations:
     ) -> ObservationPage:
         """Return the observations of a session, newest first."""
         require_limit(limit, most=PAGE_MOST)
-        query = ClaimsQuery(limit=limit, cursor=cursor)
+        query = ObservationsQuery(limit=limit, cursor=cursor)
         path = _path(session_id, "observations")
         page = await self._requests.get(path, ObservationList, query)
         items = tuple(map(observation_of, page.observations))

@@ -59,7 +59,7 @@ from holdfast.wire.approvals import (
     approval_of,
 )
 from holdfast.wire.calls import CallForm, CallList, CallsQuery, call_of, settle_post
-from holdfast.wire.events import EventsQuery, HouseEventList, Words
+from holdfast.wire.events import EventsQuery, StoredEventList, Words
 from holdfast.wire.messages import (
     MessageForm,
     MessageList,
@@ -180,8 +180,8 @@ class RemoteMcpServers:
             names = ", ".join(str(each["id"]) for each in servers)
             raise Invalid(
                 Code.INVALID_INPUT,
-                f"These MCP servers cannot be attached over the network: {names}. Describe them in "
-                "the server's own holdfast.toml.",
+                f"These MCP servers cannot be attached over the network: {names}. Configure "
+                "them in the server's own holdfast.toml.",
             )
 
 
@@ -331,8 +331,8 @@ class RemoteEvents:
         cursor: str | None = None
         while True:
             most = min(limit - len(found), LIMIT_MOST)
-            query = EventsQuery(after=after, limit=most, cursor=cursor, words=Words.HOUSE)
-            page = await self._requests.get(path, HouseEventList, query)
+            query = EventsQuery(after=after, limit=most, cursor=cursor, words=Words.INTERNAL)
+            page = await self._requests.get(path, StoredEventList, query)
             found += sorted((*page.data, *page.gaps), key=_number)
             cursor = page.next_cursor
             if cursor is None or len(found) >= limit:
@@ -401,8 +401,8 @@ class RemoteMedia:
         """Refuse: the server has no route for uploads."""
         raise Invalid(
             Code.INVALID_INPUT,
-            "Media cannot be uploaded to a server; describe the content in words, or run this "
-            "where the server runs.",
+            "Media cannot be uploaded to a server; describe the content in the message, or "
+            "run the command on the server's machine.",
         )
 
     async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
@@ -419,13 +419,13 @@ _decoder: Final = msgspec.json.Decoder(Event)
 
 
 class RemoteHoldfast:
-    """The API of one server. Requests that may be repeated are retried when the connection breaks.
+    """The API of one server. Idempotent requests are retried when the connection breaks.
 
-    Requests that create something carry an id, so retries are idempotent.
+    Requests that create something carry an id, so they are idempotent.
     """
 
     def __init__(self, requests: Requests) -> None:
-        # For routes without a verb here.
+        # For routes without a method here.
         self.requests: Final = requests
         # A server shows the caller's own objects, and does not name their owner.
         self.owner: Final = LOCAL_OWNER
@@ -496,7 +496,7 @@ class RemoteHoldfast:
     async def _follow(
         self, session_id: SessionId, after: int, *, until_settled: bool
     ) -> AsyncGenerator[Event | Gap, None]:
-        query = EventsQuery(words=Words.HOUSE, until="settled" if until_settled else None)
+        query = EventsQuery(words=Words.INTERNAL, until="settled" if until_settled else None)
         target = session_path(session_id, "events") + build_query(query)
         request = FollowRequest(target=target, after=after, decode=_decoder.decode)
         async with aclosing(ResumingStream(self.requests, request).items()) as items:

@@ -16,12 +16,12 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import require_limit
 from holdfast.wire.zones import (
+    ActiveZoneForm,
     ArchivedForm,
     ArchiveForm,
     ArchiveList,
     ArchivesQuery,
     DeletedForm,
-    DeskForm,
     LinesForm,
     LinesQuery,
     OutputAppendedForm,
@@ -65,7 +65,7 @@ class RemoteZones:
 
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
         """Return the active zone of an agent and the session bound to it."""
-        return active_zone_of(await self._requests.get(_path(definition_id), DeskForm))
+        return active_zone_of(await self._requests.get(_path(definition_id), ActiveZoneForm))
 
     async def read_state(self, owner: Owner, definition_id: str) -> ZoneState:
         """Return the snapshot of an active zone."""
@@ -169,7 +169,7 @@ class RemoteZones:
         return convert(form, RestoreResult, from_attributes=True)
 
     async def delete_archive(self, owner: Owner, definition_id: str, ms: int) -> bool:
-        """Remove an archive; `False` if there is none."""
+        """Delete an archive; `False` if there is none."""
         path = _path(definition_id, "archives", str(ms))
         return (await self._requests.remove(path, DeletedForm)).deleted
 
@@ -190,5 +190,6 @@ def _text(content: str | bytes) -> str:
     except UnicodeDecodeError:
         raise Invalid(
             Code.INVALID_TEXT,
-            "stdin is not UTF-8 text; convert it first, or run this where the server runs.",
+            "stdin is not UTF-8 text; convert it first, or run the command on the server's "
+            "machine.",
         ) from None

@@ -143,11 +143,13 @@ class Application:
     async def _respond(
         self, request: Request, exchange: "_Exchange"
     ) -> RenderedResponse | StreamResponse:
-        """Return the response; every exception becomes an error response in our own format."""
+        """Return the response; every exception becomes a response in Holdfast's error format."""
         try:
             if not is_allowed_host(request.headers, self._context.names.hosts):
                 raise Invalid(
-                    Code.INVALID_HOST, "Ask for this server by its own name and port, and once."
+                    Code.INVALID_HOST,
+                    "The Host header does not name this server; send exactly one, with the "
+                    "server's name and port.",
                 )
             answer = await self._dispatch(request, exchange)
             if isinstance(answer, StreamResponse):
@@ -159,7 +161,7 @@ class Application:
             return whole
         except HoldfastError as error:
             if status_of(error) >= 500:
-                log.exception("a request failed", exc_info=error)
+                log.exception("request failed", exc_info=error)
             return await _render_response(exchange.refused(error, request), request)
         except ClientDisconnectedError:
             raise
@@ -170,7 +172,7 @@ class Application:
             return await _render_response(exchange.refused(out_of_memory()), request)
         # Any exception: it is reported as an internal error, and its text is only in the log.
         except Exception:
-            log.exception("a request failed")
+            log.exception("request failed")
             return await _render_response(exchange.refused(internal_error()), request)
 
     def _hold(self, exchange: "_Exchange", request: Request, size: int) -> None:
@@ -320,7 +322,7 @@ class _Exchange:
             try:
                 await _run_until_disconnect(request, answer.run(self))
             except Exception:
-                log.exception("a stream broke")
+                log.exception("stream failed")
                 # Otherwise the client would take the truncated body for a complete one.
                 self.abort()
         if not self._is_over:

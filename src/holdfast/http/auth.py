@@ -20,7 +20,7 @@ _SAME_SITE_VALUES: Final = frozenset({"none", "same-origin"})
 # Body fields that name models, and the provider whose models are files of this machine.
 MODEL_FIELDS: Final = ("default_model_id", "fallback_model_ids", "model_id")
 _SCRIPTED_PROVIDER: Final = "scripted"
-# Not a valid secret: a request without a token gets the same error as one with a wrong token.
+# Not a valid secret, so that a missing token gets the same error as a wrong one.
 _NO_SECRET: Final = ""
 
 
@@ -28,7 +28,7 @@ class Authenticator:
     """Identifies the caller of a request, or refuses it."""
 
     def __init__(self, tokens: Tokens, origins: frozenset[str]) -> None:
-        """`origins` are those of our own pages, exactly as a browser sends them."""
+        """`origins` are those of the web UI, exactly as a browser sends them."""
         self._tokens = tokens
         self._origins = origins
 
@@ -43,7 +43,8 @@ class Authenticator:
     def require_same_origin(self, request: Request, route: Route, caller: Caller) -> None:
         """Refuse cross-site requests (CSRF)."""
         require_same_site(request.headers, self._origins)
-        # A browser attaches the cookie by itself, so the request must prove that our page sent it.
+        # A browser attaches the cookie by itself, so the request must prove that the web UI sent
+        # it.
         is_delicate = caller.is_cookie and (route.changes or route.is_stream)
         is_shown = "origin" in request.headers or _site(request.headers) == "same-origin"
         if is_delicate and not is_shown:
@@ -90,7 +91,7 @@ def _bearer(header: str) -> str:
 
 
 def read_cookie(headers: Mapping[str, str]) -> str:
-    """Return the value of our cookie; empty if it is missing or ambiguous."""
+    """Return the value of the session cookie; empty if it is missing or ambiguous."""
     pairs = (each.partition("=") for each in headers.get("cookie", "").split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
     # Of two cookies, one was set by another server of this machine.
@@ -98,4 +99,7 @@ def read_cookie(headers: Mapping[str, str]) -> str:
 
 
 def _cross_site_error() -> Denied:
-    return Denied(Code.FOREIGN_ORIGIN, "Requests that other web pages make are not answered.")
+    return Denied(
+        Code.FOREIGN_ORIGIN,
+        "Requests from other web sites are refused; use the server's own page, or send a token.",
+    )

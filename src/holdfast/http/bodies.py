@@ -233,7 +233,7 @@ async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
 
 
 def trim() -> None:
-    """Return free memory to the system; the C library would hold on to the space of large rows."""
-    # Only glibc has it, and only glibc needs it.
+    """Return free memory to the system, because malloc would retain the space of large rows."""
+    # Only glibc has this function, and only glibc needs it.
     if (release := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         release(0)

@@ -55,13 +55,13 @@ def _camel(name: str) -> str:
 def path_not_found() -> NotFound:
     """Return the error for a path without a route."""
     return NotFound(
-        Code.PATH_NOT_FOUND, "There is nothing at this path; GET /openapi.json lists all there is."
+        Code.PATH_NOT_FOUND, "There is no route at this path; GET /openapi.json lists all routes."
     )
 
 
 def method_not_allowed(allowed: str) -> Response:
     """Return the 405 response for a path that has other methods."""
-    error = Invalid(Code.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", {"allowed": allowed})
+    error = Invalid(Code.METHOD_NOT_ALLOWED, f"This path supports {allowed}.", {"allowed": allowed})
     return error_response(error, {"allow": allowed})
 
 
@@ -69,11 +69,12 @@ def server_stopping() -> Unavailable:
     """Return the error for a request that is cancelled because the server stops."""
     return Unavailable(
         Code.STORE_CLOSED,
-        "The server stops before this was answered; send it again, with the same id.",
+        "The server is stopping and did not complete this request; send it again, with the "
+        "same id.",
         {"retry_after": 1},
     )
 
 
 def internal_error() -> Internal:
     """Return the error for an unexpected exception; its text is only in the log."""
-    return Internal(Code.INTERNAL, "Something went wrong inside Holdfast; its log says what.")
+    return Internal(Code.INTERNAL, "Internal error; see Holdfast's log.")

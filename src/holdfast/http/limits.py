@@ -65,14 +65,13 @@ def raw_response(error: HoldfastError) -> bytes:
 BAD_REQUEST: Final = raw_response(
     Invalid(
         Code.INVALID_REQUEST,
-        "This is no HTTP/1.1 request that Holdfast takes: it is malformed, too large, too slow, "
-        "or could be read in two ways.",
+        "This is not a valid HTTP/1.1 request: it is malformed, too large, too slow, or ambiguous.",
     )
 )
 TOO_MANY_CONNECTIONS: Final = raw_response(
     Unavailable(
         Code.SYSTEM_LIMIT,
-        "Too many connections are open; close some, or come back in a while.",
+        "Too many connections are open; close some, or retry later.",
         {"retry_after": RETRY_SECONDS},
     )
 )
@@ -169,7 +168,7 @@ class Held:
 def _crowded() -> LimitReached:
     return LimitReached(
         Code.ANSWER_LIMIT,
-        "Too many large answers are on their way; read or end the others, ask for less with "
-        "`limit`, or come back in a while.",
+        "Too many large responses are being sent; read or cancel the others, request less "
+        "with `limit`, or retry later.",
         {"retry_after": RETRY_SECONDS},
     )

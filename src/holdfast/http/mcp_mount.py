@@ -15,10 +15,10 @@ PATH: Final = "/mcp"
 _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
 _ABOUT: Final = (
-    "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and its "
-    "answer is JSON. Nothing is kept between requests, so there is no session id, no GET and no "
-    "DELETE. Tools that change something need the scope `write`, and say so in their result. "
-    "`docs/mcp.md` lists tools, resources and prompts."
+    "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and "
+    "the response is JSON. The server is stateless, so there is no session id, no GET and no "
+    "DELETE. Tools that change something require the scope `write`; without it, their result "
+    "is an error. `docs/mcp.md` lists tools, resources and prompts."
 )
 
 
@@ -36,7 +36,7 @@ class McpReply(Protocol):
 # Called with the caller, the message, and the request headers.
 McpHandler = Callable[[Caller, bytes, Mapping[str, str]], Awaitable[McpReply]]
 
-Id = Annotated[int | str, Meta(description="Comes back with the answer.")]
+Id = Annotated[int | str, Meta(description="Repeated in the response.")]
 
 
 class RpcMessage(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class RpcMessage(Struct, frozen=True, kw_only=True):
 
 
 class RpcError(Struct, frozen=True, kw_only=True):
-    """Why there is no result."""
+    """A JSON-RPC error."""
 
     code: int
     message: str
@@ -58,7 +58,7 @@ class RpcError(Struct, frozen=True, kw_only=True):
 
 
 class RpcReply(Struct, frozen=True, kw_only=True):
-    """The answer to a JSON-RPC message: a result, or an error."""
+    """The response to a JSON-RPC message: a result or an error."""
 
     jsonrpc: Literal["2.0"]
     id: Id | None = None

@@ -32,17 +32,17 @@ class Metrics:
         yield "# TYPE holdfast_requests_total counter"
         for (route, status), number in sorted(self._requests.items()):
             yield f'holdfast_requests_total{{route="{route}",status="{status}"}} {number}'
-        yield "# HELP holdfast_request_seconds_total Time spent answering, by route."
+        yield "# HELP holdfast_request_seconds_total Time spent on requests, by route."
         yield "# TYPE holdfast_request_seconds_total counter"
         for route, seconds in sorted(self._seconds.items()):
             yield f'holdfast_request_seconds_total{{route="{route}"}} {seconds:.6f}'
-        yield "# HELP holdfast_open_connections Connections that are open now."
+        yield "# HELP holdfast_open_connections Open connections."
         yield "# TYPE holdfast_open_connections gauge"
         yield f"holdfast_open_connections {self.open_connections}"
-        yield "# HELP holdfast_refused_connections_total Connections that found no room."
+        yield "# HELP holdfast_refused_connections_total Connections refused at the limit."
         yield "# TYPE holdfast_refused_connections_total counter"
         yield f"holdfast_refused_connections_total {self.refused_connections}"
-        yield "# HELP holdfast_open_streams Event streams that are open now."
+        yield "# HELP holdfast_open_streams Open event streams."
         yield "# TYPE holdfast_open_streams gauge"
         yield f"holdfast_open_streams {self.open_streams}"
         yield "# HELP holdfast_delivered_events_total Events sent to readers of streams."

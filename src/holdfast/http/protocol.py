@@ -8,7 +8,7 @@ What plain uvicorn lacks, by the row or test that fails without it:
   time for a head and for an unwanted body (slowloris).
 - S02: an absolute URL could name another host than `Host`.
 - R27, R28: `_tune_for_streaming` bounds the kernel's buffer and detects dead peers.
-- `tests/http/test_protocol.py`: the connection limit, a 400 in our own form, a limit on pipelined
+- `tests/http/test_protocol.py`: the connection limit, 400 with a JSON error, a limit on pipelined
   requests, and a half-close, so that a client that still sends its body receives the response.
 
 Requests and responses are uvicorn's own.
@@ -123,7 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._has_spoken = False
         try:
             self.parser.feed_data(data)
-        # Any exception: a parser error, or one of our limits raised inside a parser callback.
+        # Any exception: a parser error, or a limit that raised inside a parser callback.
         except Exception:  # noqa: BLE001
             # The parser also raises at an upgrade, which is handled as an ordinary, last request.
             if not self._is_last:

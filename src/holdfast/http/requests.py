@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.strict_json import require_plain_json
 from holdfast.wire.errors import RULE_LONGEST, describe_violation
 
-# ASGI extension of our own protocol: `abort` a connection, `close` it after the response, and
+# ASGI extension of Holdfast's protocol: `abort` a connection, `close` it after the response, and
 # prepare it for a stream (`last`).
 EXTENSION: Final = "holdfast"
 BODY_LARGEST: Final = 8 << 20
@@ -42,7 +42,7 @@ class Request(Struct, frozen=True):
     query: str
     headers: Mapping[str, str]
     receive: Receive
-    # What our own protocol offers beyond ASGI, by name.
+    # Extensions of Holdfast's protocol beyond ASGI, by name.
     extensions: Mapping[str, Callable[[], None]] = {}
 
 
@@ -62,7 +62,7 @@ async def read_body(request: Request) -> bytes:
     """Return the whole body; refuse one that is too large or too slow."""
     declared_length = request.headers.get("content-length", "0")
     if not (declared_length.isascii() and declared_length.isdigit()):
-        raise _invalid("", "its length is no number")
+        raise _invalid("", "its Content-Length is not a number")
     # The number of digits is checked first, because parsing a very long number is slow.
     if len(declared_length) > 18 or int(declared_length) > BODY_LARGEST:
         raise _too_large()
@@ -91,7 +91,7 @@ def decode_body(request: Request, body: bytes, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _invalid(*describe_violation(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise _invalid("", f"this is not JSON: {error}") from None
+        raise _invalid("", f"it is not valid JSON: {error}") from None
 
 
 async def parse_body(request: Request, body: bytes, parser: Callable[[bytes], Any]) -> Any:
@@ -104,7 +104,7 @@ async def parse_body(request: Request, body: bytes, parser: Callable[[bytes], An
 
 def _require_json(request: Request) -> None:
     if "content-encoding" in request.headers:
-        raise _invalid("", "a body must not be compressed")
+        raise _invalid("", "it must not be compressed")
     given = request.headers.get("content-type", "")
     if given.split(";")[0].strip().lower() != "application/json":
         raise _invalid("", "the content type must be application/json")
@@ -113,7 +113,7 @@ def _require_json(request: Request) -> None:
 def decode_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     """Return the query decoded as the route's type; repeatable parameters are tuples."""
     if len(query) > QUERY_LONGEST or not query.isascii():
-        raise _invalid_query("", "the query is too long, or not written in ASCII")
+        raise _invalid_query("", "it is too long or not ASCII")
     if not query:
         return _empty_query(kind)
     fields = _fields_of(kind)
@@ -121,20 +121,20 @@ def decode_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
-        raise _invalid_query("", "the query cannot be read as UTF-8 pairs") from None
+        raise _invalid_query("", "it is not valid UTF-8, or has more than 100 parameters") from None
     for name, value in pairs:
         field = fields.get(name)
         if field is not None and "\x00" in value:
-            raise _invalid_query(name, "a text contains the character NUL")
+            raise _invalid_query(name, "the text contains a NUL character")
         if field is None and not tolerant:
             known = ", ".join(fields) or "none"
             raise _invalid_query(
-                name[:RULE_LONGEST], f"unknown parameter; this route knows {known}"
+                name[:RULE_LONGEST], f"unknown parameter; this route supports {known}"
             )
         if field is not None and get_origin(field.type) is tuple:
             found.setdefault(name, []).append(value)
         elif field is not None and name in found:
-            raise _invalid_query(name, "the parameter is given twice")
+            raise _invalid_query(name, "the parameter is repeated")
         elif field is not None:
             found[name] = value
     return _convert(found, kind)
@@ -172,7 +172,7 @@ def _require_unambiguous(name: str, value: Any, taken: Any) -> None:
     """Refuse a parameter whose text could mean something else than its decoded value."""
     # `null` would be decoded as None; a missing parameter is the only way to send no value.
     if taken is None:
-        raise _invalid_query(name, "leave a parameter out instead of sending null")
+        raise _invalid_query(name, "omit the parameter instead of sending null")
     if isinstance(taken, datetime):
         try:
             # msgspec would accept a bare number as a Unix timestamp.
@@ -194,14 +194,14 @@ def _fields_of(kind: type[Struct]) -> Mapping[str, FieldInfo]:
 
 
 def _too_large() -> Invalid:
-    return _invalid("", f"a body may have {BODY_LARGEST >> 20} MiB at most")
+    return _invalid("", f"it is larger than {BODY_LARGEST >> 20} MiB")
 
 
 def _invalid(path: str, rule: str) -> Invalid:
     where = f" at {path}" if path else ""
     return Invalid(
         Code.INVALID_BODY,
-        f"The body is not what this route takes{where}: {rule}.",
+        f"The request body is invalid{where}: {rule}.",
         {"path": path, "rule": rule},
     )
 
@@ -210,6 +210,6 @@ def _invalid_query(name: str, rule: str) -> Invalid:
     where = f" {name}" if name else ""
     return Invalid(
         Code.INVALID_QUERY,
-        f"The query{where} is not what this route takes: {rule}.",
+        f"The query{where} is invalid: {rule}.",
         {"parameter": name, "rule": rule},
     )

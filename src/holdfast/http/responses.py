@@ -134,5 +134,6 @@ def require_etag_match(headers: Mapping[str, str], form: Any) -> None:
     wanted = headers.get("if-match")
     if wanted is not None and not matches_etag(wanted, etag_of(form)):
         raise Conflict(
-            Code.STALE_ETAG, "It has changed since you read it; read it again, then change it."
+            Code.STALE_ETAG,
+            "The resource has changed since it was read; read it again, then repeat the change.",
         )

@@ -51,7 +51,7 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     def required_caller(self) -> Caller:
         """Return the authenticated caller; only for routes that require one."""
         if self.caller is None:
-            raise Internal(Code.INTERNAL, "A public route has no owner to act for.")
+            raise Internal(Code.INTERNAL, "A public route has no owner.")
         return self.caller
 
 
@@ -180,7 +180,7 @@ class RouteTable:
             else:
                 node = node.named.setdefault(segment, _Node())
         if route.method in node.routes:
-            raise ValueError(f"{route.method} {route.path} is in the table twice.")
+            raise ValueError(f"Duplicate route: {route.method} {route.path}.")
         node.names = node.names or tuple(names)
         node.routes[route.method] = route
 

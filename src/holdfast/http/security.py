@@ -77,7 +77,7 @@ def _parse_host_name(name: str) -> str:
     if not _NAME.fullmatch(host):
         raise Invalid(
             Code.INVALID_INPUT,
-            f"{name!r} is no name of a server; write HOST or HOST:PORT.",
+            f"{name!r} is not a host name; use HOST or HOST:PORT.",
             {"field": "name"},
         )
     return host

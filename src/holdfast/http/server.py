@@ -26,7 +26,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """What makes it safe to listen beyond loopback: our own TLS, or a proxy that has it."""
+    """TLS setup for listening beyond loopback: own certificate, or a proxy that terminates TLS."""
 
     certificate: Path | None = None
     private_key: Path | None = None
@@ -40,7 +40,7 @@ class Exposure:
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS settings; raises Invalid for files that are not a certificate and key."""
         if self.certificate is None and self.private_key is not None:
-            raise Invalid(Code.CONFIG_INVALID, "--tls-key needs the certificate; give --tls-cert.")
+            raise Invalid(Code.CONFIG_INVALID, "--tls-key requires a certificate; add --tls-cert.")
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -51,7 +51,7 @@ class Exposure:
         except OSError as error:
             raise Invalid(
                 Code.CONFIG_INVALID,
-                f"The certificate {self.certificate} and its key cannot be used: "
+                f"The certificate {self.certificate} and its key cannot be loaded: "
                 f"{error.strerror or error}.",
             ) from None
         return context
@@ -59,7 +59,7 @@ class Exposure:
 
 def _no_password() -> str:
     # Without this, the ssl module would prompt for a password at the terminal and block.
-    raise Invalid(Code.CONFIG_INVALID, "The private key is encrypted; give one that is not.")
+    raise Invalid(Code.CONFIG_INVALID, "The private key is encrypted; use an unencrypted key.")
 
 
 LOCAL: Final = Exposure()
@@ -69,7 +69,9 @@ def listen(host: str, port: int, exposure: Exposure = LOCAL) -> socket.socket:
     """Return a socket that listens on an address; port 0 takes any free port."""
     address = _address(host, exposure)
     if not 0 <= port <= 65_535:
-        raise Invalid(Code.INVALID_INPUT, "A port is a number from 0 to 65535.", {"field": "port"})
+        raise Invalid(
+            Code.INVALID_INPUT, "The port must be a number from 0 to 65535.", {"field": "port"}
+        )
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     # The protocol is explicit: asyncio sets TCP_NODELAY only on sockets marked as TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -122,7 +124,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         http=HttpProtocol,
-        # uvicorn's own logging configuration would bypass our handlers.
+        # uvicorn's own logging configuration would bypass Holdfast's handlers.
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -180,14 +182,15 @@ def _address(host: str, exposure: Exposure) -> ipaddress.IPv4Address | ipaddress
         address = ipaddress.ip_address(name)
     except ValueError:
         raise Invalid(
-            Code.INVALID_INPUT, f"{host!r} is no address; use --host 127.0.0.1.", {"host": host}
+            Code.INVALID_INPUT,
+            f"{host!r} is not an IP address; use --host 127.0.0.1.",
+            {"host": host},
         ) from None
     if not (address.is_loopback or exposure.is_secure or exposure.is_behind_proxy):
         raise Denied(
             Code.NOT_LOOPBACK,
-            f"{host} can be reached from other machines. Give --tls-cert and --tls-key, or say "
-            "with --behind-proxy that something before Holdfast speaks TLS; or use --host "
-            "127.0.0.1.",
+            f"{host} is reachable from other machines. Add --tls-cert and --tls-key, or "
+            "--behind-proxy if a proxy terminates TLS; or use --host 127.0.0.1.",
             {"host": host},
         )
     return address
@@ -197,10 +200,11 @@ def _listen_error(error: OSError, port: int) -> Conflict | Denied:
     if error.errno == errno.EADDRINUSE:
         return Conflict(
             Code.PORT_IN_USE,
-            f"Port {port} is in use; stop what listens there, or choose another with --port "
-            "(PORT=… for `make up`).",
+            f"Port {port} is in use; stop the other program, or choose another port with "
+            "--port (PORT=… for `make up`).",
             {"port": port},
         )
     return Denied(
-        Code.PORT_IN_USE, f"Port {port} cannot be used: {error.strerror}; choose another."
+        Code.PORT_IN_USE,
+        f"Port {port} cannot be used: {error.strerror}; choose another port with --port.",
     )

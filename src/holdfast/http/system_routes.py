@@ -22,7 +22,7 @@ Probe = Callable[[], Awaitable[object]]
 
 
 class Health(Struct, frozen=True):
-    """Whether the server can do its work."""
+    """The health of the server."""
 
     status: str
 
@@ -58,7 +58,7 @@ def system_routes(
             method="GET",
             path="/healthz",
             name="health",
-            summary="Tell whether the server can do its work.",
+            summary="Return whether the server is healthy.",
             handler=health,
             needs=None,
             responses={200: Health, 503: Health},
@@ -67,7 +67,7 @@ def system_routes(
             method="GET",
             path="/metrics",
             name="metrics",
-            summary="Return what the server has counted, as Prometheus text.",
+            summary="Return the metrics of the server as Prometheus text.",
             handler=counted,
             needs=Scope.READ,
             responses={200: str},
@@ -77,7 +77,7 @@ def system_routes(
             method="GET",
             path="/openapi.json",
             name="openapi",
-            summary="Describe every route.",
+            summary="Return the OpenAPI document.",
             handler=described,
             needs=Scope.READ,
             responses={200: dict[str, Any], 304: None},
@@ -96,7 +96,7 @@ def _sign_in_route(names: ServerNames) -> Route:
         method="GET",
         path="/sign-in",
         name="sign_in",
-        summary="Exchange a one-time code for the page's cookie.",
+        summary="Exchange a one-time code for the session cookie of the web UI.",
         handler=sign_in,
         needs=None,
         query=SignIn,
@@ -115,7 +115,9 @@ async def exchange_sign_in_code(
     require_same_site(request.headers, names.origins)
     if "prefetch" in request.headers.get("sec-purpose", ""):
         # A speculative prefetch of the browser would use up the code.
-        raise Denied(Code.FOREIGN_ORIGIN, "Open the sign-in link yourself; it works once.")
+        raise Denied(
+            Code.FOREIGN_ORIGIN, "Open the sign-in link directly in the browser; it works once."
+        )
     try:
         _, secret = await request.holdfast.tokens.exchange(request.query.code)
     except Denied:

@@ -116,15 +116,15 @@ def plain_page(
 
 _SIGNED_IN: Final = "You are signed in."
 _NOT_SIGNED_IN: Final = (
-    "This browser is not signed in. <code>holdfast token link</code>, where the server runs, "
-    "prints a link that signs it in, once."
+    "This browser is not signed in. <code>holdfast token link</code>, on the server's "
+    "machine, prints a sign-in link that works once."
 )
 _HOW: Final = (
-    "The page to chat in was not built here. With Node 20.19 or newer, <code>make setup</code> in "
-    "the checkout builds it; then load this address again. A wheel has it inside.",
-    "Meanwhile, in a terminal, <code>holdfast chat</code> converses with an agent, and "
-    "<code>holdfast sessions list</code> shows what was said; from another machine, add "
-    "<code>--server</code> and this server's address.",
+    "The web UI was not built. With Node 20.19 or newer, <code>make setup</code> in the "
+    "checkout builds it; then reload this page. A wheel contains the web UI.",
+    "Until then, use a terminal: <code>holdfast chat</code> starts a conversation with an "
+    "agent, and <code>holdfast sessions list</code> lists sessions; from another machine, "
+    "add <code>--server</code> and this server's address.",
     'For programs, <a href="/openapi.json">/openapi.json</a> describes every route to '
     "clients that are signed in or send a token; <code>docs/http.md</code> explains them.",
 )
@@ -150,8 +150,8 @@ SIGN_IN: Final = "/sign-in"
 _API_PREFIXES: Final = ("/v1/", "/api/")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 NEW_LINK: Final = (
-    "Where the server runs, <code>holdfast token link</code> prints a link; open it here. "
-    "It works once, within ten minutes, and signs this browser in."
+    "On the server's machine, <code>holdfast token link</code> prints a sign-in link; open "
+    "it in this browser. It works once, within ten minutes."
 )
 _SESSIONS_LINK: Final = '<a href="/">Go to the sessions</a>'
 
@@ -177,13 +177,13 @@ def error_page(error: HoldfastError, path: str) -> Response:
 def _words(error: HoldfastError, path: str) -> tuple[str, ...]:
     is_unknown = error.code in (Code.UNAUTHENTICATED, Code.INVALID_QUERY)
     if path == SIGN_IN and is_unknown:
-        spent = "It was used before, is older than ten minutes, or was not copied whole."
+        spent = "It was already used, is older than ten minutes, or was copied incompletely."
         return "This link is not valid", spent, NEW_LINK, _SESSIONS_LINK
     if error.code is Code.UNAUTHENTICATED:
         return "This browser is not signed in", NEW_LINK
     if error.code is Code.PATH_NOT_FOUND:
-        return "There is nothing here", "No page has this address.", _SESSIONS_LINK
-    return "That did not work", html.escape(error.message), _SESSIONS_LINK
+        return "Page not found", "There is no page at this address.", _SESSIONS_LINK
+    return "The request failed", html.escape(error.message), _SESSIONS_LINK
 
 
 def _weights(accept: str) -> dict[str, float]:
@@ -265,7 +265,7 @@ def _address(name: str, path: str, show: RouteHandler) -> Route:
         method="GET",
         path=path,
         name=name,
-        summary="Show the page to a browser, or how to get it.",
+        summary="Return the web UI, or a page that explains how to build it.",
         handler=show,
         needs=None,
         responses={200: str, 304: None},
@@ -280,7 +280,7 @@ def _asset(load: RouteHandler) -> Route:
         method="GET",
         path="/assets/{name}",
         name="page.asset",
-        summary="Return a file of the page.",
+        summary="Return a file of the web UI.",
         handler=load,
         needs=None,
         responses={200: bytes, 304: None},

@@ -50,7 +50,7 @@ Tags = tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...]
 class LlmRuntimeForm(
     Struct, frozen=True, forbid_unknown_fields=True, tag="llm", kw_only=True, omit_defaults=True
 ):
-    """A language model in our own loop."""
+    """A language model that Holdfast's own loop runs."""
 
     reasoning_effort: ReasoningEffort | None = None
     retry: Retry | None = None
@@ -58,7 +58,10 @@ class LlmRuntimeForm(
 
 
 class AcpRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="acp", kw_only=True):
-    """A program that speaks the Agent Client Protocol; variables by name, never by value."""
+    """An external program that speaks the Agent Client Protocol.
+
+    `env_names` lists names of environment variables, never their values.
+    """
 
     command: Annotated[str, Meta(min_length=1)]
     args: tuple[str, ...] = ()
@@ -67,7 +70,7 @@ class AcpRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="acp",
 
 
 class GrantForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What an agent or a session may reach."""
+    """The access rights of an agent or a session: files, commands and domains."""
 
     fs: FsTier = FsTier.SANDBOXED
     commands: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ class GrantForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ToolShape(Struct, frozen=True, kw_only=True):
-    """What a tool's description must be as far as we read it; the rest is its author's."""
+    """The fields of a tool description that Holdfast validates; other fields are allowed."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     description: str | None = None
@@ -88,7 +91,7 @@ RuntimeForm = LlmRuntimeForm | AcpRuntimeForm
 ToolObject = Annotated[
     dict[str, Any],
     Meta(
-        description="A tool as its author describes it; kept and shown as given.",
+        description="A tool description; stored and returned unchanged.",
         extra_json_schema={
             "properties": {
                 "name": {"type": "string", "minLength": 1, "maxLength": 255},
@@ -104,7 +107,7 @@ Tools = tuple[Annotated[str, Meta(min_length=1)] | ToolObject, ...]
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):
-    """An agent as `/v1` shows it."""
+    """An agent."""
 
     id: Uuid
     slug: str
@@ -123,7 +126,7 @@ class AgentForm(Struct, frozen=True, kw_only=True):
     status: AgentStatus
     created_at: Instant
     updated_at: Instant
-    # What an agent's file can say beyond this; it cannot be set from here.
+    # Only an agent file can set the fields below; they are read-only over HTTP.
     max_attempts: tuple[int | None, ...] | UnsetType = UNSET
     mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
     extra: dict[str, Any] | UnsetType = UNSET
@@ -137,7 +140,7 @@ class AgentList(Struct, frozen=True):
 
 
 class AgentPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A new agent; `system_prompt` may be left out for a program of its own only."""
+    """A new agent; `system_prompt` is required unless the agent is an external program."""
 
     id: Uuid | None = None
     slug: Slug | None = None
@@ -157,7 +160,7 @@ class AgentPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class AgentPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Changes to an agent: what is absent stays, null clears what may be empty."""
+    """Changes to an agent: absent fields stay unchanged, and null clears an optional field."""
 
     slug: Slug | UnsetType = UNSET
     name: Name | UnsetType = UNSET
@@ -176,7 +179,7 @@ class AgentPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class AgentsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which agents."""
+    """Filters of a list of agents."""
 
     status: Literal["active", "archived", "all"] = "active"
     tag: tuple[str, ...] = ()
@@ -186,7 +189,7 @@ class AgentsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def agent_form(agent: Agent) -> AgentForm:
-    """Return an agent as it is shown."""
+    """Return the form of an agent."""
     runtime = agent.runtime
     llm = runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
     models = tuple(choice.model_id for choice in llm.models)
@@ -220,19 +223,19 @@ def _attempts(runtime: LlmRuntime) -> tuple[int | None, ...] | UnsetType:
 
 
 def grant_form(grant: Grant | None) -> GrantForm | None:
-    """Return a grant as it is shown; none where the configuration decides."""
+    """Return the form of a grant; None if the configuration decides."""
     return None if grant is None else GrantForm(**msgspec.structs.asdict(grant))
 
 
 def grant_of(form: GrantForm | None) -> Grant | None:
-    """Return the grant that a body asks for."""
+    """Return the grant of a form."""
     return None if form is None else Grant(**msgspec.structs.asdict(form))
 
 
 def agent_fields(body: AgentPost) -> dict[str, Any]:
     """Return the fields of a new agent."""
     if isinstance(body.runtime, LlmRuntimeForm) and isinstance(body.system_prompt, UnsetType):
-        raise invalid_body("system_prompt", "a language model needs one, if only an empty one")
+        raise invalid_body("system_prompt", "it is required for a language model, but may be empty")
     changes = AgentPatch(
         **{name: getattr(body, name) for name in AgentPatch.__struct_fields__ if name != "slug"}
     )
@@ -241,7 +244,7 @@ def agent_fields(body: AgentPost) -> dict[str, Any]:
 
 
 def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
-    """Return the fields that a body changes, for an agent that runs like this now."""
+    """Return the fields that a body changes; `runtime` is the agent's present runtime."""
     plain = ("slug", "name", "description", "system_prompt", "recovery", "status")
     fields = {name: getattr(body, name) for name in plain if is_given(getattr(body, name))}
     if not isinstance(body.tags, UnsetType):
@@ -254,7 +257,7 @@ def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
 
 
 def _runtime_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
-    """Return how the agent runs; what stands beside `runtime` on the wire is inside it here."""
+    """Return the new runtime and models; the wire has some runtime fields beside `runtime`."""
     wanted = runtime if isinstance(body.runtime, UnsetType) else _runtime_of(body.runtime, runtime)
     if isinstance(wanted, AcpRuntime):
         _require_no_model(body)
@@ -276,14 +279,16 @@ def _models_of(body: AgentPatch, runtime: LlmRuntime) -> tuple[str, ...]:
     if not isinstance(body.fallback_model_ids, UnsetType):
         others = body.fallback_model_ids
     if others and not first:
-        raise invalid_body("fallback_model_ids", "they need a default_model_id before them")
+        raise invalid_body("fallback_model_ids", "they need a default_model_id")
     return (*first, *others)
 
 
 def _require_no_model(body: AgentPatch) -> None:
     for name in ("default_model_id", "fallback_model_ids", "temperature", "max_tokens"):
         if is_given(getattr(body, name)) and getattr(body, name):
-            raise invalid_body(name, "an agent with a program of its own chooses its own models")
+            raise invalid_body(
+                name, "it cannot be set for an external program, which chooses its own models"
+            )
 
 
 def _runtime_of(form: RuntimeForm, before: Runtime) -> Runtime:
@@ -312,7 +317,7 @@ def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
 
 
 class KnownProgramForm(Struct, frozen=True, kw_only=True):
-    """A program that speaks the Agent Client Protocol; without a path it is not on this machine."""
+    """A well-known agent program; `path` is null if it is not installed on the server's machine."""
 
     preset: str
     title: str
@@ -323,14 +328,14 @@ class KnownProgramForm(Struct, frozen=True, kw_only=True):
 
 
 class KnownProgramList(Struct, frozen=True):
-    """All of them, those that are there first."""
+    """All well-known agent programs, installed ones first."""
 
     data: tuple[KnownProgramForm, ...]
     next_cursor: str | None = None
 
 
 def program_form(program: KnownProgram) -> KnownProgramForm:
-    """Return a program as it is shown."""
+    """Return the form of a program."""
     runtime = AcpRuntimeForm(**asdict(program.runtime))
     return KnownProgramForm(**{**asdict(program), "runtime": runtime})
 
@@ -351,7 +356,7 @@ _DEFAULT_ATTEMPTS: Final = (None, 2)
 
 
 def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an agent's fields as `AgentPost` and `AgentPatch` take them; refuse local fields."""
+    """Return an agent's fields for `AgentPost` and `AgentPatch`; refuse local fields."""
     for name in _LOCAL_FIELDS:
         if fields.get(name):
             raise _local_field(name)
@@ -380,13 +385,14 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _local_field(name: str) -> Invalid:
     return Invalid(
         Code.AGENT_INVALID,
-        f"{name} cannot be set over the network; run this where the server runs, without --server.",
+        f"{name} cannot be set over the network; run the command on the server's machine, "
+        "without --server.",
         {"fields": [name]},
     )
 
 
 def agents_query(query: AgentQuery, cursor: str | None) -> AgentsQuery:
-    """Return a query as it is sent."""
+    """Return the query parameters of a query."""
     return AgentsQuery(
         status=query.status.value if query.status else "all",
         tag=query.tags,
@@ -397,7 +403,7 @@ def agents_query(query: AgentQuery, cursor: str | None) -> AgentsQuery:
 
 
 def agent_of(form: AgentForm) -> Agent:
-    """Return the agent of a form; a server shows only those of the caller."""
+    """Return the agent of a form; its owner is the caller."""
     return Agent(
         id=AgentId(form.id),
         owner=LOCAL_OWNER,

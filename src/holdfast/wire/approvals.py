@@ -1,4 +1,4 @@
-"""JSON forms of approvals: the question, the possible answers, and the answer."""
+"""JSON forms of approvals: the question, its options and the answer."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -30,7 +30,7 @@ from holdfast.wire.scalars import (
 
 
 class OptionForm(Struct, frozen=True):
-    """One of the answers that a question offers."""
+    """An option: one of the answers that a question offers."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class OptionForm(Struct, frozen=True):
 
 
 class ApprovalForm(Struct, frozen=True, kw_only=True):
-    """A question as `/v1` shows it, and its answer once there is one."""
+    """An approval: a question, and its answer after it was answered."""
 
     id: Uuid
     session_id: Uuid
@@ -62,14 +62,14 @@ class ApprovalForm(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalList(Struct, frozen=True):
-    """A page of questions, oldest first."""
+    """A page of approvals, oldest first."""
 
     data: tuple[ApprovalForm, ...]
     next_cursor: str | None
 
 
 class AnswerPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An answer; with the digest it holds only for the question that was seen."""
+    """An answer; with `digest` it is refused if the question has changed."""
 
     decision: Literal["allow", "deny"]
     scope: ApprovalScope = ApprovalScope.ONCE
@@ -79,11 +79,11 @@ class AnswerPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class RevokePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nothing can be said."""
+    """An empty body."""
 
 
 class ApprovalsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which questions."""
+    """Filters of a list of approvals."""
 
     state: ApprovalState | None = None
     limit: Limit = 100
@@ -91,7 +91,7 @@ class ApprovalsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def approval_form(approval: Approval) -> ApprovalForm:
-    """Return a question as it is shown."""
+    """Return the form of an approval."""
     question = approval.question
     is_answered = approval.state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
     return ApprovalForm(
@@ -118,7 +118,7 @@ def approval_form(approval: Approval) -> ApprovalForm:
 
 
 def options_of(approval: Approval) -> tuple[OptionForm, ...]:
-    """Return what may be answered to a question: what its agent takes, or else what we do."""
+    """Return the options of a question: those of its agent, otherwise Holdfast's own."""
     if approval.question.choices:
         return tuple(
             OptionForm(id=each.id, name=each.name, kind=each.kind)
@@ -129,7 +129,7 @@ def options_of(approval: Approval) -> tuple[OptionForm, ...]:
 
 
 def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
-    """Return the answer that a body gives; an option must be offered, and say the same."""
+    """Return the answer of a body; its option must be offered and match the decision."""
     if approval.question.choices:
         return _answer_with_option(body, approval, by=by)
     allows = body.decision == "allow"
@@ -139,8 +139,8 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
     if body.option_id is not None and (body.option_id not in offered or body.option_id != meant):
         raise Conflict(
             Code.OPTION_NOT_OFFERED,
-            f"This question can be answered with {', '.join(sorted(offered))}; "
-            "the option has to say the same as the decision and its scope.",
+            f"This question can be answered with {', '.join(sorted(offered))}; send the option "
+            "that matches the decision and its scope.",
             {"options": sorted(offered)},
         )
     return ApprovalAnswer(
@@ -152,14 +152,14 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
 
 
 def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
-    """Return the answer to an ACP agent, which has options of its own."""
+    """Return the answer to an external agent, which defines its own options."""
     kinds = {each.id: each.kind for each in approval.question.choices}
     kind = kinds.get(body.option_id or "")
     if body.option_id is not None and (kind is None or not kind.startswith(_KINDS[body.decision])):
         raise Conflict(
             Code.OPTION_NOT_OFFERED,
-            f"This question can be answered with {', '.join(kinds)}; the option has to say the "
-            "same as the decision.",
+            f"This question can be answered with {', '.join(kinds)}; send an option that "
+            "matches the decision.",
             {"options": list(kinds)},
         )
     scope = ApprovalScope.SESSION if kind == ALLOW_ALWAYS else body.scope
@@ -176,7 +176,7 @@ _KINDS: Final = {"allow": "allow", "deny": "reject"}
 
 
 def answer_post(answer: ApprovalAnswer, digest: str | None) -> AnswerPost:
-    """Return an answer as it is sent; the server records who sent it."""
+    """Return the body of an answer; the server records who sent it."""
     return AnswerPost(
         decision="allow" if answer.state is ApprovalState.ALLOWED else "deny",
         scope=answer.scope,
@@ -187,7 +187,7 @@ def answer_post(answer: ApprovalAnswer, digest: str | None) -> AnswerPost:
 
 
 def approval_of(form: ApprovalForm) -> Approval:
-    """Return the approval of a form, with its answer if there is one."""
+    """Return the approval of a form, with its answer if it has one."""
     return Approval(
         session_id=SessionId(form.session_id),
         question=Question(
@@ -214,7 +214,7 @@ def approval_of(form: ApprovalForm) -> Approval:
 
 
 def _choices_of(offered: tuple[OptionForm, ...]) -> tuple[ApprovalChoice, ...]:
-    """Return the options of an external agent; Holdfast's own are none of the question."""
+    """Return the options of an external agent; empty if they are Holdfast's own."""
     own = convert(options(is_for_session=True), tuple[OptionForm, ...])
     if {each.id for each in offered} <= {each.id for each in own}:
         return ()

@@ -24,34 +24,38 @@ StateWord = Literal["intended", "started", "finished", "unknown"]
 
 
 class CallForm(Struct, frozen=True, kw_only=True):
-    """A call as `/v1` shows it; an unknown outcome that was put right says how in `settled`."""
+    """A tool call; `settled` says how an unknown outcome was settled."""
 
     id: Annotated[str, Meta(description="The call's id.")]
-    session_id: Annotated[Uuid, Meta(description="Its session.")]
-    turn: Annotated[int, Meta(description="The turn in which it was made.")]
-    name: Annotated[str, Meta(description="The tool.")]
+    session_id: Annotated[Uuid, Meta(description="The session.")]
+    turn: Annotated[int, Meta(description="The turn of the call.")]
+    name: Annotated[str, Meta(description="The name of the tool.")]
     arguments: Annotated[dict[str, Any], Meta(description="The arguments.")]
-    effect: Annotated[Effect, Meta(description="Whether a second run could repeat the effect.")]
+    effect: Annotated[
+        Effect, Meta(description="Whether a second run could repeat the side effect.")
+    ]
     state: Annotated[StateWord, Meta(description="The state; it stays unknown after a settlement.")]
     settled: Annotated[Settlement | None, Meta(description="How an unknown outcome was settled.")]
-    idempotency_key: Annotated[str, Meta(description="The key that a retry would use.")]
+    idempotency_key: Annotated[str, Meta(description="The idempotency key of a retry.")]
     started_at: Annotated[Instant | None, Meta(description="When it was started.")]
     ended_at: Annotated[Instant | None, Meta(description="When it ended.")]
-    message_sequence: Annotated[int, Meta(description="The number of its message.")]
+    message_sequence: Annotated[
+        int, Meta(description="The sequence number of the message with the call.")
+    ]
     result_sequence: Annotated[
-        int | None, Meta(description="The number of the message with its result.")
+        int | None, Meta(description="The sequence number of the message with the result.")
     ]
 
 
 class ToolErrorForm(Struct, frozen=True, kw_only=True):
-    """Why a call failed."""
+    """The error of a failed call."""
 
     code: str
     message: str
 
 
 class CallResultForm(CallForm, frozen=True, kw_only=True):
-    """A call and its result; all null while it has none."""
+    """A call and its result; the result fields are null until the call ends."""
 
     status: ResultStatus | None = None
     result: Any = None
@@ -59,20 +63,20 @@ class CallResultForm(CallForm, frozen=True, kw_only=True):
 
 
 class RetriedCallForm(CallForm, frozen=True, kw_only=True):
-    """A call that was settled with a retry, and the call that ran instead."""
+    """A call that was settled with a retry, and the retry."""
 
     retry: CallResultForm
 
 
 class CallList(Struct, frozen=True):
-    """A page of calls, each session's in the order of its calls."""
+    """A page of calls, in order within each session."""
 
     data: tuple[CallForm, ...]
     next_cursor: str | None
 
 
 class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which calls; `unknown` are those not settled yet, `settled` the others."""
+    """Filters of a list of calls; `unknown` are unsettled ones, `settled` are settled ones."""
 
     state: CallState | None = None
     limit: Limit = 100
@@ -80,7 +84,7 @@ class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettlePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How an unknown outcome is put right."""
+    """The settlement of a call with an unknown outcome."""
 
     how: SettlementAction
     result: Any = None
@@ -88,7 +92,7 @@ class SettlePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def call_form(call: Call) -> CallForm:
-    """Return a call as it is shown."""
+    """Return the form of a call."""
     return CallForm(
         id=call.id,
         session_id=call.session_id,
@@ -134,22 +138,22 @@ def _state_word(state: CallState) -> StateWord:
         case CallState.FINISHED:
             return "finished"
         case CallState.UNKNOWN | CallState.SETTLED:
-            # The outcome stays unknown, however it was settled.
+            # The outcome stays unknown after every settlement.
             return "unknown"
 
 
 def settlement_of(body: SettlePost, *, by: str) -> SettlementRequest:
-    """Return how a call is to be put right."""
+    """Return the settlement of a body."""
     return SettlementRequest(how=body.how, by=by, result=body.result, note=body.note)
 
 
 def settle_post(request: SettlementRequest) -> SettlePost:
-    """Return a settlement as it is sent; the server records who sent it."""
+    """Return the body of a settlement; the server records who sent it."""
     return SettlePost(how=request.how, result=request.result, note=request.note)
 
 
 def call_of(form: CallForm) -> Call:
-    """Return the call of a form; an unknown one with a settlement is settled."""
+    """Return the call of a form; an unknown outcome with a settlement is settled."""
     return Call(
         id=CallId(form.id),
         session_id=SessionId(form.session_id),

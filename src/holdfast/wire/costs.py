@@ -13,7 +13,7 @@ At = Annotated[datetime, Meta(tz=True)]
 
 
 class UsageForm(Struct, frozen=True):
-    """Tokens by class, disjoint except that reasoning is part of the output."""
+    """Token counts by class; disjoint, except that reasoning tokens are part of the output."""
 
     input_tokens: Annotated[
         int, Meta(description="Input tokens, without those read from the cache.")
@@ -24,9 +24,9 @@ class UsageForm(Struct, frozen=True):
 
 
 class CostGroupForm(Struct, frozen=True, kw_only=True):
-    """What was spent on one model, agent or session, or on one day.
+    """The costs of one model, agent, session or day.
 
-    `name` is the model as it is written, the agent's slug or the session's title.
+    `name` is the model's name, the agent's slug or the session's title.
     """
 
     key: str
@@ -39,19 +39,19 @@ class CostGroupForm(Struct, frozen=True, kw_only=True):
 
 
 class CostTotalForm(Struct, frozen=True, kw_only=True):
-    """What was spent in all."""
+    """Total costs."""
 
     requests: Annotated[int, Meta(description="Number of model requests.")]
     usage: Annotated[UsageForm, Meta(description="Tokens by class.")]
     cost_microcents: Annotated[int, Meta(description="The known cost in millionths of a cent.")]
-    unpriced_requests: Annotated[int, Meta(description="Number of requests without a known cost.")]
+    unpriced_requests: Annotated[int, Meta(description="Number of requests whose cost is unknown.")]
     estimated_requests: Annotated[
-        int, Meta(description="Those of the unpriced ones that are counted at their maximum cost.")
+        int, Meta(description="Number of unpriced requests that are counted at their maximum cost.")
     ] = 0
 
 
 class CostList(Struct, frozen=True, kw_only=True):
-    """What was spent, group by group, and in all."""
+    """Costs by group, and their total."""
 
     data: tuple[CostGroupForm, ...]
     total: CostTotalForm
@@ -59,7 +59,7 @@ class CostList(Struct, frozen=True, kw_only=True):
 
 
 class CostsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is added up by what; from `from` on, and before `to`."""
+    """Grouping and filters of a cost report; `from` is inclusive, `to` is exclusive."""
 
     group_by: CostGroup = CostGroup.MODEL
     session_id: Uuid | None = None
@@ -69,7 +69,7 @@ class CostsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def costs_form(report: CostReport) -> CostList:
-    """Return what was spent as it is shown."""
+    """Return the form of a cost report."""
     groups = tuple(
         CostGroupForm(key=each.key, name=each.name, **_sum(each)) for each in report.groups
     )
@@ -77,7 +77,7 @@ def costs_form(report: CostReport) -> CostList:
 
 
 def cost_total_form(spent: CostSum) -> CostTotalForm:
-    """Return a sum of costs."""
+    """Return the form of a total."""
     return CostTotalForm(**_sum(spent))
 
 
@@ -92,22 +92,23 @@ def _sum(spent: CostSum) -> dict[str, Any]:
 
 
 class CostForm(Struct, frozen=True):
-    """Money; unpriced requests count as nothing and say so.
+    """A cost; unpriced requests count as zero.
 
-    An amount that is not `priced` is an upper bound: requests of unknown usage at their maximum.
+    An amount with `priced` false is an upper bound: requests of unknown usage count at their
+    maximum.
     """
 
     microcents: Annotated[
         int | None,
-        Meta(description="The cost in millionths of a cent; null if some of it is unknown."),
+        Meta(description="The cost in millionths of a cent; null if part of it is unknown."),
     ]
     priced: Annotated[bool, Meta(description="Whether every request has a known price.")]
 
 
 def usage_form(usage: Usage) -> UsageForm:
-    """Return the tokens in the words of `/v1`."""
+    """Return the form of token counts."""
     return UsageForm(
-        # What went into the cache was read in full, what came from it was not.
+        # Tokens written to the cache count as input; tokens read from it are a class of their own.
         input_tokens=usage.input + usage.cache_write,
         cached_input_tokens=usage.cache_read,
         output_tokens=usage.output,
@@ -116,12 +117,12 @@ def usage_form(usage: Usage) -> UsageForm:
 
 
 def cost_form(microcents: int, *, priced: bool, estimated: bool = False) -> CostForm:
-    """Return the money in the words of `/v1`."""
+    """Return the form of a cost."""
     return CostForm(microcents if priced or estimated else None, priced)
 
 
 def costs_query(query: CostQuery) -> CostsQuery:
-    """Return a cost query as it is sent."""
+    """Return the query parameters of a cost query."""
     return CostsQuery(
         group_by=query.group_by,
         session_id=query.session_id,
@@ -149,7 +150,7 @@ def _sum_of(key: str, form: CostGroupForm | CostTotalForm) -> CostSum:
 
 
 def usage_of(form: UsageForm) -> Usage:
-    """Return the tokens of a form; those written to the cache are part of the input there."""
+    """Return the token counts of a form; its input includes tokens written to the cache."""
     return Usage(
         input=form.input_tokens,
         output=form.output_tokens,

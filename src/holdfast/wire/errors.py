@@ -1,4 +1,4 @@
-"""Errors on the wire: their JSON, the status of each class, and the wording of validation errors.
+"""Errors on the wire: their JSON, the status of each class, and texts of validation errors.
 
 Headers and error pages are `http/errors.py` and `http/web_ui.py`.
 """
@@ -29,18 +29,18 @@ _QUERY_CODES: Final = frozenset({Code.INVALID_CURSOR, Code.INVALID_FILTER, Code.
 
 
 class ErrorForm(Struct, frozen=True):
-    """Every error: a code for programs, a message for people, and what else is known."""
+    """An error: a code for programs, a message for people, and details."""
 
-    error: Annotated[Code, Meta(description="A code of a closed list.")]
+    error: Annotated[Code, Meta(description="The error code, from a closed list.")]
     message: Annotated[str, Meta(description="What happened, and what to do about it.")]
     details: Annotated[
         dict[str, Any],
-        Meta(description="For a rejected value: field, value, expected, message and issues."),
+        Meta(description="For an invalid value: field, value, expected, message and issues."),
     ]
 
 
 def error_form(error: HoldfastError) -> ErrorForm:
-    """Return the form of an error; must not raise, whatever the error contains."""
+    """Return the form of an error; never raises, whatever the error contains."""
     return ErrorForm(**_plain(error.body()) | {"error": error.code})
 
 
@@ -56,31 +56,29 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_text(value: object) -> str:
-    # Lone surrogates cannot be encoded as UTF-8; they are replaced, so that the rest is shown.
+    # Lone surrogates cannot be encoded as UTF-8, so they are replaced.
     return str(value).encode("utf-8", "replace").decode()
 
 
 def invalid_body(path: str, rule: str) -> Invalid:
-    """Return the refusal of a body."""
+    """Return the error for an invalid body."""
     details = {"path": path, "rule": rule}
-    return Invalid(
-        Code.INVALID_BODY, f"The body is not what this route takes at {path}: {rule}.", details
-    )
+    return Invalid(Code.INVALID_BODY, f"The request body is invalid at {path}: {rule}.", details)
 
 
 def invalid_query(parameter: str, rule: str) -> Invalid:
-    """Return the refusal of a query."""
+    """Return the error for an invalid query parameter."""
     details = {"parameter": parameter, "rule": rule}
     return Invalid(
         Code.INVALID_QUERY,
-        f"The query {parameter} is not what this route takes: {rule}.",
+        f"The query parameter {parameter} is invalid: {rule}.",
         details,
     )
 
 
 @contextmanager
 def as_query_errors() -> Iterator[None]:
-    """Tell what a service refuses of a listing as a fault of the query."""
+    """Raise a service's errors about a listing as errors of the query."""
     try:
         yield
     except Invalid as error:
@@ -100,7 +98,7 @@ STATUSES: Final[Mapping[type[HoldfastError], int]] = {
     StorageFull: 507,
     Internal: 500,
 }
-# Where HTTP has a word of its own for what happened.
+# Codes with an HTTP status of their own.
 STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
     Code.METHOD_NOT_ALLOWED: 405,
     Code.RANGE_NOT_SATISFIABLE: 416,
@@ -108,28 +106,28 @@ STATUSES_OF_CODES: Final[Mapping[Code, int]] = {
 }
 _PATTERN: Final = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'", re.DOTALL)
 _STEP: Final = re.compile(r"\[(?P<item>[^\]]*)\]|(?P<name>[^.\[\]]+)")
-# Several of a few words, with commas between them.
+# A comma-separated list of several values.
 _LIST: Final = re.compile(r"\^\((?:\?:)?(?P<words>[a-z_|]+)\)\(,")
 _PATTERN_DESCRIPTIONS: Final = {
     r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$": "Expected a UUID",
     r"^[A-Za-z0-9_-]{1,255}$": "Expected 1 to 255 characters out of A-Z, a-z, 0-9, _ and -",
-    "^[0-9a-fA-F-]{8,36}$": "Expected 8 characters or more of an id",
-    "^media://sha256-[0-9a-f]{64}$": "Expected media://sha256- and 64 hexadecimal digits",
+    "^[0-9a-fA-F-]{8,36}$": "Expected at least 8 characters of an id",
+    "^media://sha256-[0-9a-f]{64}$": "Expected media://sha256- followed by 64 hexadecimal digits",
 }
 
 
 def describe_violation(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
-    """Return where a value is not what its type says, and what may stand there."""
+    """Return the path of an invalid value, and the rule with its allowed values."""
     path, rule = split_violation(error)
     if rule.startswith(("Invalid enum value", "Invalid value")):
         words = dict.fromkeys(_choices(_info(kind), path))
-        rule = f"{rule}; it is one of {', '.join(words)}" if words else rule
+        rule = f"{rule}; allowed values: {', '.join(words)}" if words else rule
     elif found := _PATTERN.fullmatch(rule):
-        # As it is quoted in the message, which doubles backslashes.
+        # The message quotes the pattern with doubled backslashes.
         pattern = found["pattern"].replace("\\\\", "\\")
         several = _LIST.match(pattern)
         if several is not None:
-            rule = f"Expected, with commas between them, {several['words'].replace('|', ', ')}"
+            rule = f"Expected a comma-separated list of {several['words'].replace('|', ', ')}"
         rule = _PATTERN_DESCRIPTIONS.get(pattern, rule)
     return path, rule[:RULE_LONGEST]
 
@@ -140,7 +138,7 @@ def _info(kind: Any) -> inspect.Type:
 
 
 def _choices(info: inspect.Type, path: str) -> Iterator[str]:
-    """Yield the words that may stand at a path of a type."""
+    """Yield the allowed values at a path of a type."""
     found = _STEP.match(path.lstrip("."))
     rest = path.lstrip(".")[found.end() :] if found else ""
     name = found["name"] if found else None
@@ -169,7 +167,7 @@ def _choices(info: inspect.Type, path: str) -> Iterator[str]:
 
 
 def split_violation(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return where a value is not what its type says, and what it should be."""
+    """Return the path of an invalid value, and the rule that it violates."""
     text = str(error)
     at = _AT.search(text)
     return (at[1], text[: at.start()][:RULE_LONGEST]) if at else ("", text[:RULE_LONGEST])

@@ -1,7 +1,7 @@
-"""JSON forms of events in the vocabulary of `/v1`: one table, total over the domain's event types;
-and a page of them.
+"""JSON forms of events in the vocabulary of `/v1`, and of a page of events.
 
-The vocabulary of `--json` streams is `stream_events.py`.
+The table covers every event type of the domain. The vocabulary of `--json` streams is
+`stream_events.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ Word = tuple[str, Data]
 
 
 class Deltas(StrEnum):
-    """Which of the two words for a piece of text a reader wants."""
+    """Which event types a reader gets for a piece of text."""
 
     STEP = "step"
     MESSAGE = "message"
@@ -54,7 +54,7 @@ class Deltas(StrEnum):
 
 
 class EventForm(Struct, frozen=True):
-    """An event as `/v1` shows it."""
+    """An event."""
 
     id: str
     session_id: str
@@ -65,7 +65,7 @@ class EventForm(Struct, frozen=True):
 
 
 def event_forms(event: Event, deltas: Deltas = Deltas.BOTH) -> tuple[EventForm, ...]:
-    """Return an event in the words a reader wants: one, for a piece of text up to two."""
+    """Return the forms of an event: one, or up to two for a piece of text."""
     words = TABLE[type(event.payload)](event.payload, event)
     return tuple(
         EventForm(
@@ -119,7 +119,7 @@ def _step_ended(payload: StepEnded, event: Event) -> tuple[Word, ...]:
         "step": payload.step,
         "message_id": payload.message_id,
         "usage": usage_form(payload.usage or Usage()),
-        # One request: without a price it has an amount only if that is its maximum cost.
+        # A single request: without a price, its amount is the maximum cost.
         "cost": cost_form(
             payload.microcents, priced=payload.priced, estimated=payload.microcents > 0
         ),
@@ -169,7 +169,7 @@ def _tool_ended(payload: ToolEnded, event: Event) -> tuple[Word, ...]:
     }
     whole = msgspec.json.encode(payload.result)
     if len(whole) > RESULT_LARGEST:
-        # As text, because half a document is none; the message holds all of it.
+        # As text, because truncated JSON is invalid; the message has the complete result.
         data["result"] = whole[:RESULT_LARGEST].decode("utf-8", "ignore")
         data["truncated"] = True
     return (("tool.completed", data),)
@@ -204,7 +204,7 @@ def _session_closed(payload: SessionClosed, _: Event) -> tuple[Word, ...]:
         "more_turns": False,
     }
     if is_failed:
-        error = {"code": "agent_died", "message": payload.reason or "The agent is lost."}
+        error = {"code": "agent_died", "message": payload.reason or "The agent's process was lost."}
         return (("session.failed", {**data, "error": error}),)
     return (("session.completed", data),)
 
@@ -227,7 +227,7 @@ def _approval_requested(payload: ApprovalRequested, _: Event) -> tuple[Word, ...
 
 
 def options(*, is_for_session: bool) -> list[dict[str, str]]:
-    """Return what may be answered to a question of ours."""
+    """Return the options of a question that Holdfast asks itself."""
     once = {"id": "allow_once", "name": "Allow once", "kind": "allow_once"}
     always = {"id": "allow_session", "name": "Allow for this session", "kind": "allow_always"}
     never = {"id": "deny", "name": "Deny", "kind": "reject_once"}
@@ -275,7 +275,7 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     ToolStarted: _tool_started,
     TurnEnded: _turn_ended,
     TurnStarted: _turn_started,
-    # Named one by one: a new event must be given a word, or be put here on purpose.
+    # Listed one by one, so that a new event type must be added to this table explicitly.
     events.SessionCompacted: _own_name,
     events.SessionExported: _own_name,
     events.SessionForked: _own_name,
@@ -287,23 +287,23 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
 
 
 class Words(StrEnum):
-    """The names of events: those of `/v1`, or the internal ones, as stored."""
+    """The event vocabulary: the names of `/v1`, or the internal names, as stored."""
 
     V1 = "v1"
-    HOUSE = "house"
+    INTERNAL = "house"
 
 
 Start = Annotated[
     str,
     Meta(
         pattern="^(?:[0-9]{1,18}|now|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})?$",
-        description="After which event to begin: its number, its id, or `now`.",
+        description="Start after this event: its sequence number, its id, or `now`.",
     ),
 ]
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to begin, and in which form; a page and the stream each refuse what is the other's."""
+    """Start position and format; a page and a stream each refuse the parameters of the other."""
 
     since: Start | None = None
     deltas: Deltas = Deltas.STEP
@@ -312,20 +312,36 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["json", "stream"] | None = None
     after: (
         Annotated[
-            int, Meta(ge=0, le=(1 << 63) - 1, description="Of JSON: only events behind this one.")
+            int,
+            Meta(
+                ge=0,
+                le=(1 << 63) - 1,
+                description="Page only: return events after this sequence number.",
+            ),
         ]
         | None
     ) = None
     limit: (
-        Annotated[int, Meta(ge=1, le=1000, description="Of JSON: at most so many; else 100.")]
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=1000,
+                description="Page only: the maximum number of events; 100 by default.",
+            ),
+        ]
         | None
     ) = None
-    cursor: Annotated[str, Meta(description="Of JSON: go on behind an earlier page.")] | None = None
-    types: Annotated[str, Meta(description="Only events with one of these words.")] | None = None
+    cursor: (
+        Annotated[str, Meta(description="Page only: continue after an earlier page.")] | None
+    ) = None
+    types: (
+        Annotated[str, Meta(description="Only events of these types, separated by commas.")] | None
+    ) = None
 
 
 class GapForm(Struct, frozen=True, rename={"first": "from", "last": "to"}):
-    """A gap: events that are gone, and where to read their content."""
+    """A range of events that are not available, and where to read the current state instead."""
 
     first: int
     last: int
@@ -334,15 +350,15 @@ class GapForm(Struct, frozen=True, rename={"first": "from", "last": "to"}):
 
 
 class EventList(Struct, frozen=True):
-    """A page of events, and the numbers between them that will not come."""
+    """A page of events, and the gaps in their sequence numbers."""
 
     data: tuple[EventForm, ...]
     gaps: tuple[GapForm, ...]
     next_cursor: str | None
 
 
-class HouseEventList(Struct, frozen=True):
-    """A page of events as they are stored, and the numbers between them that will not come."""
+class StoredEventList(Struct, frozen=True):
+    """A page of events in their stored form, and the gaps in their sequence numbers."""
 
     data: tuple[Event, ...]
     gaps: tuple[Gap, ...]

@@ -1,4 +1,4 @@
-"""JSON forms of messages: content in the shape of its role, and everything beyond that as parts."""
+"""JSON forms of messages: content in the format of its role, and the complete list of parts."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
@@ -41,23 +41,23 @@ Content = Annotated[
     ),
 ]
 Roles = Annotated[
-    str, Meta(pattern=f"^{_ROLES}(,{_ROLES})*$", description="Roles, with commas between them.")
+    str, Meta(pattern=f"^{_ROLES}(,{_ROLES})*$", description="Roles, separated by commas.")
 ]
 
 Parts = Annotated[
-    Literal["all"], Meta(description="Show `parts` also where `content` says the same.")
+    Literal["all"], Meta(description="Include `parts` even if `content` is complete.")
 ]
 
 
 class MessageForm(Struct, frozen=True, kw_only=True):
-    """A message as `/v1` shows it; the last four keys are there only where they say something."""
+    """A message; the last four fields are present only if they apply."""
 
     id: Annotated[Uuid, Meta(description="The message's id.")]
     session_id: Annotated[Uuid, Meta(description="The session in which it was written.")]
-    sequence: Annotated[int, Meta(description="Its number in the session, from 1.")]
+    sequence: Annotated[int, Meta(description="Its sequence number in the session, starting at 1.")]
     role: Annotated[Role, Meta(description="The role.")]
     content: Content
-    tool_call_id: Annotated[str | None, Meta(description="The call that this is the result of.")]
+    tool_call_id: Annotated[str | None, Meta(description="The call whose result this is.")]
     created_at: Annotated[Instant, Meta(description="When it was written.")]
     turn: Annotated[int, Meta(description="The turn it belongs to.")]
     model_id: Annotated[Uuid | None, Meta(description="The model that wrote it.")]
@@ -77,33 +77,32 @@ class MessageForm(Struct, frozen=True, kw_only=True):
         | UnsetType
     ) = UNSET
     interrupted: (
-        Annotated[bool, Meta(description="Present and true for a text that was cut off.")]
-        | UnsetType
+        Annotated[bool, Meta(description="Present and true if the text was cut off.")] | UnsetType
     ) = UNSET
     inherited: (
         Annotated[
             bool,
-            Meta(description="Present and true for a message of the forked session."),
+            Meta(description="Present and true for a message inherited from the parent session."),
         ]
         | UnsetType
     ) = UNSET
 
 
 class MessageList(Struct, frozen=True):
-    """A page of messages, in the order of their numbers."""
+    """A page of messages, by sequence number."""
 
     data: tuple[MessageForm, ...]
     next_cursor: str | None
 
 
 class TextContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class CallContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """A call of a tool."""
+    """A tool call."""
 
     id: Annotated[str, Meta(min_length=1, max_length=255)]
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -111,19 +110,19 @@ class CallContent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResultContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of a call: a result, or an error."""
+    """The outcome of a call: a result or an error."""
 
     result: Any = None
     error: str | None = None
 
 
 class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text"):
-    """Words, as a part."""
+    """A text part."""
 
     text: str
 
 
-# Said only: the house knows which ones it takes.
+# Documented here only; the service decides which media types it accepts.
 MediaType = Annotated[
     str,
     Meta(
@@ -136,7 +135,7 @@ MediaType = Annotated[
 
 
 class MediaPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="media"):
-    """A handle to a content that the session holds, as a part."""
+    """A media part: a reference to content that the session stores."""
 
     mime_type: MediaType
     ref: Annotated[str, Meta(pattern="^media://sha256-[0-9a-f]{64}$")]
@@ -147,7 +146,7 @@ class MediaPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, t
 class UserPost(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="user"
 ):
-    """A message that wants an answer: words, or parts instead of them."""
+    """A user's message, which starts a turn: `content` or `parts`, not both."""
 
     id: Uuid | None = None
     content: TextContent | UnsetType = UNSET
@@ -161,7 +160,7 @@ class UserPost(
 class AssistantPost(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="assistant"
 ):
-    """What an assistant said elsewhere."""
+    """An assistant's message that was written outside Holdfast."""
 
     id: Uuid | None = None
     content: TextContent
@@ -170,7 +169,7 @@ class AssistantPost(
 class SystemPost(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="system"
 ):
-    """A remark."""
+    """A system message."""
 
     id: Uuid | None = None
     content: TextContent
@@ -179,7 +178,7 @@ class SystemPost(
 class CallPost(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role", tag="tool_call"
 ):
-    """A call that was made elsewhere."""
+    """A tool call that was made outside Holdfast."""
 
     id: Uuid | None = None
     content: CallContent
@@ -193,7 +192,7 @@ class ResultPost(
     tag_field="role",
     tag="tool_result",
 ):
-    """What came of a call that was made elsewhere."""
+    """The result of a tool call that was made outside Holdfast."""
 
     id: Uuid | None = None
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -205,7 +204,7 @@ MessagePost = UserPost | RecordedPost
 
 
 class MessagesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which messages; without a limit all of them, up to 10,000."""
+    """Filters of a list of messages; without a limit all are returned, up to 10,000."""
 
     after: Number = 0
     before: Annotated[int, Meta(ge=1)] | None = None
@@ -217,7 +216,7 @@ class MessagesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class MessagePartsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of a message."""
+    """Options of a single message."""
 
     parts: Parts | None = None
 
@@ -225,7 +224,7 @@ class MessagePartsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only
 def message_form(
     message: Message, session_id: SessionId, *, is_interrupted: bool = False
 ) -> MessageForm:
-    """Return a message as a session shows it, its own or an inherited one."""
+    """Return the form of a message, which may be inherited from a parent session."""
     result = message.parts[0] if message.parts else None
     is_plain = message.role in _SHAPED or all(isinstance(part, Text) for part in message.parts)
     return MessageForm(
@@ -248,23 +247,23 @@ def message_form(
 def message_forms(
     rows: Sequence[Message], session_id: SessionId, interrupted: Collection[str] = ()
 ) -> tuple[MessageForm, ...]:
-    """Return messages; `interrupted` are the ids of those that were cut off."""
+    """Return the forms of messages; `interrupted` are the ids of those that were cut off."""
     return tuple(
         message_form(row, session_id, is_interrupted=row.id in interrupted) for row in rows
     )
 
 
 def export_line(session_id: SessionId) -> Callable[[Message, bool], MessageForm]:
-    """Return how a session's messages stand in a file, one on each line."""
+    """Return a function that formats a session's message as one line of an export."""
     return lambda row, is_cut: message_form(row, session_id, is_interrupted=is_cut)
 
 
 def with_parts(form: MessageForm, message: Message, parts_wanted: str | None) -> MessageForm:
-    """Return the form with all parts of the message, where that is wanted."""
+    """Return the form with all parts of the message, if requested."""
     return form if parts_wanted is None else replace(form, parts=message.parts)
 
 
-# The content of these says all that their one part does.
+# The content of these roles is complete: they have a single part.
 _SHAPED = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 
 
@@ -279,7 +278,7 @@ def _content(message: Message) -> dict[str, Any]:
 
 
 def error_text(status: ResultStatus, error: ToolError | None) -> str | None:
-    """Return why a call failed; an unknown outcome always says that it is unknown."""
+    """Return the error text of a call; for an unknown outcome it always says so."""
     reason = error.message if error else None
     if status is ResultStatus.UNKNOWN and not (reason or "").startswith(UNKNOWN):
         return f"{UNKNOWN}: {reason}" if reason else UNKNOWN
@@ -287,7 +286,7 @@ def error_text(status: ResultStatus, error: ToolError | None) -> str | None:
 
 
 def _text_of(part: Part) -> str:
-    """Return what a part says to people; what a model thought is not what it said."""
+    """Return the visible text of a part; reasoning is not included."""
     match part:
         case Text(text=text) | Notice(text=text) | Compaction(summary=text):
             return text
@@ -296,16 +295,16 @@ def _text_of(part: Part) -> str:
 
 
 def parts_of(body: UserPost) -> tuple[Part, ...]:
-    """Return what a user's message says."""
+    """Return the parts of a user's message."""
     if isinstance(body.content, UnsetType) == isinstance(body.parts, UnsetType):
-        raise invalid_body("content", "content or parts, and not both")
+        raise invalid_body("content", "send content or parts, not both")
     if not isinstance(body.content, UnsetType):
         return (Text(text=body.content.text),)
     return tuple(map(_part_of, body.parts or ()))
 
 
 def draft_of(body: RecordedPost, id_: str | None) -> MessageDraft:
-    """Return the row that a body brings along."""
+    """Return the draft of a recorded message."""
     role, part = _parse_recorded(body)
     return MessageDraft(role=role, parts=(part,), id=None if id_ is None else MessageId(id_))
 
@@ -326,11 +325,11 @@ def _parse_recorded(body: RecordedPost) -> tuple[Role, Part]:
 def _result_of(body: ResultPost) -> ToolResult:
     came = body.content
     if came.result is not None and came.error is not None:
-        raise invalid_body("content", "a result or an error, and not both")
+        raise invalid_body("content", "send a result or an error, not both")
     failed = came.error is not None
     return ToolResult(
         call_id=CallId(body.tool_call_id),
-        # The house knows by its call which tool it was.
+        # The service finds the tool's name by the call id.
         name="",
         status=ResultStatus.ERROR if failed else ResultStatus.OK,
         result=came.result,
@@ -349,7 +348,7 @@ def _part_of(part: TextPart | MediaPart) -> Part:
 def message_of(form: MessageForm) -> Message:
     """Return the message of a form that was requested with all parts, or that has only text.
 
-    The hash is empty, because only the server can verify the chain of hashes.
+    The hash is empty, because only the server can verify the hash chain.
     """
     parts = form.parts
     return Message(
@@ -366,7 +365,7 @@ def message_of(form: MessageForm) -> Message:
 
 
 def user_post(content: str | tuple[Part, ...], *, id: str, on_busy: OnBusy) -> UserPost:
-    """Return a user's message as it is sent; other parts than text and media are refused."""
+    """Return the body of a user's message; refuses parts other than text and media."""
     if isinstance(content, str):
         require_sendable((Text(text=content),))
         words = TextContent(text=content)
@@ -382,7 +381,7 @@ def _part_form(part: Part) -> TextPart | MediaPart:
 
 
 def recorded_post(draft: MessageDraft, *, id: str) -> RecordedPost:
-    """Return a message that was made elsewhere as it is sent."""
+    """Return the body of a message that was written outside Holdfast."""
     require_recordable(draft)
     match draft.role, draft.parts:
         case Role.ASSISTANT, (Text(text=text),):
@@ -398,7 +397,7 @@ def recorded_post(draft: MessageDraft, *, id: str) -> RecordedPost:
             return ResultPost(id=id, tool_call_id=result.call_id, content=came)
     raise Invalid(
         Code.INVALID_INPUT,
-        "Over HTTP a recorded message has one part: a text, a call or a result; record each part "
-        "as a message of its own.",
+        "Over HTTP a recorded message has one part: a text, a call or a result; record each "
+        "part as a separate message.",
         {"field": "parts"},
     )

@@ -16,7 +16,7 @@ Part = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class PricesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Micro-cents for a million tokens of each class (1 USD = 100,000,000 micro-cents)."""
+    """Prices in micro-cents per million tokens of each class (1 USD = 100,000,000 micro-cents)."""
 
     input: Price
     output: Price
@@ -25,7 +25,7 @@ class PricesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ModelForm(Struct, frozen=True, kw_only=True):
-    """A model as `/v1` shows it."""
+    """A language model."""
 
     id: Uuid
     provider: str
@@ -57,7 +57,7 @@ class ModelPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def model_form(model: Model) -> ModelForm:
-    """Return a model as it is shown."""
+    """Return the form of a model."""
     return ModelForm(
         id=model.id,
         provider=model.provider,
@@ -84,7 +84,7 @@ def model_request(body: ModelPost) -> ModelRequest:
 
 
 class DefaultsForm(Struct, frozen=True, kw_only=True):
-    """The default model and approval mode, and the tools that agents can be given."""
+    """The default model and approval mode, and the tools available to agents."""
 
     model: str
     approval: ApprovalMode

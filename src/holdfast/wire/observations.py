@@ -1,7 +1,4 @@
-"""JSON forms of observed history: submissions, corrections, queries, timelines and entities.
-
-What is returned for a session or an observation is in `wire/observations.py`.
-"""
+"""JSON forms of observed history: submissions, corrections, queries, timelines and entities."""
 
 from typing import Annotated, Any, Literal
 
@@ -33,49 +30,55 @@ from holdfast.observations.timeline import EventType, TimelineEvent
 from holdfast.wire.scalars import Cursor, parse_time, parse_time_or_none
 
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MOST)]
-# A day, or a time with or without an offset; judged like the times of a submission.
+# A date, or a time with or without an offset; validated like the times of a submission.
 Moment = Annotated[str, Meta(max_length=100)]
 Key = Annotated[
     str,
-    Meta(min_length=1, max_length=200, description="The same key is the same observation."),
+    Meta(
+        min_length=1,
+        max_length=200,
+        description="Idempotency key: the same key identifies the same observation.",
+    ),
 ]
-Reason = Annotated[str, Meta(max_length=512, description="Why; for people.")]
-EntityIdForm = Annotated[str, Meta(description="What the entity is always known by: ent_….")]
+Reason = Annotated[str, Meta(max_length=512, description="The reason, for people.")]
+EntityIdForm = Annotated[str, Meta(description="The stable id of the entity: ent_….")]
 References = Annotated[
-    tuple[str, ...], Meta(description="Observations, or journal:… of a session hosted here.")
+    tuple[str, ...],
+    Meta(description="Ids of observations, or journal:… for a session that Holdfast hosts."),
 ]
 _INSTANT = {"format": "date-time"}
 
 
 class EntityForm(Struct, frozen=True, kw_only=True):
-    """What all claims about an entity come to, and which of them each part of it is from."""
+    """An entity: the merged state of all observations of it, and their provenance."""
 
     entity_id: EntityIdForm
-    entity_type: Annotated[EntityType, Meta(description="What it is.")]
+    entity_type: Annotated[EntityType, Meta(description="The type of the entity.")]
     schema_version: Annotated[str, Meta(description="The version of its schema.")]
     snapshot: Annotated[
-        dict[str, Any], Meta(description="Its fields; of a session always the lists as well.")
+        dict[str, Any], Meta(description="The merged fields; a session always has its list fields.")
     ]
     provenance: Annotated[
-        dict[str, References], Meta(description="Which claims each field is made of.")
+        dict[str, References], Meta(description="The observations behind each field.")
     ]
     provenance_items: Annotated[
         dict[str, tuple[References, ...]],
-        Meta(description="Which claims each item of a list is made of."),
+        Meta(description="The observations behind each item of a list."),
     ]
-    observation_count: Annotated[int, Meta(description="How many observations there are of it.")]
+    observation_count: Annotated[int, Meta(description="Number of observations.")]
     last_observation_at: Annotated[
         Annotated[str, Meta(extra_json_schema=_INSTANT)] | None,
-        Meta(description="When the last one was made."),
+        Meta(description="The time of the latest observation."),
     ]
-    hosted: Annotated[bool, Meta(description="Whether Holdfast plays the session itself.")]
+    hosted: Annotated[bool, Meta(description="Whether Holdfast hosts the session.")]
     warnings: Annotated[
-        tuple[SchemaWarning, ...], Meta(description="What is odd about it; empty if nothing is.")
+        tuple[SchemaWarning, ...],
+        Meta(description="Problems with the entity's data; empty if there are none."),
     ]
 
 
 class HistoryList(Struct, frozen=True, kw_only=True):
-    """A page of sessions, and how many there are in all."""
+    """A page of sessions, and the total number."""
 
     data: tuple[EntityForm, ...]
     total: int
@@ -83,7 +86,7 @@ class HistoryList(Struct, frozen=True, kw_only=True):
 
 
 class HistoryPageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which sessions, in which order, and as of when."""
+    """Page, order and point in time of a list of sessions."""
 
     limit: PageLimit = PAGE
     offset: Annotated[int, Meta(ge=0, le=OFFSET_MOST)] = 0
@@ -94,50 +97,48 @@ class HistoryPageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at_ingested: Moment | None = None
 
 
-class PastQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As of when: what was true by then, and what was written down by then."""
+class PastStateQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point in time: `at` for valid time, `at_ingested` for the time of recording."""
 
     at: Moment | None = None
     at_ingested: Moment | None = None
 
 
-class ClaimsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which part of the claims."""
+class ObservationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Page of a list of observations."""
 
     limit: PageLimit = PAGE
     cursor: Cursor | None = None
 
 
 class CheckpointQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which of several checkpoints of a name, else the latest; and as of when."""
+    """Selects one of several checkpoints of a name, by default the latest; and a point in time."""
 
     timestamp: Moment | None = None
     at: Moment | None = None
 
 
 class RemovalQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why, and under which key."""
+    """The reason of a deletion, and its idempotency key."""
 
     reason: Reason | None = None
     idempotency_key: Key | None = None
 
 
 def history_list(page: EntityPage) -> HistoryList:
-    """Return a page of sessions as it is shown."""
+    """Return the form of a page of sessions."""
     data = tuple(map(entity_form, page.items))
     return HistoryList(data=data, total=page.total, next_cursor=page.next_cursor)
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LONGEST)]
-TimeText = Annotated[
-    str, Meta(description="A day or a time of ISO 8601; without an offset it is UTC.")
-]
+TimeText = Annotated[str, Meta(description="An ISO 8601 date or time; UTC if it has no offset.")]
 Text = Annotated[str, Meta(max_length=STRING_LONGEST)]
 Details = dict[str, Any]
 
 
 class ActionPart(Struct, frozen=True, kw_only=True):
-    """Something that was done; other keys are kept as well."""
+    """An action; additional keys are stored as well."""
 
     type: Name
     result: Name
@@ -146,7 +147,7 @@ class ActionPart(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointPart(Struct, frozen=True, kw_only=True):
-    """Something that was reached, and what it takes to go on from there."""
+    """A checkpoint, and the state that is needed to continue from it."""
 
     name: Name
     timestamp: TimeText
@@ -154,7 +155,7 @@ class CheckpointPart(Struct, frozen=True, kw_only=True):
 
 
 class OutcomePart(Struct, frozen=True, kw_only=True):
-    """What came of it, and which entity it is about."""
+    """An outcome, and the id of the entity that it is about."""
 
     type: Name
     id: Text | UnsetType | None = UNSET
@@ -162,7 +163,7 @@ class OutcomePart(Struct, frozen=True, kw_only=True):
 
 
 class SubmissionPost(Struct, frozen=True, kw_only=True):
-    """What happened in a session; null clears `duration` and `ended_at`."""
+    """A submission about a session; null clears `duration` and `ended_at`."""
 
     session_id: Annotated[str, Meta(min_length=5, max_length=512)]
     actions: Annotated[tuple[ActionPart, ...], Meta(min_length=1, max_length=10_000)]
@@ -180,7 +181,7 @@ Correctable = Literal["actions", "checkpoints", "outcomes", "duration", "started
 
 
 class CorrectionPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One field, and what it should have been."""
+    """The correction of one field."""
 
     field: Correctable
     value: Any
@@ -189,7 +190,7 @@ class CorrectionPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RestorationPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why, and under which key."""
+    """The reason of a restoration, and its idempotency key."""
 
     reason: Reason | None = None
     idempotency_key: Key | None = None
@@ -199,7 +200,7 @@ EntityTypeName = Literal["feature_unit", "release", "agent_decision", "validatio
 
 
 class EntityPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of an entity that is no session, by the schema of its type."""
+    """An observation of an entity other than a session; `fields` follow the schema of its type."""
 
     entity_type: EntityTypeName
     fields: Details
@@ -207,15 +208,15 @@ class EntityPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EntityTimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose events, and which; both dates are part of it, a day to its end."""
+    """Entity and filters of a timeline; both dates are inclusive, a date covers its whole day."""
 
     entity_id: Annotated[
         str,
         Meta(
             min_length=1,
-            # An outcome's id may be longer; who has such a one asks over MCP.
+            # An outcome's id may be longer; such a timeline is available over MCP only.
             max_length=8192,
-            description="An entity's id, or what it is known by, or what outcomes name it by.",
+            description="The entity's id, its own key, or the id that outcomes use for it.",
         ),
     ]
     start_date: Moment | None = None
@@ -226,7 +227,7 @@ class EntityTimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which entities, in which order."""
+    """Filters and order of a list of entities."""
 
     entity_type: EntityType
     filters: (
@@ -234,8 +235,10 @@ class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             str,
             Meta(
                 max_length=8192,
-                description="A JSON object: paths into the snapshot, each with a value, with "
-                "`contains`, or with `gte` and `lte`.",
+                description=(
+                    "A JSON object: dotted paths in the snapshot, each with a value, `contains`, "
+                    "or `gte` and `lte`."
+                ),
             ),
         ]
         | None
@@ -246,45 +249,54 @@ class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cursor: Cursor | None = None
 
 
-Total = Annotated[int, Meta(description="How many there are in all, whatever the page shows.")]
+Total = Annotated[int, Meta(description="The total number, on all pages.")]
 NextCursor = Annotated[
-    str | None, Meta(description="Where the next page begins; null where there is none.")
+    str | None, Meta(description="Cursor of the next page; null on the last page.")
 ]
 
 
 class ObservationForm(Struct, frozen=True, kw_only=True):
-    """One claim, as it was made."""
+    """An observation, as it was submitted."""
 
-    id: Annotated[str, Meta(description="The observation: obs_….")]
-    owner: Annotated[str, Meta(description="Whose it is.")]
-    entity_type: Annotated[EntityType, Meta(description="What it is about.")]
+    id: Annotated[str, Meta(description="The id of the observation: obs_….")]
+    owner: Annotated[str, Meta(description="The owner.")]
+    entity_type: Annotated[EntityType, Meta(description="The type of the entity.")]
     entity_id: EntityIdForm
-    session_key: Annotated[str, Meta(description="What the entity is called by its owner.")]
-    ordinal: Annotated[int, Meta(description="The how-manieth claim about the entity.")]
-    fields: Annotated[dict[str, Any], Meta(description="What was claimed, as it was sent.")]
-    content_hash: Annotated[str, Meta(description="SHA-256 of the canonical fields.")]
-    kind: Annotated[ObservationKind, Meta(description="How it came about.")]
-    priority: Annotated[int, Meta(description="What it weighs against others.")]
-    source: Annotated[str, Meta(description="Through whom: a client's name, or a file.")]
-    observed_at: Annotated[str, Meta(description="When it was true.", extra_json_schema=_INSTANT)]
-    created_at: Annotated[
-        str, Meta(description="When it was written down.", extra_json_schema=_INSTANT)
+    session_key: Annotated[str, Meta(description="The entity's own key, chosen by its owner.")]
+    ordinal: Annotated[
+        int,
+        Meta(
+            description="The number of this observation among those of its entity, starting at 1."
+        ),
     ]
-    idempotency_key: Annotated[str | None, Meta(description="The key it was sent with.")]
+    fields: Annotated[dict[str, Any], Meta(description="The fields as they were sent.")]
+    content_hash: Annotated[str, Meta(description="SHA-256 of the canonical fields.")]
+    kind: Annotated[ObservationKind, Meta(description="The kind of observation.")]
+    priority: Annotated[int, Meta(description="The priority when observations are merged.")]
+    source: Annotated[str, Meta(description="The source: the name of a client, or a file.")]
+    observed_at: Annotated[
+        str, Meta(description="When the observation was valid.", extra_json_schema=_INSTANT)
+    ]
+    created_at: Annotated[
+        str, Meta(description="When the observation was recorded.", extra_json_schema=_INSTANT)
+    ]
+    idempotency_key: Annotated[
+        str | None, Meta(description="The idempotency key that was sent with it.")
+    ]
 
 
 class HistoryForm(EntityForm, frozen=True, kw_only=True):
-    """What is known of a session, and the newest claims about it."""
+    """The history of a session, and its newest observations."""
 
     observations: Annotated[
         tuple[ObservationForm, ...],
-        Meta(description="The newest claims first, at most 100, and as many as fit."),
+        Meta(description="The newest observations first: at most 100, or as many as fit."),
     ]
     observations_total: Total
 
 
 class EntityList(Struct, frozen=True, kw_only=True):
-    """A page of entities of a type."""
+    """A page of entities of one type."""
 
     entities: Annotated[tuple[EntityForm, ...], Meta(description="The entities, in order.")]
     total: Total
@@ -292,7 +304,7 @@ class EntityList(Struct, frozen=True, kw_only=True):
 
 
 class ObservationList(Struct, frozen=True, kw_only=True):
-    """A page of the claims about a session."""
+    """A page of the observations of a session."""
 
     observations: Annotated[tuple[ObservationForm, ...], Meta(description="Newest first.")]
     total: Total
@@ -300,23 +312,25 @@ class ObservationList(Struct, frozen=True, kw_only=True):
 
 
 class TimelineForm(Struct, frozen=True, kw_only=True):
-    """A part of a timeline, and how many events it has in all."""
+    """A page of a timeline, and the total number of events."""
 
-    events: Annotated[tuple[TimelineEvent, ...], Meta(description="What happened, earliest first.")]
+    events: Annotated[tuple[TimelineEvent, ...], Meta(description="The events, earliest first.")]
     total: Total
     next_cursor: NextCursor
 
 
 class RemovalForm(Struct, frozen=True, kw_only=True):
-    """What became of a deletion or a restoration."""
+    """The result of a deletion or a restoration."""
 
     entity_id: EntityIdForm
-    observation_id: Annotated[str, Meta(description="The observation that says so: obs_….")]
+    observation_id: Annotated[
+        str, Meta(description="The id of the observation that records it: obs_….")
+    ]
     deleted: Annotated[bool, Meta(description="Whether the history is deleted now.")]
 
 
 def observation_form(observation: Observation) -> ObservationForm:
-    """Return a claim as it is shown."""
+    """Return the form of an observation."""
     return ObservationForm(
         id=observation.id,
         owner=observation.subject.owner,
@@ -336,12 +350,12 @@ def observation_form(observation: Observation) -> ObservationForm:
 
 
 def entity_form(entity: Entity) -> EntityForm:
-    """Return what is known of an entity as it is shown."""
+    """Return the form of an entity."""
     return EntityForm(**_entity_fields(entity))
 
 
 def history_form(history: History) -> HistoryForm:
-    """Return what is known of a session, with its newest claims."""
+    """Return the form of a session's history, with its newest observations."""
     return HistoryForm(
         **_entity_fields(history.entity),
         observations=tuple(map(observation_form, history.observations)),
@@ -366,24 +380,24 @@ def _entity_fields(entity: Entity) -> dict[str, Any]:
 
 
 def entity_list(page: EntityPage) -> EntityList:
-    """Return a page of entities as it is shown."""
+    """Return the form of a page of entities."""
     entities = tuple(map(entity_form, page.items))
     return EntityList(entities=entities, total=page.total, next_cursor=page.next_cursor)
 
 
 def observation_list(page: ObservationPage) -> ObservationList:
-    """Return a page of claims as it is shown."""
+    """Return the form of a page of observations."""
     shown = tuple(map(observation_form, page.items))
     return ObservationList(observations=shown, total=page.total, next_cursor=page.next_cursor)
 
 
 def timeline_form(page: TimelinePage) -> TimelineForm:
-    """Return a page of a timeline as it is shown."""
+    """Return the form of a page of a timeline."""
     return TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
 
 
 def removal_form(removal: Removal) -> RemovalForm:
-    """Return what became of a deletion or a restoration."""
+    """Return the form of a deletion or a restoration."""
     return RemovalForm(
         entity_id=removal.entity_id,
         observation_id=removal.observation_id,
@@ -392,7 +406,7 @@ def removal_form(removal: Removal) -> RemovalForm:
 
 
 def history_query(query: HistoryQuery, cursor: str | None) -> HistoryPageQuery:
-    """Return a query for sessions as it is sent."""
+    """Return the query parameters of a query for sessions."""
     return HistoryPageQuery(
         limit=query.limit,
         offset=query.offset,
@@ -405,7 +419,7 @@ def history_query(query: HistoryQuery, cursor: str | None) -> HistoryPageQuery:
 
 
 def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
-    """Return a query for entities as it is sent."""
+    """Return the query parameters of a query for entities."""
     filters = require_filters(query.filters)
     return EntitiesQuery(
         entity_type=query.entity_type,
@@ -418,7 +432,7 @@ def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
 
 
 def timeline_query(entity_id: str, query: TimelineQuery, cursor: str | None) -> EntityTimelineQuery:
-    """Return a query for a timeline as it is sent."""
+    """Return the query parameters of a query for a timeline."""
     return EntityTimelineQuery(
         entity_id=entity_id,
         start_date=query.start_date,
@@ -430,7 +444,7 @@ def timeline_query(entity_id: str, query: TimelineQuery, cursor: str | None) -> 
 
 
 def entity_of(form: EntityForm, key: str | None = None) -> Entity:
-    """Return the entity of a form; without a key, the one that its snapshot names."""
+    """Return the entity of a form; without a key, its key is taken from the snapshot."""
     last = form.last_observation_at
     named = form.snapshot.get("session_id", form.snapshot.get("id", ""))
     return Entity(

@@ -1,7 +1,6 @@
-"""JSON forms of `/api`: sessions bound to a repository, in camelCase, and their messages in three
-roles.
+"""JSON forms of `/api` in camelCase: sessions bound to a repository, and their messages.
 
-The forms of `/v1` are `sessions.py` and `messages.py`.
+Messages have three roles here. The forms of `/v1` are `sessions.py` and `messages.py`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -42,7 +41,7 @@ _WORD: Final = "[ ]*(?:active|completed|cancelled|error)[ ]*"
 Statuses = Annotated[
     str,
     Meta(
-        description="Words of `status`, with commas between them.",
+        description="Values of `status`, separated by commas.",
         extra_json_schema={"pattern": f"^{_WORD}(?:,{_WORD})*$"},
     ),
 ]
@@ -56,7 +55,7 @@ Since = Annotated[
 
 
 class ProcessForm(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The agent's process, which is not the session: it may end and be started again."""
+    """The agent's process; it may exit and be started again while the session continues."""
 
     state: ProcessState = ProcessState.NOT_STARTED
     exit_code: int | None = None
@@ -79,7 +78,7 @@ class AgentSession(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentMessage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A message; one with `partial` text has no number yet."""
+    """A message; text with `partial` true has no sequence number yet."""
 
     id: Uuid
     session_id: Uuid
@@ -100,7 +99,7 @@ class RepoForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RepositoryForm(Struct, frozen=True, kw_only=True):
-    """A repository in the naming style of `/v1`, as `--json` prints it."""
+    """A repository with the field names of `/v1`, as `--json` prints it."""
 
     id: Uuid
     name: str
@@ -109,7 +108,7 @@ class RepositoryForm(Struct, frozen=True, kw_only=True):
 
 
 class AgentSessionList(Struct, frozen=True, kw_only=True):
-    """A page of sessions, and how many match in all."""
+    """A page of sessions, and the total number of matches."""
 
     sessions: tuple[AgentSession, ...]
     total: int
@@ -117,7 +116,7 @@ class AgentSessionList(Struct, frozen=True, kw_only=True):
     offset: int
 
 
-class AgentSessionWhole(AgentSession, frozen=True, kw_only=True, rename="camel"):
+class AgentSessionDetails(AgentSession, frozen=True, kw_only=True, rename="camel"):
     """A session with its repository and all its messages."""
 
     repo: RepoForm
@@ -147,7 +146,7 @@ class AgentSessionPost(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PromptPost(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What to tell the agent."""
+    """A prompt for the agent."""
 
     text: str
     id: Uuid | None = None
@@ -155,7 +154,7 @@ class PromptPost(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PromptAccepted(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The prompt is on disk; its turn comes."""
+    """The prompt is stored; its turn follows."""
 
     accepted: bool = True
     message_id: Uuid
@@ -164,7 +163,7 @@ class PromptAccepted(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentSessionsQuery(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which sessions."""
+    """Filters of a list of sessions."""
 
     repo_id: str | None = None
     status: Statuses | None = None
@@ -174,7 +173,7 @@ class AgentSessionsQuery(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentMessagesQuery(Struct, frozen=True, kw_only=True):
-    """Which messages."""
+    """Filters of a list of messages."""
 
     since: Since | None = None
     after: Annotated[int, Meta(ge=0, le=(1 << 62))] | UnsetType = UNSET
@@ -183,26 +182,26 @@ class AgentMessagesQuery(Struct, frozen=True, kw_only=True):
 
 
 def session_form(session: Session) -> AgentSession:
-    """Return a session as `/api` shows it."""
+    """Return the form of a session."""
     return AgentSession(**_fields(session))
 
 
 def whole_form(
     session: Session, repo: Repo, messages: tuple[AgentMessage, ...]
-) -> AgentSessionWhole:
-    """Return a session with all that belongs to it."""
-    return AgentSessionWhole(**_fields(session), repo=repo_form(repo), messages=messages)
+) -> AgentSessionDetails:
+    """Return the form of a session with its repository and messages."""
+    return AgentSessionDetails(**_fields(session), repo=repo_form(repo), messages=messages)
 
 
 def repo_form(repo: Repo) -> RepoForm:
-    """Return a repository as `/api` shows it."""
+    """Return the form of a repository."""
     return RepoForm(
         id=repo.id, name=repo.name, path=repo.path, created_at=format_time(repo.created_at)
     )
 
 
 def repository_form(repo: Repo) -> RepositoryForm:
-    """Return a repository in the naming style of `/v1`."""
+    """Return the form of a repository with the field names of `/v1`."""
     return RepositoryForm(
         id=repo.id, name=repo.name, path=repo.path, created_at=format_time(repo.created_at)
     )
@@ -217,7 +216,7 @@ def _process_form(session: Session) -> ProcessForm:
 
 
 def _fields(session: Session) -> dict[str, Any]:
-    # Why it ended stands where clients of this surface look for it.
+    # Clients of `/api` expect the reason of the end in the metadata.
     reason = {} if session.reason is None else {"reason": session.reason}
     return {
         "id": session.id,
@@ -240,10 +239,11 @@ Content = dict[str, Any]
 def rows_of(
     session_id: SessionId, messages: Iterable[Message], *, without: Collection[CallId] = ()
 ) -> list[AgentMessage]:
-    """Return the rows of a session's messages, in the order of their numbers.
+    """Return the rows of a session's messages, by sequence number.
 
-    A call is listed at its result's place once there is one, so a reader that continues from a
-    number sees it again, complete. `without` are calls whose results are not among the messages.
+    A call moves to the position of its result once it has one, so a reader that continues after a
+    sequence number receives it again, complete. `without` are calls whose results are not among the
+    messages.
     """
     rows: dict[str, AgentMessage] = {}
     open_calls: dict[str, AgentMessage] = {}
@@ -290,7 +290,7 @@ def _rows_of_message(session_id: SessionId, message: Message) -> list[AgentMessa
         case Role.SYSTEM:
             return [_row(session_id, message, "system", _system_content(message))]
         case _:
-            # What a model only thought is not shown here.
+            # Reasoning is not shown here.
             return []
 
 
@@ -348,7 +348,7 @@ def _row(session_id: SessionId, message: Message, role: Any, content: Content) -
 
 
 def repo_of(form: RepoForm) -> Repo:
-    """Return the repository of a form; a server shows only those of the caller."""
+    """Return the repository of a form; its owner is the caller."""
     return Repo(
         id=RepoId(form.id),
         owner=LOCAL_OWNER,

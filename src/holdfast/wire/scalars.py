@@ -21,7 +21,7 @@ Uuid = Annotated[
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(max_length=512)]
-# As far as every reader of JSON counts exactly.
+# The largest integer that every JSON parser reads exactly.
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MOST)]
 ModelRef = Annotated[
     str,
@@ -31,7 +31,7 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 
 def is_given(value: object) -> bool:
-    """Tell whether a key stood in the body; one that is null did."""
+    """Return whether a key was present in the body; null counts as present."""
     return not isinstance(value, UnsetType)
 
 
@@ -47,26 +47,26 @@ def format_time_or_none(at: datetime | None) -> str | None:
 
 
 def decode_cursor(cursor: str | None, *filters: object) -> int:
-    """Return the number that a cursor stands behind; without one, that is none."""
+    """Return the number that a cursor continues after; 0 without a cursor."""
     found = decode_count(cursor, filters)
     return found[0] if found else 0
 
 
 def encode_cursor(number: str | None, *filters: object) -> str | None:
-    """Return the cursor behind a number, as the service gave it."""
+    """Return the cursor that continues after a number."""
     return None if number is None else encode_count((int(number), ""), filters)
 
 
 def split_commas(text: str | None) -> tuple[str, ...]:
-    """Return the entries of a comma list, each once."""
+    """Return the values of a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(text.split(","))) if text else ()
 
 
 def parse_time(text: str) -> datetime:
-    """Return the instant that `format_time` wrote."""
+    """Parse a time that `format_time` has formatted."""
     return datetime.fromisoformat(text)
 
 
 def parse_time_or_none(text: str | None) -> datetime | None:
-    """Return the instant, if there is one."""
+    """Parse a time, if there is one."""
     return None if text is None else parse_time(text)

@@ -15,10 +15,10 @@ Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class SearchForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which words, and where: from `from` on, and before `to`.
+    """A search query and its filters; `from` is inclusive, `to` is exclusive.
 
-    Words are ANDed; `"…"` is a phrase, `word*` a beginning, `-word` without it. An agent is named
-    by its id or slug.
+    All words must match; `"…"` is a phrase, `word*` a prefix, `-word` an exclusion. `agent_id` is
+    an agent's id or slug.
     """
 
     q: Annotated[str, Meta(min_length=1, max_length=TEXT_LONGEST)]
@@ -34,12 +34,12 @@ class SearchForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class HitForm(Struct, frozen=True, kw_only=True):
-    """A message, a title, or an observation; what does not apply is null."""
+    """A match in a message, a title or an observation; fields that do not apply are null."""
 
     session_id: Annotated[str | None, Meta(description="The session.")]
     agent_id: Annotated[Uuid | None, Meta(description="The session's agent.")]
     message_id: Annotated[Uuid | None, Meta(description="The message.")]
-    message_sequence: Annotated[int | None, Meta(description="Its number in the session.")]
+    message_sequence: Annotated[int | None, Meta(description="Its sequence number in the session.")]
     turn: Annotated[int | None, Meta(description="The turn it belongs to.")]
     role: Annotated[Role | None, Meta(description="Its role.")]
     snippet: Annotated[
@@ -47,18 +47,20 @@ class HitForm(Struct, frozen=True, kw_only=True):
     ]
     score: Annotated[float, Meta(description="The relevance.")]
     created_at: Annotated[Instant, Meta(description="When it was written.")]
-    observation_id: Annotated[str | None, Meta(description="The observation, if it is one.")]
+    observation_id: Annotated[
+        str | None, Meta(description="The observation, if the match is in one.")
+    ]
 
 
 class HitList(Struct, frozen=True):
-    """A page of what was found; one that is short may still have a cursor behind it."""
+    """A page of matches; a page with fewer than `limit` may still have a next page."""
 
     data: tuple[HitForm, ...]
     next_cursor: str | None
 
 
 def query_of(form: SearchForm) -> SearchQuery:
-    """Return what is searched for."""
+    """Return the search query of a form."""
     session = form.session_id
     return SearchQuery(
         text=form.q,
@@ -74,12 +76,12 @@ def query_of(form: SearchForm) -> SearchQuery:
 
 
 def _normalize_name(name: str) -> str:
-    """Return a name as it is stored; an id may be spelled in capitals."""
+    """Return a name as it is stored; an id may be in upper case."""
     return name.lower() if is_uuid(name.lower()) else name
 
 
 def form_of(query: SearchQuery) -> SearchForm:
-    """Return a search as it is asked for over the network."""
+    """Return the form of a search query."""
     return SearchForm(
         q=query.text,
         agent_id=query.agent,
@@ -94,7 +96,7 @@ def form_of(query: SearchQuery) -> SearchForm:
 
 
 def hit_form(hit: Hit) -> HitForm:
-    """Return what was found as it is shown."""
+    """Return the form of a match."""
     return HitForm(
         session_id=hit.session_id,
         agent_id=hit.agent_id,
@@ -110,7 +112,7 @@ def hit_form(hit: Hit) -> HitForm:
 
 
 def hit_of(form: HitForm) -> Hit:
-    """Return the hit of a form."""
+    """Return the match of a form."""
     return Hit(
         session_id=None if form.session_id is None else SessionId(form.session_id),
         agent_id=None if form.agent_id is None else AgentId(form.agent_id),

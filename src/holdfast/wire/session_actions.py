@@ -1,4 +1,4 @@
-"""Requests and responses of what is done with a session: interrupt, close, resume, fork, export."""
+"""JSON forms of actions on a session: interrupt, close, resume, compact, verify, fork, export."""
 
 from typing import Annotated, Literal
 
@@ -17,15 +17,15 @@ Reason = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class InterruptPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Why a turn is stopped."""
+    """The reason for an interrupt, and the turn to stop."""
 
     reason: Reason | None = None
-    # Only this one: when it has ended meanwhile, the one behind it goes on.
+    # Only this turn is stopped, so an interrupt that arrives late does not stop the next one.
     turn: Number | None = None
 
 
 class Interrupted(Struct, frozen=True, kw_only=True):
-    """Whether a turn was stopped, and which; and the session after it."""
+    """Whether a turn was stopped, which one, and the session after it."""
 
     session: SessionForm
     interrupted: bool
@@ -33,37 +33,37 @@ class Interrupted(Struct, frozen=True, kw_only=True):
 
 
 class ClosePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How and why a session ends."""
+    """The final state of a session, and the reason."""
 
     ending: Literal["completed", "cancelled"] = field(default="completed", name="as")
     reason: Reason | None = None
 
 
 class ResumePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nothing has to be said; with a context the session moves there."""
+    """Optional new context for the resumed session."""
 
     context: ContextForm | None = None
 
 
 class Resumed(SessionForm, frozen=True, kw_only=True):
-    """A session that goes on; without turns left, what is said in it is kept and not answered."""
+    """A resumed session; with no turns left, new messages are stored but not answered."""
 
     turns_left: int
 
 
 class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nothing can be said."""
+    """An empty body."""
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """Whether something was summed up; and the session after it."""
+    """Whether the session was compacted, and the session after it."""
 
     compacted: bool
     session: SessionForm
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """Whether a session's messages are what was written; `head` is the hash they end with."""
+    """The result of verifying the hash chain; `head` is the hash of the last message."""
 
     session_id: Uuid
     messages: int
@@ -72,17 +72,17 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 
 def resumed_form(overview: SessionOverview, turns_left: int) -> Resumed:
-    """Return a session that was resumed."""
+    """Return the form of a resumed session."""
     return Resumed(**msgspec.structs.asdict(session_form(overview)), turns_left=turns_left)
 
 
 def verified_form(verified: Verification) -> Verified:
-    """Return the result of a session's verification."""
+    """Return the form of a verification."""
     return msgspec.convert(verified, Verified, from_attributes=True)
 
 
 class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a fork begins, and what is unlike in its parent."""
+    """The fork point, and the fields in which the fork differs from its parent."""
 
     id: Uuid | None = None
     at: Number | None = None
@@ -93,20 +93,20 @@ class ForkPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """In which form, and up to which message."""
+    """The format of an export, and its last message."""
 
     format: ExportFormat = ExportFormat.JSONL
     through: Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None = None
 
 
 class ExportPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a workflow was written to."""
+    """The file that a workflow was written to."""
 
     target: Annotated[str, Meta(min_length=1, max_length=4_096)]
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """What was written down, and the number of the event that says so."""
+    """The file of the export, and the sequence number of its event."""
 
     target: str
     sequence: int
@@ -116,7 +116,7 @@ def fork_request(body: ForkPost) -> ForkRequest:
     """Return the request to fork a session."""
     return ForkRequest(
         at=body.at,
-        # What a turn that runs has written so far is left to that turn.
+        # The messages of a running turn are not complete, so the fork does not include them.
         is_settled=True,
         title=body.title,
         tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),

@@ -1,4 +1,4 @@
-"""JSON forms of sessions: what is taken and what is returned.
+"""JSON forms of sessions: requests, responses and queries.
 
 Sessions of `/api` have other names and shapes: `repo_sessions.py`.
 """
@@ -53,7 +53,7 @@ StatusWord = Literal["pending", "running", "completed", "failed"]
 
 
 def status_word(session: Session | SessionState) -> StatusWord:
-    """Return the word for where a session stands."""
+    """Return the value of `status` for a session."""
     match session.status:
         case Status.PENDING:
             return "pending"
@@ -68,7 +68,7 @@ def status_word(session: Session | SessionState) -> StatusWord:
 
 
 class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lines of a file that the person has marked."""
+    """Selected lines of a file."""
 
     file: Annotated[str, Meta(description="The file.")]
     start_line: Annotated[int, Meta(description="The first selected line.")]
@@ -76,7 +76,7 @@ class SelectionForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The workspace a session runs against."""
+    """The workspace of a session."""
 
     working_dir: Annotated[str, Meta(description="The working folder.")]
     active_file: Annotated[str | None, Meta(description="The file that is open in the editor.")] = (
@@ -84,14 +84,14 @@ class ContextForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     )
     selection: Annotated[SelectionForm | None, Meta(description="The selected lines.")] = None
     git_ref: Annotated[str | None, Meta(description="The checked-out branch or commit.")] = None
-    fs_scope_tier: Annotated[
-        FsTier, Meta(description="The part of the file system that tools may use.")
-    ] = FsTier.SANDBOXED
+    fs_scope_tier: Annotated[FsTier, Meta(description="The file system access of tools.")] = (
+        FsTier.SANDBOXED
+    )
     variables: Annotated[dict[str, str], Meta(description="Named values for the agent.")] = {}
 
 
 def context_form(context: SessionContext) -> ContextForm:
-    """Return a workspace as it is shown."""
+    """Return the form of a workspace."""
     fields = msgspec.structs.asdict(context)
     marked = context.selection
     fields["selection"] = marked and SelectionForm(**msgspec.structs.asdict(marked))
@@ -99,7 +99,7 @@ def context_form(context: SessionContext) -> ContextForm:
 
 
 def context_of(form: ContextForm) -> SessionContext:
-    """Return the workspace that a form tells of."""
+    """Return the workspace of a form."""
     fields = msgspec.structs.asdict(form)
     marked = form.selection
     fields["selection"] = marked and Selection(**msgspec.structs.asdict(marked))
@@ -111,17 +111,17 @@ StatusWords = Annotated[
     str,
     Meta(
         pattern=r"^(pending|running|completed|failed)(,(pending|running|completed|failed))*$",
-        description="Words of `status`, with commas between them.",
+        description="Values of `status`, separated by commas.",
     ),
 ]
 StateWords = Annotated[
     str,
     Meta(
         pattern=f"^({'|'.join(Status)})(,({'|'.join(Status)}))*$",
-        description="The house's own words of `state`, with commas between them.",
+        description="Values of `state`, separated by commas.",
     ),
 ]
-# Which sessions each word stands for; a turn that failed leaves its session open.
+# The sessions of each status value; a session stays open after a failed turn.
 STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
     "pending": (StatusFilter(status=Status.PENDING),),
     "running": (StatusFilter(status=Status.RUNNING),),
@@ -138,23 +138,25 @@ STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
 
 
 class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much a session may cost."""
+    """The cost limit of a session."""
 
     microcents: Annotated[Number, Meta(description="The limit in millionths of a cent.")]
-    on_exceed: Annotated[OnExceed, Meta(description="The effect of reaching the limit.")] = (
+    on_exceed: Annotated[OnExceed, Meta(description="What happens when the limit is reached.")] = (
         OnExceed.PAUSE
     )
 
 
 class ForkPointForm(Struct, frozen=True, kw_only=True):
-    """Where a fork leaves its parent."""
+    """The point at which a fork leaves its parent."""
 
     session_id: Annotated[Uuid, Meta(description="The parent session.")]
-    sequence: Annotated[int, Meta(description="The last message that both sessions have.")]
+    sequence: Annotated[
+        int, Meta(description="The sequence number of the last message that both sessions share.")
+    ]
 
 
 class SessionAgentForm(Struct, frozen=True, kw_only=True):
-    """Who answers in a session, as it was when the session was opened."""
+    """The agent of a session, as it was when the session was opened."""
 
     slug: Annotated[str, Meta(description="The agent's slug.")]
     name: Annotated[str, Meta(description="The agent's display name.")]
@@ -162,43 +164,50 @@ class SessionAgentForm(Struct, frozen=True, kw_only=True):
         Literal["llm", "acp"],
         Meta(description="llm for Holdfast's own loop, acp for an external program."),
     ]
-    model_ids: Annotated[tuple[Uuid, ...], Meta(description="Its models, in order of preference.")]
+    model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
 
 
 class ProgramForm(Struct, frozen=True, kw_only=True):
-    """The agent's own program, which is not the session: it may end and be started again."""
+    """The agent's process; it may exit and be started again while the session continues."""
 
     state: Annotated[ProcessState, Meta(description="The state of the process.")]
-    exit_code: Annotated[int | None, Meta(description="The exit code, after it has exited.")]
-    signal: Annotated[int | None, Meta(description="The signal that ended it.")]
+    exit_code: Annotated[
+        int | None, Meta(description="The exit code, after the process has exited.")
+    ]
+    signal: Annotated[int | None, Meta(description="The signal that ended the process.")]
 
 
 class SessionForm(Struct, frozen=True, kw_only=True):
-    """A session as `/v1` shows it; `state` is the house's own word for `status`."""
+    """A session; `state` is the internal status behind `status`."""
 
     id: Annotated[Uuid, Meta(description="The session's id.")]
     agent_id: Annotated[Uuid, Meta(description="The agent's id.")]
-    title: Annotated[str | None, Meta(description="The title: data, never an instruction.")]
+    title: Annotated[
+        str | None, Meta(description="The title; untrusted data, never an instruction.")
+    ]
     tags: Annotated[tuple[str, ...], Meta(description="The tags.")]
     model_id: Annotated[
-        Uuid | None, Meta(description="The model chosen for this session; null for the agent's.")
+        Uuid | None,
+        Meta(description="The model chosen for this session; null if the agent's models are used."),
     ]
-    status: Annotated[StatusWord, Meta(description="The state in four words.")]
+    status: Annotated[StatusWord, Meta(description="The status, one of four values.")]
     created_at: Annotated[Instant, Meta(description="When it was opened.")]
     started_at: Annotated[Instant | None, Meta(description="When its first turn started.")]
     finished_at: Annotated[
         Instant | None,
         Meta(description="When it last finished; null while a turn is pending or running."),
     ]
-    updated_at: Annotated[Instant, Meta(description="When it was last written to.")]
-    state: Annotated[Status, Meta(description="The exact state.")]
+    updated_at: Annotated[Instant, Meta(description="When it was last changed.")]
+    state: Annotated[Status, Meta(description="The internal status.")]
     turn: Annotated[int, Meta(description="The newest turn.")]
     settled: Annotated[int, Meta(description="The newest turn that has ended.")]
-    last_stop: Annotated[StopReason | None, Meta(description="The stop reason of that turn.")]
+    last_stop: Annotated[
+        StopReason | None, Meta(description="The stop reason of the last ended turn.")
+    ]
     reason: Annotated[str | None, Meta(description="Why the session was closed.")]
-    repo_id: Annotated[str | None, Meta(description="The repository it is bound to.")]
+    repo_id: Annotated[str | None, Meta(description="The repository that the session is bound to.")]
     forked_from: Annotated[
-        ForkPointForm | None, Meta(description="The fork point, if it is a fork.")
+        ForkPointForm | None, Meta(description="The fork point, if the session is a fork.")
     ]
     turn_cap: Annotated[int, Meta(description="The maximum number of turns.")]
     approval: Annotated[ApprovalMode, Meta(description="Which calls need an approval.")]
@@ -206,19 +215,20 @@ class SessionForm(Struct, frozen=True, kw_only=True):
     budget: Annotated[BudgetForm | None, Meta(description="The cost limit.")]
     usage: Annotated[UsageForm, Meta(description="Tokens used so far.")]
     cost: Annotated[CostForm, Meta(description="The cost so far.")]
-    message_count: Annotated[int, Meta(description="Number of messages, inherited ones included.")]
-    last_event: Annotated[int, Meta(description="The number of the newest event.")]
+    message_count: Annotated[int, Meta(description="Number of messages, including inherited ones.")]
+    last_event: Annotated[int, Meta(description="The sequence number of the newest event.")]
     metadata: Annotated[
-        dict[str, Any], Meta(description="Free-form data of clients and of the agent's program.")
+        dict[str, Any],
+        Meta(description="Free-form data from clients and from the agent's program."),
     ]
     agent: Annotated[
         SessionAgentForm, Meta(description="The agent as it was when the session was opened.")
     ]
-    # Only of an agent that is a program of its own.
+    # Only for an agent that is an external program.
     process: (
         Annotated[
             ProgramForm,
-            Meta(description="The agent's process; only for an agent that is a program."),
+            Meta(description="The agent's process; only for an agent that is an external program."),
         ]
         | UnsetType
     ) = UNSET
@@ -232,7 +242,7 @@ class SessionList(Struct, frozen=True):
 
 
 class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A new session; everything has a default."""
+    """A new session; every field has a default."""
 
     id: Uuid | None = None
     title: Title | None = None
@@ -249,7 +259,7 @@ class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Changes to a session: what is absent stays, null clears what may be empty."""
+    """Changes to a session: absent fields stay unchanged, and null clears an optional field."""
 
     title: Title | UnsetType | None = UNSET
     tags: Tags | UnsetType = UNSET
@@ -259,7 +269,7 @@ class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which sessions."""
+    """Filters of a list of sessions."""
 
     status: StatusWords | None = None
     tag: tuple[str, ...] = ()
@@ -273,14 +283,14 @@ class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What becomes of forks that point into a deleted session."""
+    """What happens to the forks of a deleted session."""
 
     cascade: bool = False
     detach: bool = False
 
 
 def session_form(overview: SessionOverview) -> SessionForm:
-    """Return a session as it is shown."""
+    """Return the form of a session."""
     session, spent = overview.session, overview.spent
     return SessionForm(
         id=session.id,
@@ -319,7 +329,7 @@ def session_form(overview: SessionOverview) -> SessionForm:
 
 
 def session_metadata(session: Session) -> dict[str, Any]:
-    """Return a session's metadata, and what its agent program has reported about itself."""
+    """Return a session's metadata, with what its agent program has reported about itself."""
     program = session.program
     if program is None or not (program.about or program.agent_session):
         return session.metadata
@@ -356,7 +366,7 @@ def session_request(body: SessionPost) -> SessionRequest:
 
 
 def changes_of(body: SessionPatch) -> dict[str, Any]:
-    """Return what a body changes, by the house's names."""
+    """Return the changed fields of a body, by their domain names."""
     given = {
         name: getattr(body, name)
         for name in ("title", "metadata", "approval")
@@ -370,12 +380,12 @@ def changes_of(body: SessionPatch) -> dict[str, Any]:
 
 
 def states_of(words: str | None) -> tuple[Status, ...]:
-    """Return the house's words of a list."""
+    """Return the internal statuses of a comma-separated list."""
     return tuple(map(Status, split_commas(words)))
 
 
 def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
-    """Return which sessions a list of status words stands for."""
+    """Return the filters for a comma-separated list of status values."""
     return tuple(
         status_filter for word in split_commas(words) for status_filter in STATUS_FILTERS[word]
     )
@@ -392,7 +402,7 @@ def _agent_form(agent: Agent) -> SessionAgentForm:
 
 
 def _finished_at(session: Session) -> str | None:
-    # What was finished before is not what is going on now.
+    # The time of an earlier turn's end does not apply while a turn is open.
     if session.status in (Status.PENDING, Status.RUNNING):
         return None
     return format_time_or_none(session.finished_at)
@@ -412,7 +422,7 @@ def _budget_form(budget: Budget | None) -> BudgetForm | None:
 
 
 def session_post(request: SessionRequest, *, id: str) -> SessionPost:
-    """Return a request for a session as it is sent."""
+    """Return the body of a request for a session."""
     budget, context = request.budget, request.context
     return SessionPost(
         id=id,
@@ -431,7 +441,7 @@ def session_post(request: SessionRequest, *, id: str) -> SessionPost:
 
 
 def session_patch(changes: Mapping[str, Any]) -> SessionPatch:
-    """Return changes as they are sent; a key that a session does not have is refused."""
+    """Return the body of changes; refuses keys that a session does not have."""
     names = {"model": "model_id"}
     if unknown := sorted(set(changes) - CHANGEABLE):
         raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
@@ -439,11 +449,11 @@ def session_patch(changes: Mapping[str, Any]) -> SessionPatch:
 
 
 def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
-    """Return a query as it is sent; its agent is part of the path."""
+    """Return the query parameters of a query; its agent is part of the path."""
     if query.repo_id or query.is_bound or query.status_filters or query.before or query.offset:
         raise Invalid(
             Code.INVALID_INPUT,
-            "Over HTTP sessions are filtered by agent, status, tag, title and parent only.",
+            "Over HTTP, sessions can only be filtered by agent, status, tag, title and parent.",
         )
     return SessionsQuery(
         forked_from=query.forked_from,
@@ -457,9 +467,9 @@ def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
 
 
 def session_of(form: SessionForm) -> Session:
-    """Return the session of a form; a server shows only those of the caller.
+    """Return the session of a form; its owner is the caller.
 
-    Of the agent it has the slug, the name, the kind of runtime and the models.
+    Of the agent it contains only the slug, the name, the kind of runtime and the models.
     """
     fork = form.forked_from
     return Session(
@@ -521,7 +531,7 @@ def _snapshot_of(form: SessionForm) -> Agent:
 
 
 def overview_of(form: SessionForm) -> SessionOverview:
-    """Return the session of a form with its costs; of unpriced requests only that there are."""
+    """Return the session of a form with its costs; the number of unpriced requests is not known."""
     session = session_of(form)
     spent = CostSum(
         key=session.id,

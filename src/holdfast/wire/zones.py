@@ -17,7 +17,7 @@ Generation = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
 class ZoneFileForm(Struct, frozen=True, kw_only=True):
-    """A file of a zone; lines that are blank do not count."""
+    """A file of a zone; blank lines are not counted."""
 
     name: str
     size: int
@@ -27,8 +27,8 @@ class ZoneFileForm(Struct, frozen=True, kw_only=True):
     generation: Generation
 
 
-class DeskForm(Struct, frozen=True, kw_only=True):
-    """What lies on an agent's desk, and the session that sits at it."""
+class ActiveZoneForm(Struct, frozen=True, kw_only=True):
+    """An agent's active zone, and the session bound to it."""
 
     zone: str
     session_id: Uuid | None
@@ -36,7 +36,7 @@ class DeskForm(Struct, frozen=True, kw_only=True):
 
 
 class StateForm(Struct, frozen=True, kw_only=True):
-    """The snapshot of a desk; both are null where there is nothing to restore."""
+    """The snapshot of an active zone; both values are null if there is none."""
 
     zone: str
     content: str | None
@@ -44,14 +44,14 @@ class StateForm(Struct, frozen=True, kw_only=True):
 
 
 class StatePut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A snapshot; with `if_modified_ms` only over the one of that time, 0 for none."""
+    """A snapshot; with `if_modified_ms` it replaces only the version of that time, 0 for none."""
 
     content: str
     if_modified_ms: Number | None = None
 
 
 class StateWrittenForm(Struct, frozen=True, kw_only=True):
-    """A snapshot was written."""
+    """The result of writing a snapshot."""
 
     zone: str
     bytes_written: int
@@ -59,13 +59,13 @@ class StateWrittenForm(Struct, frozen=True, kw_only=True):
 
 
 class OutputPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line; its end is added if it has none."""
+    """An output line; a missing line end is added."""
 
     line: str
 
 
 class OutputAppendedForm(Struct, frozen=True, kw_only=True):
-    """Where a line was appended, and how many bytes it has with its end."""
+    """The byte offset of an appended line, and its length with the line end."""
 
     zone: str
     offset: int
@@ -73,7 +73,10 @@ class OutputAppendedForm(Struct, frozen=True, kw_only=True):
 
 
 class LinesForm(Struct, frozen=True, kw_only=True):
-    """Lines of an output; its last is torn if it is no JSON, or open because nothing ends it."""
+    """Output lines.
+
+    `torn` is true if the last line is not valid JSON, `tail_open` if it has no line end.
+    """
 
     lines: tuple[str, ...]
     start: int
@@ -84,7 +87,7 @@ class LinesForm(Struct, frozen=True, kw_only=True):
 
 
 class LinesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which lines; with a generation, only of the very content that it names."""
+    """A range of lines; with `generation`, only if the content is still that one."""
 
     start: Number = 0
     limit: Count = LINES_USUAL
@@ -92,7 +95,7 @@ class LinesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReplayForm(Struct, frozen=True, kw_only=True):
-    """What to show of a desk at once: nodes of a snapshot, and the newest lines of the log."""
+    """The initial view of an active zone: nodes of the snapshot, and the newest output lines."""
 
     source: ReplaySource
     lines: tuple[str, ...]
@@ -106,34 +109,34 @@ class ReplayForm(Struct, frozen=True, kw_only=True):
 
 
 class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many lines with a snapshot that has seen some, and how many without."""
+    """The number of lines to return with a usable snapshot (`window`) and without one (`page`)."""
 
     window: Count = WINDOW
     page: Count = PAGE
 
 
-def zone_form(desk: ActiveZone) -> DeskForm:
-    """Return a desk as it is shown."""
-    return DeskForm(zone=desk.zone, session_id=desk.session_id, files=files_form(desk.files))
+def zone_form(desk: ActiveZone) -> ActiveZoneForm:
+    """Return the form of an active zone."""
+    return ActiveZoneForm(zone=desk.zone, session_id=desk.session_id, files=files_form(desk.files))
 
 
 def lines_form(lines: Lines) -> LinesForm:
-    """Return lines as they are shown."""
+    """Return the form of a range of lines."""
     return msgspec.convert(lines, LinesForm, from_attributes=True)
 
 
 def replay_form(replay: Replay) -> ReplayForm:
-    """Return a replay as it is shown."""
+    """Return the form of a replay."""
     return msgspec.convert(replay, ReplayForm, from_attributes=True)
 
 
 def files_form(files: tuple[ZoneFile, ...]) -> tuple[ZoneFileForm, ...]:
-    """Return files as they are shown."""
+    """Return the forms of files."""
     return tuple(msgspec.convert(each, ZoneFileForm, from_attributes=True) for each in files)
 
 
 class ArchivedForm(Struct, frozen=True, kw_only=True):
-    """A desk was cleared into an archive; where nothing lay on it, both are null."""
+    """The result of archiving an active zone; both values are null if the zone was empty."""
 
     archive_zoneid: str | None
     archived_at_ms: int | None
@@ -141,7 +144,7 @@ class ArchivedForm(Struct, frozen=True, kw_only=True):
 
 
 class ArchiveSummaryForm(Struct, frozen=True, kw_only=True):
-    """One archive in a list."""
+    """An archive in a list."""
 
     archive_zoneid: str
     archived_at_ms: int
@@ -162,13 +165,13 @@ class ArchiveList(Struct, frozen=True, kw_only=True):
 
 
 class ArchivesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many; 0 is the usual number, and more than 100 are never listed."""
+    """The maximum number of archives; 0 for the default, at most 100."""
 
     limit: Annotated[int, Meta(ge=0, le=NUMBER_MOST)] = 0
 
 
 class ArchiveForm(Struct, frozen=True, kw_only=True):
-    """One archive: its snapshot, and its files."""
+    """An archive: its snapshot and its files."""
 
     archive_zoneid: str
     archived_at_ms: int
@@ -177,7 +180,7 @@ class ArchiveForm(Struct, frozen=True, kw_only=True):
 
 
 class RestoredForm(Struct, frozen=True, kw_only=True):
-    """An archive lies on the desk again; what lay there before is in `displaced`."""
+    """The result of restoring an archive; `displaced` is the archive of the previous content."""
 
     zone: str
     restored_from: str
@@ -185,27 +188,27 @@ class RestoredForm(Struct, frozen=True, kw_only=True):
 
 
 class DeletedForm(Struct, frozen=True, kw_only=True):
-    """Whether there was an archive to remove."""
+    """Whether an archive was deleted."""
 
     deleted: bool
 
 
 def archived_form(archived: ArchiveResult | None) -> ArchivedForm:
-    """Return what became of a desk that was to be cleared."""
+    """Return the form of an archived zone."""
     if archived is None:
         return ArchivedForm(archive_zoneid=None, archived_at_ms=None, files={})
     return msgspec.convert(archived, ArchivedForm, from_attributes=True)
 
 
 def archives_form(archives: tuple[ArchiveSummary, ...]) -> ArchiveList:
-    """Return a list of archives as it is shown."""
+    """Return the form of a list of archives."""
     convert = msgspec.convert
     forms = [convert(each, ArchiveSummaryForm, from_attributes=True) for each in archives]
     return ArchiveList(data=tuple(forms))
 
 
 def archive_form(archive: Archive) -> ArchiveForm:
-    """Return an archive as it is shown."""
+    """Return the form of an archive."""
     return ArchiveForm(
         archive_zoneid=archive.archive_zoneid,
         archived_at_ms=archive.archived_at_ms,
@@ -214,7 +217,7 @@ def archive_form(archive: Archive) -> ArchiveForm:
     )
 
 
-def active_zone_of(form: DeskForm) -> ActiveZone:
+def active_zone_of(form: ActiveZoneForm) -> ActiveZone:
     """Return the active zone of a form."""
     session = None if form.session_id is None else SessionId(form.session_id)
     return ActiveZone(zone=form.zone, session_id=session, files=_files_of(form.zone, form.files))

@@ -37,7 +37,7 @@ async def list_messages(
     query = request.query
     session_id = await _require_repo_session(request)
     if not isinstance(query.after, UnsetType) and query.since is not None:
-        raise invalid_query("since", "since or after, and not both")
+        raise invalid_query("since", "send since or after, not both")
     after = 0 if isinstance(query.after, UnsetType) else query.after
     place = after if query.since is None else _instant(query.since)
     # A row takes at most two messages, except for messages that show nothing.
@@ -103,7 +103,8 @@ async def _require_repo_session(request: RouteRequest[Any, Any]) -> SessionId:
     if not isinstance(after, UnsetType) and after > session.message_count:
         raise Conflict(
             Code.CURSOR_AHEAD,
-            f"The session has messages up to {session.message_count}; the cursor says {after}.",
+            f"The session has messages up to {session.message_count}, but the cursor is "
+            f"{after}; read again from a lower number.",
             {"head": session.message_count},
         )
     return session.id
@@ -123,7 +124,9 @@ def _instant(text: str) -> datetime:
         shown = f"{day}T{minute}:{'59' if leap else second}{fraction[:7]}{offset.upper()}"
         return (datetime.fromisoformat(shown) + leap).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise invalid_query("since", "a time with its offset, or Unix milliseconds") from None
+        raise invalid_query(
+            "since", "expected a time with its offset, or Unix milliseconds"
+        ) from None
 
 
 ROUTES: Final = (
@@ -131,7 +134,7 @@ ROUTES: Final = (
         method="GET",
         path="/api/sessions/{id}/messages",
         name="api.sessions.messages",
-        summary="Return the messages that a reader has not seen.",
+        summary="Return the messages that a reader has not received yet.",
         handler=list_messages,
         needs=Scope.READ,
         is_large=True,

@@ -11,7 +11,7 @@ from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_form
 
 
 async def add_repo(request: RouteRequest[NoQuery, RepoPost]) -> Response:
-    """Register a repository; the same path again is the one that is there."""
+    """Register a repository; registering the same path again returns the existing one."""
     created = await request.holdfast.repos.make(
         request.owner, request.body.path, name=request.body.name
     )
@@ -25,7 +25,7 @@ async def list_repos(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def remove_repo(request: RouteRequest[NoQuery, None]) -> Response:
-    """Forget a repository that no session is bound to; its files stay."""
+    """Unregister a repository that no session is bound to; its files are not changed."""
     if not is_uuid(request.path["id"]):
         raise repo_not_found()
     await request.holdfast.repos.remove(request.owner, request.path["id"])
@@ -65,7 +65,7 @@ ROUTES: Final = (
         method="DELETE",
         path="/api/repos/{id}",
         name="api.repos.remove",
-        summary="Forget a repository that no session is bound to.",
+        summary="Unregister a repository that no session is bound to.",
         handler=remove_repo,
         needs=Scope.ADMIN,
         responses={204: None},

@@ -20,10 +20,10 @@ from holdfast.wire.errors import invalid_query
 from holdfast.wire.repo_sessions import (
     STATUS_WORDS,
     AgentSession,
+    AgentSessionDetails,
     AgentSessionList,
     AgentSessionPost,
     AgentSessionsQuery,
-    AgentSessionWhole,
     PromptAccepted,
     PromptPost,
     session_form,
@@ -34,7 +34,7 @@ USER_REQUEST: Final = "user_request"
 
 
 async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Response:
-    """Open a session in a repository; no process starts before its first prompt."""
+    """Open a session in a repository; its process starts with the first prompt."""
     body, repo_id = request.body, RepoId(request.body.repo_id.lower())
     if not is_uuid(repo_id):
         raise repo_not_found()
@@ -84,7 +84,7 @@ async def list_sessions(request: RouteRequest[AgentSessionsQuery, None]) -> Resp
     """List sessions, newest first."""
     query = request.query
     if query.before is not None and query.offset:
-        raise invalid_query("before", "pages go by before or by offset, not by both")
+        raise invalid_query("before", "send before or offset, not both")
     if query.repo_id is not None and not is_uuid(query.repo_id.lower()):
         empty = AgentSessionList(sessions=(), total=0, limit=query.limit, offset=query.offset)
         return Response(content=empty)
@@ -128,7 +128,7 @@ async def read_session(request: RouteRequest[NoQuery, None]) -> Response | Strea
 
 
 async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
-    """Write a prompt down; its turn comes after the answer."""
+    """Store a prompt; its turn runs after the response."""
     session = await _require_repo_session(request, request.path["id"])
     body, make = request.body, request.holdfast.messages.make
     try:
@@ -151,7 +151,7 @@ async def complete(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def cancel(request: RouteRequest[NoQuery, None]) -> Response:
-    """Cancel a session; its rows stay."""
+    """Cancel a session; its messages are not deleted."""
     return await _close(request, Status.CANCELLED)
 
 
@@ -193,7 +193,9 @@ def _statuses(words: str | None) -> tuple[Status, ...]:
     wanted = {word.strip() for word in words.split(",")}
     allowed = sorted(set(STATUS_WORDS.values()))
     if not wanted <= set(allowed):
-        raise invalid_query("status", f"words of {', '.join(allowed)}, with commas between them")
+        raise invalid_query(
+            "status", f"expected one or more of {', '.join(allowed)}, separated by commas"
+        )
     return tuple(status for status, word in STATUS_WORDS.items() if word in wanted)
 
 
@@ -203,7 +205,7 @@ def not_active(session: Session) -> Conflict:
     remedy = "fork it" if word == "error" else "resume it"
     return Conflict(
         Code.SESSION_NOT_ACTIVE,
-        f"The session is {word} and takes no prompts; {remedy} to go on.",
+        f"The session is {word} and accepts no prompts; {remedy} to continue.",
         {"status": word},
     )
 
@@ -253,7 +255,7 @@ ROUTES: Final = (
         handler=read_session,
         needs=Scope.READ,
         is_large=True,
-        responses={200: AgentSessionWhole, 304: None},
+        responses={200: AgentSessionDetails, 304: None},
         response_headers={200: ("etag",), 304: ("etag",)},
         error_codes=(Code.SESSION_NOT_FOUND,),
         tolerant=True,
@@ -262,7 +264,7 @@ ROUTES: Final = (
         method="POST",
         path="/api/sessions/{id}/prompt",
         name="api.sessions.prompt",
-        summary="Write a prompt down; its turn comes after the answer.",
+        summary="Store a prompt; its turn runs after the response.",
         handler=prompt,
         needs=Scope.WRITE,
         body=PromptPost,
@@ -293,7 +295,7 @@ ROUTES: Final = (
         method="DELETE",
         path="/api/sessions/{id}",
         name="api.sessions.cancel",
-        summary="Cancel a session; its rows stay.",
+        summary="Cancel a session; its messages are not deleted.",
         handler=cancel,
         needs=Scope.WRITE,
         responses={200: AgentSession},

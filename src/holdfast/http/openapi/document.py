@@ -24,9 +24,9 @@ PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
         "The agent's id, or its slug.",
         {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,255}$"},
     ),
-    "approval_id": ("The question's id.", _UUID),
+    "approval_id": ("The approval's id.", _UUID),
     "call_id": (
-        "The call's id, as the model or the recorded message gave it.",
+        "The call's id, as given by the model or by the recorded message.",
         {"type": "string", "minLength": 1, "maxLength": 255},
     ),
     "checkpoint": (
@@ -34,11 +34,12 @@ PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
         {"type": "string", "minLength": 1, "maxLength": 512},
     ),
     "definition_id": (
-        "The id whose desk it is: an agent's id or slug, or any other of these characters.",
+        "The definition id of the active zone: an agent's id or slug, or another id of these "
+        "characters.",
         {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
     ),
     "hash": (
-        "The SHA-256 of the content, with or without `sha256-` before it.",
+        "The SHA-256 of the content, with or without the prefix `sha256-`.",
         {"type": "string", "pattern": "^(?:sha256-)?[0-9a-f]{64}$"},
     ),
     "id": ("The id.", _UUID),
@@ -48,7 +49,7 @@ PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
         {"type": "string", "minLength": 1, "maxLength": 511},
     ),
     "ms": (
-        "When it was archived, in Unix milliseconds.",
+        "The archive time, in Unix milliseconds.",
         {"type": "string", "pattern": "^(?:0|[1-9][0-9]{0,18})$"},
     ),
     "name": (
@@ -56,20 +57,21 @@ PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
     "place": (
-        "What the page is to show; it says itself what it does not find.",
+        "The id in the path of a UI page; the web UI resolves it.",
         {"type": "string", "minLength": 1},
     ),
     "session_id": ("The session's id.", _UUID),
     "session_key": (
-        "The session's id as it was submitted, or that of a session hosted here.",
+        "The session's id as it was submitted, or the id of a session that Holdfast hosts.",
         {"type": "string", "minLength": 5, "maxLength": 512},
     ),
 }
 HEADERS: Final[Mapping[str, Document]] = {
     "Idempotency-Key": {
         "description": (
-            "Makes the request repeatable: taken as the `id` of what is made. A repeat with an "
-            "equal body is answered with what is there, one with another body is 409."
+            "Makes the request idempotent: the key is the `id` of the new resource. A repeat "
+            "with the same body returns the existing resource; a repeat with another body is "
+            "409."
         ),
         "schema": {
             "type": "string",
@@ -82,14 +84,14 @@ HEADERS: Final[Mapping[str, Document]] = {
         "schema": {"type": "string"},
     },
     "If-None-Match": {
-        "description": "Answer 304 without a body if it still has this `ETag`.",
+        "description": "Return 304 without a body if the resource still has this `ETag`.",
         "schema": {"type": "string"},
         "example": "*",
     },
     "Last-Event-ID": {
         "description": (
-            "Begin after this event: its number, its id, or `now`; wins over `since`, because a "
-            "browser repeats the address when it comes back."
+            "Start after this event: its sequence number, its id, or `now`. Takes precedence "
+            "over `since`, because a browser reconnects with the original URL."
         ),
         "schema": {
             "type": "string",
@@ -97,13 +99,13 @@ HEADERS: Final[Mapping[str, Document]] = {
         },
     },
     "Range": {
-        "description": "Answer 206 with one range of the bytes; more than one is passed over.",
+        "description": "Return 206 with one byte range; a header with several ranges is ignored.",
         "schema": {"type": "string"},
     },
     "X-Request-Id": {
         "description": (
-            "A name for the request, found again in the answer and in the log; one that is not "
-            "1 to 64 letters, digits, `.`, `_` and `-` is replaced."
+            "A request id, repeated in the response and in the log; replaced unless it "
+            "consists of 1 to 64 letters, digits, `.`, `_` and `-`."
         ),
         "schema": {"type": "string"},
     },
@@ -113,7 +115,7 @@ _KEY: Final[Document] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "The same as `idempotency_key`; where both are sent they must be equal.",
+    "description": "The same as `idempotency_key`; if both are sent, they must be equal.",
     "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
 }
 
@@ -204,39 +206,45 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 _ABOUT: Final = (
-    "The durable session layer for AI agents. Everything but `GET /healthz` needs "
-    "`Authorization: Bearer …`. Every error is `{error, message, details}`; a method that a path "
-    "does not take is 405 with `Allow`, and HEAD is GET without a body. JSON is read strictly: "
-    "no key twice, no NUL in a text, no number beyond 64 bits, whole numbers without a point, at "
-    "most 8 MiB and 100 levels deep."
+    "The durable session layer for AI agents. Every route except `GET /healthz` requires "
+    "`Authorization: Bearer …`. Every error is `{error, message, details}`. An unsupported "
+    "method is 405 with `Allow`; HEAD is GET without a body. JSON is parsed strictly: no "
+    "duplicate keys, no NUL in strings, no number beyond 64 bits, integers without a decimal "
+    "point, at most 8 MiB and 100 levels deep."
 )
 _TAGS: Final = {
-    "agents": "Who talks: a system prompt, models, tools, and what they may reach.",
+    "agents": "Agents: a system prompt, models, tools and access rights.",
     "api": "Sessions that are bound to a repository, in camelCase.",
     "approvals": "Tool calls that wait for an approval.",
     "calls": "Tool calls, and settling those with an unknown outcome.",
-    "costs": "What was spent.",
-    "events": "What happens, as a stream or page by page.",
-    "history": "What agents say they did, wherever they ran, and what all of it comes to.",
-    "media": "Contents beside the messages.",
-    "messages": "What was said and done; never changed.",
+    "costs": "Token usage and costs.",
+    "events": "Events of a session, as a stream or page by page.",
+    "history": (
+        "Observed history: what agents report about their sessions, wherever they ran, and the "
+        "merged result."
+    ),
+    "media": "Content that messages refer to.",
+    "messages": "The messages of a session; they are never changed.",
     "models": "Language models and their prices.",
-    "search": "Words in everything that was said, done and claimed.",
+    "search": "Full-text search over messages, tool calls, titles and observations.",
     "server": "The server itself.",
     "sessions": "Conversations: opened, stopped, closed, resumed, forked, deleted.",
-    "zones": "An agent's desk: what a page or a process left for a quick start, and its archives.",
+    "zones": "Active zones of agents, with state and output for a quick start, and their archives.",
 }
 _SECURITY: Final[Document] = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token; the local one stands in the file `token` of Holdfast's folder.",
+        "description": "A bearer token; the local one is in the file `token` of Holdfast's folder.",
     },
     "cookie": {
         "type": "apiKey",
         "in": "cookie",
         "name": "holdfast",
-        "description": "The page's; changes and streams must come from the page itself.",
+        "description": (
+            "The session cookie of the web UI; changes and streams must come from the web UI "
+            "itself."
+        ),
     },
 }
 

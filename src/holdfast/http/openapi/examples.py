@@ -402,7 +402,7 @@ def _zone_examples() -> tuple[Struct, ...]:
     )
 
 
-# By the name of the type.
+# By type name.
 EXAMPLES: Final[Mapping[str, Any]] = {
     "Health": {"status": "ok"},
     **{

@@ -14,24 +14,24 @@ from holdfast.wire.repo_sessions import AgentSession, RepoForm
 from holdfast.wire.sessions import SessionForm, SessionList
 
 STATUS_DESCRIPTIONS: Final[Mapping[int, str]] = {
-    200: "It is so.",
-    201: "It was made.",
-    202: "It was heard, and is being done.",
-    204: "It is done; there is nothing more to say.",
-    206: "A part of it.",
-    303: "Go there.",
-    304: "It is still as you have it.",
-    400: "Change the request.",
-    401: "Say who you are.",
-    403: "You may not.",
-    404: "There is no such thing.",
-    405: "The path takes other methods.",
-    409: "Not in this state.",
-    416: "There is no such part of it.",
-    429: "Wait, or free something.",
-    500: "Our fault.",
-    503: "Something outside failed; try again later.",
-    507: "The disk refuses.",
+    200: "Success.",
+    201: "Created.",
+    202: "Accepted; processing continues after the response.",
+    204: "Success, without a body.",
+    206: "The requested byte range.",
+    303: "Redirect to `Location`.",
+    304: "Not modified: the client has the current version.",
+    400: "The request is invalid.",
+    401: "Authentication is missing or invalid.",
+    403: "The caller is not permitted to do this.",
+    404: "The resource does not exist.",
+    405: "The path does not support this method.",
+    409: "Conflict with the current state of the resource.",
+    416: "The byte range lies outside the file.",
+    429: "A limit is reached; retry later, or free resources.",
+    500: "Internal server error.",
+    503: "A required service is unavailable; retry later.",
+    507: "The storage is full or not writable.",
 }
 # An unknown name in a body makes the body invalid (400); in a path it is not found (404).
 NAMED_IN_BODIES: Final = frozenset({Code.MEDIA_NOT_FOUND, Code.MODEL_NOT_FOUND})
@@ -188,40 +188,43 @@ _FRAME: Final[Document] = {
 }
 # Every header that a response may have: its description and schema.
 HEADERS: Final[Mapping[str, Document]] = {
-    "Allow": {"description": "The methods that the path takes.", "schema": _TEXT},
+    "Allow": {"description": "The methods that the path supports.", "schema": _TEXT},
     "Cache-Control": {
-        "description": "Nothing here is kept by anything in between.",
+        "description": "Responses must not be cached.",
         "schema": {"type": "string", "pattern": "^no-"},
     },
     "Content-Range": {
-        "description": "Which bytes these are, and of how many.",
+        "description": "The byte range of the body, and the total size.",
         "schema": {"type": "string", "pattern": "^bytes [0-9]+-[0-9]+/[0-9]+$"},
     },
-    "Content-Disposition": {"description": "How the file is called.", "schema": _TEXT},
+    "Content-Disposition": {"description": "The file name.", "schema": _TEXT},
     "ETag": {
-        "description": "Changes whenever a byte of the resource would.",
+        "description": "Changes with every change of the resource.",
         "schema": {"type": "string", "pattern": '^"[0-9a-f]{32}(?:-gzip)?"$'},
     },
     "Idempotency-Replayed": {
-        "description": "The request was a repeat, and nothing was made anew.",
+        "description": "The request was a repeat; nothing was created.",
         "schema": {"type": "string", "enum": ["true"]},
     },
-    "Location": {"description": "Where it is.", "schema": {"type": "string", "pattern": "^/"}},
+    "Location": {
+        "description": "The URL of the resource.",
+        "schema": {"type": "string", "pattern": "^/"},
+    },
     "Retry-After": {
-        "description": "How many seconds to wait, where that is known.",
+        "description": "Seconds to wait before a retry, if known.",
         "schema": {"type": "integer", "minimum": 1},
     },
-    "Set-Cookie": {"description": "The page's cookie.", "schema": _TEXT},
+    "Set-Cookie": {"description": "The session cookie of the web UI.", "schema": _TEXT},
     "WWW-Authenticate": {
-        "description": "How to say who you are.",
+        "description": "The required authentication scheme.",
         "schema": {"type": "string", "enum": ["Bearer"]},
     },
     "X-Next-After": {
-        "description": "More rows wait: the number to go on after.",
+        "description": "There are more rows; the sequence number to continue after.",
         "schema": {"type": "integer", "minimum": 1},
     },
     "X-Request-Id": {
-        "description": "The name of the request in the log.",
+        "description": "The id of the request in the log.",
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,80}$"},
     },
 }

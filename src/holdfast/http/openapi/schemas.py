@@ -16,17 +16,17 @@ REFINEMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "AgentPost": {
         "anyOf": [
             {
-                "title": "a language model in our own loop",
+                "title": "a language model in Holdfast's own loop",
                 "properties": {**_OWN_LOOP, "fallback_model_ids": {"maxItems": 0}},
                 "required": ["system_prompt"],
             },
             {
-                "title": "several language models in our own loop",
+                "title": "several language models in Holdfast's own loop",
                 "properties": {**_OWN_LOOP, "default_model_id": {"type": "string"}},
                 "required": ["system_prompt", "default_model_id"],
             },
             {
-                "title": "a program of its own, which chooses its own models",
+                "title": "an external program, which chooses its own models",
                 "properties": {
                     "runtime": {"$ref": f"{_COMPONENTS}AcpRuntimeForm"},
                     "default_model_id": _NOTHING,

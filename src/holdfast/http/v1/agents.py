@@ -27,7 +27,7 @@ from holdfast.wire.errors import as_query_errors
 
 
 async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
-    """Make an agent."""
+    """Create an agent."""
     if isinstance(request.body.runtime, AcpRuntimeForm):
         _require_admin(request)
     _require_tools(request.body)
@@ -99,7 +99,7 @@ def _require_admin(request: RouteRequest[Any, Any]) -> None:
 
 
 async def archive_agent(request: RouteRequest[NoQuery, None]) -> Response:
-    """Archive an agent; nothing is lost, and its sessions go on."""
+    """Archive an agent; its sessions continue."""
     await request.holdfast.agents.archive(request.owner, request.path["agent_id"])
     return Response(status=204)
 
@@ -115,7 +115,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/agents",
         name="agents.create",
-        summary="Make an agent.",
+        summary="Create an agent.",
         handler=create_agent,
         needs=Scope.WRITE,
         body=AgentPost,
@@ -157,7 +157,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="PATCH",
         path="/v1/agents/{agent_id}",
         name="agents.change",
-        summary="Change an agent; sessions that are open keep the one they opened with.",
+        summary="Change an agent; open sessions keep the version they were opened with.",
         handler=change_agent,
         needs=Scope.WRITE,
         body=AgentPatch,
@@ -178,7 +178,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         path="/v1/agents/{agent_id}",
         name="agents.archive",
-        summary="Archive an agent; it opens no new session until it is active again.",
+        summary="Archive an agent; it opens no new sessions until it is active again.",
         handler=archive_agent,
         needs=Scope.WRITE,
         responses={204: None},
@@ -188,7 +188,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def list_programs(request: RouteRequest[NoQuery, None]) -> Response:
-    """Find the programs; a version that is reported late is not waited for."""
+    """Find installed agent programs; a version that is reported too late is left out."""
     found = await request.holdfast.programs()
     return Response(content=KnownProgramList(tuple(map(program_form, found))))
 
@@ -198,7 +198,7 @@ PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/programs",
         name="programs",
-        summary="Look for well-known agents on the server's machine.",
+        summary="List well-known agent programs on the server's machine.",
         handler=list_programs,
         # Paths of programs on the server's machine are visible to admins only.
         needs=Scope.ADMIN,

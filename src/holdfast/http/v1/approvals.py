@@ -1,4 +1,4 @@
-"""Routes of approvals: list pending questions and answer them."""
+"""Routes of approvals: list, read, answer and revoke."""
 
 from typing import Final
 
@@ -29,12 +29,12 @@ BY_HTTP: Final = "http"
 
 
 async def list_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
-    """List the questions of all sessions."""
+    """List the approvals of all sessions."""
     return await _list(request, None)
 
 
 async def list_session_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
-    """List the questions of a session."""
+    """List the approvals of a session."""
     return await _list(request, await requested_session(request))
 
 
@@ -50,7 +50,7 @@ async def _list(
 
 
 async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return a question."""
+    """Return an approval."""
     session_id = await requested_session(request)
     found = await request.holdfast.approvals.get(
         request.owner, session_id, request.path["approval_id"]
@@ -59,7 +59,7 @@ async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Response:
-    """Take back an answer that holds for the whole session."""
+    """Revoke an answer that covers the whole session."""
     session_id = await requested_session(request)
     approvals, approval_id = request.holdfast.approvals, request.path["approval_id"]
     return Response(
@@ -68,7 +68,7 @@ async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Respons
 
 
 async def answer_approval(request: RouteRequest[NoQuery, AnswerPost]) -> Response:
-    """Answer a question."""
+    """Answer an approval."""
     session_id = await requested_session(request)
     approvals, owner, body = request.holdfast.approvals, request.owner, request.body
     approval_id = request.path["approval_id"]
@@ -83,7 +83,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/approvals",
         name="approvals.list",
-        summary="List the questions of all sessions, oldest first.",
+        summary="List the approvals of all sessions, oldest first.",
         handler=list_approvals,
         needs=Scope.READ,
         is_large=True,
@@ -95,7 +95,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/approvals",
             name="approvals.list_of_session",
-            summary="List the questions of a session, oldest first.",
+            summary="List the approvals of a session, oldest first.",
             handler=list_session_approvals,
             needs=Scope.READ,
             is_large=True,
@@ -109,7 +109,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/approvals/{approval_id}",
             name="approvals.read",
-            summary="Return a question.",
+            summary="Return an approval.",
             handler=read_approval,
             needs=Scope.READ,
             responses={200: ApprovalForm, 304: None},
@@ -121,7 +121,10 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/approvals/{approval_id}/revoke",
             name="approvals.revoke",
-            summary="Take back an answer for the whole session; the like is asked about again.",
+            summary=(
+                "Revoke an answer that covers the whole session; matching calls need an approval "
+                "again."
+            ),
             handler=revoke_approval,
             needs=Scope.WRITE,
             body=RevokePost,
@@ -135,7 +138,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/approvals/{approval_id}",
             name="approvals.answer",
-            summary="Answer a question; the first answer counts.",
+            summary="Answer an approval; the first answer counts.",
             handler=answer_approval,
             needs=Scope.WRITE,
             body=AnswerPost,

@@ -52,7 +52,7 @@ async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
-    """Put an unknown outcome right."""
+    """Settle a call with an unknown outcome."""
     session_id = await requested_session(request)
     settlement = settlement_of(request.body, by=BY_HTTP)
     call = await request.holdfast.calls.settle(
@@ -78,7 +78,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/calls",
             name="calls.list_of_session",
-            summary="List the calls of a session in their order.",
+            summary="List the calls of a session, in order.",
             handler=list_session_calls,
             needs=Scope.READ,
             is_large=True,
@@ -105,7 +105,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/calls/{call_id}/settle",
             name="calls.settle",
-            summary="Put an unknown outcome right: run the call again, skip it, or mark it done.",
+            summary=(
+                "Settle a call with an unknown outcome: run it again, skip it, or mark it as done."
+            ),
             handler=settle_call,
             needs=Scope.WRITE,
             body=SettlePost,

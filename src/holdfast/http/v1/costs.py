@@ -12,7 +12,7 @@ from holdfast.wire.errors import as_query_errors
 
 
 async def list_costs(request: RouteRequest[CostsQuery, None]) -> Response:
-    """Add up what was spent."""
+    """Return the costs by group."""
     query = request.query
     wanted = CostQuery(
         owner=request.owner,
@@ -32,7 +32,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/costs",
         name="costs",
-        summary="Add up what was spent by model, agent, session or day (of UTC).",
+        summary="Return the costs by model, agent, session or day (UTC).",
         handler=list_costs,
         needs=Scope.READ,
         query=CostsQuery,

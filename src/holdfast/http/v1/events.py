@@ -28,7 +28,7 @@ from holdfast.wire.events import (
     EventList,
     EventsQuery,
     GapForm,
-    HouseEventList,
+    StoredEventList,
     Words,
     event_forms,
 )
@@ -55,11 +55,13 @@ _STREAM_PARAMETERS: Final = ("since", "until")
 
 
 async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
-    """Return a page of events, and the numbers between them that will not come."""
+    """Return a page of events, and the gaps in their sequence numbers."""
     query = request.query
     for name in _STREAM_PARAMETERS:
         if getattr(query, name) is not None:
-            raise invalid_query(name, "it is for the stream; a page begins behind after or cursor")
+            raise invalid_query(
+                name, "it applies to the stream only; a page starts after `after` or `cursor`"
+            )
     session_id = await requested_session(request)
     # The start position is not part of the filters: the cursor contains it.
     filters = ("events", request.owner, session_id, query.types, query.deltas, query.words)
@@ -71,7 +73,7 @@ async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
             request.owner, session_id, after=place[0], limit=limit, types=names
         )
     behind = None if page.next_cursor is None else (int(page.next_cursor), "")
-    if query.words is Words.HOUSE:
+    if query.words is Words.INTERNAL:
         return Response(content=_stored_events_page(page, encode_count(behind, filters)))
     wanted = form_builder(query)
     forms_found = [form for item in page.items if isinstance(item, Event) for form in wanted(item)]
@@ -129,10 +131,10 @@ def _limit_page(
     return forms_found[:limit], (last.sequence, "")
 
 
-def _stored_events_page(page: Page[Event | Gap], next_cursor: str | None) -> HouseEventList:
+def _stored_events_page(page: Page[Event | Gap], next_cursor: str | None) -> StoredEventList:
     found = tuple(item for item in page.items if isinstance(item, Event))
     gaps = tuple(item for item in page.items if isinstance(item, Gap))
-    return HouseEventList(found, gaps, next_cursor)
+    return StoredEventList(found, gaps, next_cursor)
 
 
 def _types_of(word: str) -> tuple[str, ...]:
@@ -150,7 +152,9 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
         return await read_in_slot(request, events_page)
     for name in _PAGE_PARAMETERS:
         if getattr(request.query, name) is not None:
-            raise invalid_query(name, "it is for a page of JSON; a stream begins behind since")
+            raise invalid_query(
+                name, "it applies to a JSON page only; a stream starts after `since`"
+            )
     session_id = await requested_session(request)
     caller = request.required_caller
     after = await _start(request, caller, session_id)
@@ -174,7 +178,7 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
 def _frame_builder(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     if query.types:
         return _filtered_frames(query)
-    if query.words is Words.HOUSE:
+    if query.words is Words.INTERNAL:
         return stored_event_frame
     return _SHARED_FRAMES[query.deltas]
 
@@ -186,7 +190,7 @@ def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     def frame(item: BufferedEvent) -> bytes:
         if not has_type(item.event, names):
             return b""
-        if query.words is Words.HOUSE:
+        if query.words is Words.INTERNAL:
             return stored_event_frame(item)
         return _frame_forms(item.sequence, forms(item.event))
 
@@ -195,7 +199,7 @@ def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
 
 def stored_event_frame(item: BufferedEvent) -> bytes:
     """Return the frame of an event in the internal format."""
-    return item.form(Words.HOUSE, _encode_stored_event)
+    return item.form(Words.INTERNAL, _encode_stored_event)
 
 
 def _encode_stored_event(item: BufferedEvent) -> bytes:
@@ -244,7 +248,7 @@ def _require_cursor(given: str) -> None:
 def _invalid_cursor() -> Invalid:
     return Invalid(
         Code.INVALID_QUERY,
-        "A cursor is the number of an event, its id, or `now`.",
+        "Send the sequence number of an event, its id, or `now`.",
         {"parameter": "since", "rule": "number, event id or now"},
     )
 
@@ -265,14 +269,15 @@ ROUTES: Final = session_routes(
         handler=events,
         needs=Scope.READ,
         query=EventsQuery,
-        responses={200: (EventList, HouseEventList)},
+        responses={200: (EventList, StoredEventList)},
         is_stream=True,
         error_codes=(Code.SESSION_NOT_FOUND, Code.EVENT_NOT_FOUND, Code.CURSOR_AHEAD),
         description=(
-            "With `Accept: text/event-stream` a server-sent event stream that begins after "
-            "`Last-Event-ID`, else after `since`, and goes on until the reader leaves; with "
-            "`Accept: application/json` one page of the same events. With `words=house` events "
-            "are sent as they are stored, with names that may change with any version."
+            "With `Accept: text/event-stream`, a server-sent event stream. It starts after "
+            "`Last-Event-ID`, otherwise after `since`, and continues until the client "
+            "disconnects. With `Accept: application/json`, one page of the same events. With "
+            "`words=house`, events are sent in their stored form, with internal names that "
+            "may change with any version."
         ),
     )
 )

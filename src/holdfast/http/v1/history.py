@@ -28,7 +28,6 @@ from holdfast.parsing.strict_json import has_more_values
 from holdfast.wire.errors import invalid_body, invalid_query
 from holdfast.wire.observations import (
     CheckpointQuery,
-    ClaimsQuery,
     CorrectionPost,
     EntitiesQuery,
     EntityList,
@@ -38,7 +37,8 @@ from holdfast.wire.observations import (
     HistoryList,
     HistoryPageQuery,
     ObservationList,
-    PastQuery,
+    ObservationsQuery,
+    PastStateQuery,
     RemovalForm,
     RemovalQuery,
     RestorationPost,
@@ -117,7 +117,7 @@ def source_of(request: RouteRequest[Any, Any]) -> str:
 
 def _unknown(name: str, value: Any, known: tuple[str, ...]) -> Issue:
     names = ", ".join(known)
-    message = f"{name} is none of {names}"
+    message = f"{name} must be one of: {names}"
     return Issue(path=(name,), value=value, expected=f"one of: {names}", message=message)
 
 
@@ -128,7 +128,7 @@ SUBMITTED: Final = {201: ("location",), 200: ("idempotency-replayed", "location"
 
 
 async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
-    """Take a claim about a session."""
+    """Store an observation of a session."""
     key = take_key(request)
     done = await request.holdfast.observations.submit(
         request.owner, request.body, idempotency_key=key, source=source_of(request)
@@ -145,8 +145,8 @@ async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
     return Response(content=history_list(page))
 
 
-async def show(request: RouteRequest[PastQuery, None]) -> Response:
-    """Return what is known of a session."""
+async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
+    """Return the history of a session."""
     found = await request.holdfast.observations.show(
         request.owner,
         _session_key(request),
@@ -156,8 +156,8 @@ async def show(request: RouteRequest[PastQuery, None]) -> Response:
     return Response(content=history_form(found), has_etag=True)
 
 
-async def list_observations(request: RouteRequest[ClaimsQuery, None]) -> Response:
-    """Return the claims about a session."""
+async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> Response:
+    """Return the observations of a session."""
     page = await request.holdfast.observations.list_observations(
         request.owner, _session_key(request), limit=request.query.limit, cursor=request.query.cursor
     )
@@ -165,7 +165,7 @@ async def list_observations(request: RouteRequest[ClaimsQuery, None]) -> Respons
 
 
 async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Response:
-    """Return what was kept at a checkpoint."""
+    """Return the state stored at a checkpoint."""
     found = await request.holdfast.observations.checkpoint(
         request.owner,
         _session_key(request),
@@ -177,7 +177,7 @@ async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Respo
 
 
 async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Put one field of a session's history right."""
+    """Correct one field of a session's history."""
     key = take_key(request)
     correction = Correction(session_id=_session_key(request), **request.body)
     done = await request.holdfast.observations.correct(
@@ -199,7 +199,7 @@ async def delete(request: RouteRequest[RemovalQuery, None]) -> Response:
 
 
 async def restore(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Show the history of a session again."""
+    """Restore the hidden history of a session."""
     key = take_key(request)
     done = await request.holdfast.observations.restore(
         request.owner,
@@ -231,10 +231,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=HISTORY,
         name="history.submit",
-        summary="Write down what happened in a session.",
+        summary="Submit an observation of a session.",
         description=(
-            "It is on disk when it is answered, and every later reading sees it. What was said "
-            "last, or under the same key, is not written again. Keys beyond these are kept."
+            "The observation is on disk when the response is sent, and every later read "
+            "includes it. A repeat of the last observation, or of the same key, is not "
+            "stored again. Additional keys are stored."
         ),
         handler=submit,
         needs=Scope.WRITE,
@@ -255,7 +256,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=HISTORY,
         name="history.query",
-        summary="List sessions: observed ones and those that run here.",
+        summary="List sessions: observed ones, and those that Holdfast hosts.",
         handler=query,
         needs=Scope.READ,
         is_large=True,
@@ -267,11 +268,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=SESSION,
         name="history.show",
-        summary="Return what is known of a session, or was at a moment, with its newest claims.",
+        summary=(
+            "Return the history of a session, now or at a past time, with its newest observations."
+        ),
         handler=show,
         needs=Scope.READ,
         is_large=True,
-        query=PastQuery,
+        query=PastStateQuery,
         responses={200: HistoryForm, 304: None},
         response_headers={200: ("etag",), 304: ("etag",)},
         error_codes=(Code.ENTITY_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
@@ -291,7 +294,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=f"{SESSION}/restore",
         name="history.restore",
-        summary="Show the history of a session again.",
+        summary="Restore the hidden history of a session.",
         handler=restore,
         needs=Scope.WRITE,
         body=RestorationPost,
@@ -304,7 +307,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=f"{SESSION}/correct",
         name="history.correct",
-        summary="Put one field of a session's history right; it outweighs what others say.",
+        summary=(
+            "Correct one field of a session's history; the correction takes precedence over "
+            "other observations."
+        ),
         handler=correct,
         needs=Scope.WRITE,
         body=CorrectionPost,
@@ -318,7 +324,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=f"{SESSION}/checkpoints/{{checkpoint}}",
         name="history.checkpoint",
-        summary="Return what was kept at a checkpoint; of several of a name, the latest.",
+        summary="Return the state stored at a checkpoint; of several with one name, the latest.",
         handler=read_checkpoint,
         needs=Scope.READ,
         is_large=True,
@@ -335,11 +341,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=f"{SESSION}/observations",
         name="history.observations",
-        summary="List every claim about a session as it was made, newest first.",
+        summary="List the observations of a session, newest first.",
         handler=list_observations,
         needs=Scope.READ,
         is_large=True,
-        query=ClaimsQuery,
+        query=ObservationsQuery,
         responses={200: ObservationList},
         error_codes=(Code.ENTITY_NOT_FOUND, Code.INVALID_CURSOR),
     ),
@@ -347,7 +353,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Response:
-    """Return what happened to an entity."""
+    """Return the timeline of an entity."""
     query = request.query
     wanted = TimelineQuery(
         start_date=query.start_date,
@@ -362,7 +368,7 @@ async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Res
 
 
 async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Take a claim about an entity that is no session."""
+    """Store an observation of an entity other than a session."""
     key, body = take_key(request), request.body
     done = await request.holdfast.observations.submit_entity(
         request.owner,
@@ -400,7 +406,7 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/timeline",
         name="history.timeline",
-        summary="Return the events of an entity and of entities that name it, by time.",
+        summary="Return the events of an entity and of entities that refer to it, by time.",
         handler=read_timeline,
         needs=Scope.READ,
         is_large=True,
@@ -412,7 +418,7 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/entities",
         name="history.submit_entity",
-        summary="Write down what is known of a feature unit, a release, a decision or a check.",
+        summary="Submit an observation of a feature unit, a release, a decision or a validation.",
         handler=submit_entity,
         needs=Scope.WRITE,
         body=EntityPost,
@@ -435,7 +441,7 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/entities",
         name="history.entities",
-        summary="List entities of a type by what is known of them.",
+        summary="List entities of a type, filtered by their snapshots.",
         handler=query_entities,
         needs=Scope.READ,
         is_large=True,

@@ -38,7 +38,7 @@ from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
 
 async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Response:
-    """Store a message; a user's starts a turn, or waits for the one that runs."""
+    """Store a message; a user's message starts a turn, or waits for the running one."""
     session_id = await requested_session(request)
     id_ = chosen_id(request)
     if isinstance(request.body, UserPost):
@@ -150,8 +150,8 @@ ROUTES: Final[tuple[Route, ...]] = (
             ),
             examples={"body": {"role": "user", "content": {"text": "How much is 2+2?"}}},
             description=(
-                "Answered after the message is on disk and before any model is asked. Messages "
-                "of the other roles are recorded, and start nothing."
+                "The response is sent after the message is on disk and before a model is "
+                "called. Messages of other roles are recorded and start no turn."
             ),
         )
     ),
@@ -160,7 +160,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/messages",
             name="messages.list",
-            summary="List messages in the order of their numbers.",
+            summary="List messages by sequence number.",
             handler=list_messages,
             needs=Scope.READ,
             is_large=True,
@@ -196,7 +196,7 @@ _SAFE: Final = (
 
 
 async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return a content."""
+    """Return the content of a media handle."""
     session_id = await requested_session(request)
     found = _HASH.fullmatch(request.path["hash"])
     hash_ = found[1] if found else ""
@@ -223,7 +223,10 @@ MEDIA_ROUTES: Final[tuple[Route, ...]] = session_routes(
         method="GET",
         path="/media/{hash}",
         name="media.read",
-        summary="Return a content that a message names; pictures are shown, all else is saved.",
+        summary=(
+            "Return content that a message refers to; images are displayed inline, other types "
+            "are downloads."
+        ),
         handler=read_media,
         needs=Scope.READ,
         responses={200: bytes, 304: None},

@@ -68,7 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/models",
         name="models.add",
-        summary="Add a model, or describe a known one anew.",
+        summary="Add a model, or replace the description of a known one.",
         handler=add_model,
         needs=Scope.ADMIN,
         body=ModelPost,
@@ -87,7 +87,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return what holds by default."""
+    """Return the server's defaults."""
     config = request.holdfast.config
     model = model_of(config.default_model)
     # Callers that may not see the file name only see that it is a file.
@@ -105,7 +105,7 @@ DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/defaults",
         name="defaults",
-        summary="Return what answers, what is asked about at most, and which tools there are.",
+        summary="Return the default model, the default approval mode and the available tools.",
         handler=read_defaults,
         needs=Scope.READ,
         responses={200: DefaultsForm},

@@ -1,4 +1,4 @@
-"""Routes of sessions: create, read, change, delete, and the lifecycle verbs.
+"""Routes of sessions: create, read, change, delete, and lifecycle actions.
 
 Messages and events of a session have modules of their own.
 """
@@ -164,10 +164,10 @@ async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Respon
 
 
 async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response:
-    """Delete a session with all that belongs to it."""
+    """Delete a session with all its data."""
     session_id = await requested_session(request)
     if request.query.cascade and request.query.detach:
-        raise invalid_query("detach", "forks are deleted or made to stand alone, not both")
+        raise invalid_query("detach", "send cascade or detach, not both")
     policy = DeletePolicy.CASCADE if request.query.cascade else DeletePolicy.REFUSE
     policy = DeletePolicy.DETACH if request.query.detach else policy
     await request.holdfast.sessions.delete(request.owner, session_id, policy=policy)
@@ -231,7 +231,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="",
             name="sessions.read",
-            summary="Return a session; its messages have a path of their own.",
+            summary="Return a session; its messages have a separate path.",
             handler=read_session,
             needs=Scope.READ,
             responses={200: SessionForm, 304: None},
@@ -244,7 +244,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="PATCH",
             path="",
             name="sessions.change",
-            summary="Change a session; a new model holds from the next turn on.",
+            summary="Change a session; a new model applies from the next turn on.",
             handler=change_session,
             needs=Scope.WRITE,
             body=SessionPatch,
@@ -271,7 +271,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Response:
-    """Stop the running turn; it has ended on disk when this answers with 200."""
+    """Stop the running turn; its end is on disk when the response is 200."""
     session_id = await requested_session(request)
     body = request.body
     done = await request.holdfast.sessions.interrupt(
@@ -283,7 +283,7 @@ async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Re
 
 
 async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
-    """End a session."""
+    """Close a session."""
     session_id = await requested_session(request)
     ending = Status(request.body.ending)
     await request.holdfast.sessions.close(
@@ -293,7 +293,7 @@ async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
 
 
 async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response:
-    """Open a closed session again."""
+    """Reopen a closed session."""
     session_id = await requested_session(request)
     place = await resolve_context(request, request.body.context)
     context = None if place is None else context_of(place)
@@ -305,7 +305,7 @@ async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response
 
 
 async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Response:
-    """Sum up what came before the last answer."""
+    """Compact a session: summarize the messages before the last answer."""
     session_id = await requested_session(request)
     is_folded = await request.holdfast.compactions.compact(request.owner, session_id)
     form = session_form(await request.holdfast.session_views.get(request.owner, session_id))
@@ -313,13 +313,13 @@ async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Respon
 
 
 async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
-    """Check a session's messages against the chain of their hashes."""
+    """Verify the hash chain of a session's messages."""
     found = await request.holdfast.sessions.verify(request.owner, await requested_session(request))
     return Response(content=verified_form(found))
 
 
 async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
-    """Open a session that goes on from a message of this one."""
+    """Open a session that continues from a message of this one."""
     session_id = await requested_session(request)
     id_ = chosen_id(request)
     new = await request.holdfast.sessions.make_fork(
@@ -329,7 +329,7 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
 
 
 async def export_session(request: RouteRequest[ExportQuery, None]) -> Response | StreamResponse:
-    """Write a session out."""
+    """Export a session."""
     session_id = await requested_session(request)
     query = request.query
     # Each line has the same JSON as reading the message over this API.
@@ -344,14 +344,14 @@ async def export_session(request: RouteRequest[ExportQuery, None]) -> Response |
 
 
 async def note_export(request: RouteRequest[NoQuery, ExportPost]) -> Response:
-    """Write down where a session's workflow was written to."""
+    """Record where a session's workflow was written to."""
     session_id = await requested_session(request)
     event = await request.holdfast.exports.record(request.owner, session_id, request.body.target)
     return Response(content=Exported(target=request.body.target, sequence=event.sequence))
 
 
 def _lifecycle_routes(verb: str, summary: str, handler: Any, **rest: Any) -> tuple[Route, Route]:
-    """Return the rows of a verb that takes a small body or none."""
+    """Return the routes of an action whose body is small and optional."""
     return session_routes(
         Route(
             method="POST",
@@ -369,7 +369,7 @@ def _lifecycle_routes(verb: str, summary: str, handler: Any, **rest: Any) -> tup
 LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     *_lifecycle_routes(
         "interrupt",
-        "Stop the running turn; what was streamed is kept, and the session stays open.",
+        "Stop the running turn; streamed text is stored, and the session stays open.",
         interrupt_session,
         body=InterruptPost,
         examples={"body": {"reason": "enough"}},
@@ -378,7 +378,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "close",
-        "End a session as completed or cancelled; a running turn is stopped with it.",
+        "Close a session as completed or cancelled; a running turn is stopped.",
         close_session,
         body=ClosePost,
         responses={200: SessionForm},
@@ -388,7 +388,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "resume",
-        "Open a closed session again; an open one stays as it is.",
+        "Reopen a closed session; no effect on an open one.",
         resume_session,
         body=ResumePost,
         examples={"body": {}},
@@ -405,7 +405,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "compact",
-        "Sum up what came before the last answer; no message is removed or changed.",
+        "Compact a session: summarize the messages before the last answer; no message is changed.",
         compact_session,
         body=CompactPost,
         responses={200: Compacted},
@@ -413,7 +413,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "fork",
-        "Open a session that goes on from a message of this one; nothing is copied.",
+        "Open a session that continues from a message of this one; nothing is copied.",
         fork_session,
         body=ForkPost,
         responses={201: SessionForm, 200: SessionForm},
@@ -436,7 +436,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/verify",
             name="sessions.verify",
-            summary="Check a session's messages against the chain of their hashes.",
+            summary="Verify the hash chain of a session's messages.",
             handler=verify_session,
             needs=Scope.READ,
             responses={200: Verified},
@@ -448,7 +448,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/export",
             name="sessions.export",
-            summary="Write a session out: one message per line, to be read, or as a workflow.",
+            summary="Export a session: as JSON lines, as Markdown, or as a workflow.",
             handler=export_session,
             needs=Scope.READ,
             is_large=True,
@@ -465,7 +465,7 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/export",
             name="sessions.exported",
-            summary="Write down where a session's workflow was written to.",
+            summary="Record where a session's workflow was written to.",
             handler=note_export,
             needs=Scope.WRITE,
             body=ExportPost,

@@ -14,12 +14,12 @@ from holdfast.http.responses import Response, StreamResponse
 from holdfast.http.routing import NoQuery, Route, RouteRequest
 from holdfast.wire.errors import as_query_errors
 from holdfast.wire.zones import (
+    ActiveZoneForm,
     ArchivedForm,
     ArchiveForm,
     ArchiveList,
     ArchivesQuery,
     DeletedForm,
-    DeskForm,
     LinesForm,
     LinesQuery,
     OutputAppendedForm,
@@ -87,7 +87,7 @@ def _whole_range(file: ZoneFile) -> tuple[int, int]:
     if file.size > ANSWER_LARGEST:
         raise Invalid(
             Code.TOO_LARGE,
-            f"The file has {file.size} bytes; ask for ranges of at most {ANSWER_LARGEST}.",
+            f"The file has {file.size} bytes; request ranges of at most {ANSWER_LARGEST} bytes.",
             {"limit": ANSWER_LARGEST, "size": file.size},
         )
     return 0, file.size
@@ -105,7 +105,7 @@ def _requested_range(headers: Mapping[str, str], tag: str, size: int) -> tuple[i
     if start >= end:
         raise Invalid(
             Code.RANGE_NOT_SATISFIABLE,
-            f"The file has {size} bytes; ask for some of these.",
+            f"The file has {size} bytes; request a range within them.",
             {"size": size},
         )
     return start, min(end, start + ANSWER_LARGEST)
@@ -121,20 +121,20 @@ ARCHIVE: Final = f"{ZONE}/archives/{{ms}}"
 
 
 async def show_zone(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return what lies on a desk."""
+    """Return an active zone."""
     return Response(
         content=zone_form(await request.holdfast.zones.show(request.owner, _id(request)))
     )
 
 
 async def read_state(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return the snapshot of a desk."""
+    """Return the snapshot of an active zone."""
     state = await request.holdfast.zones.read_state(request.owner, _id(request))
     return Response(content=msgspec.convert(state, StateForm, from_attributes=True))
 
 
 async def write_state(request: RouteRequest[NoQuery, StatePut]) -> Response:
-    """Replace the snapshot of a desk."""
+    """Replace the snapshot of an active zone."""
     written = await request.holdfast.zones.write_state(
         request.owner,
         _id(request),
@@ -145,7 +145,7 @@ async def write_state(request: RouteRequest[NoQuery, StatePut]) -> Response:
 
 
 async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
-    """Append a line to the output of a desk."""
+    """Append a line to the output of an active zone."""
     done = await request.holdfast.zones.append_output(
         request.owner, _id(request), request.body.line
     )
@@ -153,7 +153,7 @@ async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
 
 
 async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
-    """Return lines of a desk's output, or of an archive's."""
+    """Return output lines of an active zone or of an archive."""
     wanted = msgspec.convert(request.query, LineQuery, from_attributes=True)
     lines = await request.holdfast.zones.read_lines(
         request.owner, _id(request), wanted, archive=_ms_or_none(request)
@@ -162,7 +162,7 @@ async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
 
 
 async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
-    """Return what to show of a desk at once."""
+    """Return the initial view of an active zone."""
     query = request.query
     found = await request.holdfast.zones.replay(
         request.owner, _id(request), window=query.window, page=query.page
@@ -184,7 +184,7 @@ async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamRe
 
 
 async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
-    """Clear a desk into a new archive."""
+    """Move an active zone to a new archive."""
     return Response(
         content=archived_form(await request.holdfast.zones.archive(request.owner, _id(request)))
     )
@@ -206,13 +206,13 @@ async def read_archive(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def restore_archive(request: RouteRequest[NoQuery, None]) -> Response:
-    """Copy an archive to the desk."""
+    """Copy an archive to the active zone."""
     done = await request.holdfast.zones.restore_archive(request.owner, _id(request), _ms(request))
     return Response(content=msgspec.convert(done, RestoredForm, from_attributes=True))
 
 
 async def delete_archive(request: RouteRequest[NoQuery, None]) -> Response:
-    """Remove an archive."""
+    """Delete an archive."""
     is_gone = await request.holdfast.zones.delete_archive(request.owner, _id(request), _ms(request))
     return Response(content=DeletedForm(deleted=is_gone))
 
@@ -267,7 +267,7 @@ def _archive_route(route: Route) -> Route:
 _OUTPUT: Final = _read_route(
     "/output",
     "output",
-    "Return lines of an output by their numbers; blank ones do not count.",
+    "Return output lines by number; blank lines are not counted.",
     read_output,
     query=LinesQuery,
     responses={200: LinesForm},
@@ -276,7 +276,7 @@ _OUTPUT: Final = _read_route(
 _FILE: Final = _read_route(
     "/files/{name}",
     "file",
-    "Return the bytes of a file, or one range of them.",
+    "Return the bytes of a file, or one byte range.",
     read_file,
     responses={200: bytes, 206: bytes, 304: None},
     response_headers={
@@ -293,18 +293,18 @@ _FILE: Final = _read_route(
     ),
 )
 ROUTES: Final[tuple[Route, ...]] = (
-    _read_route("", "show", "Return what lies on a desk.", show_zone, responses={200: DeskForm}),
+    _read_route("", "show", "Return an active zone.", show_zone, responses={200: ActiveZoneForm}),
     _read_route(
         "/state",
         "state",
-        "Return the snapshot of a desk; without one there is nothing to restore.",
+        "Return the snapshot of an active zone; null if it has none.",
         read_state,
         responses={200: StateForm},
     ),
     _change_route(
         "/state",
         "write_state",
-        "Replace the snapshot of a desk.",
+        "Replace the snapshot of an active zone.",
         write_state,
         method="PUT",
         body=StatePut,
@@ -315,7 +315,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_route(
         "/output",
         "append_output",
-        "Append a line to the output of a desk.",
+        "Append a line to the output of an active zone.",
         append_output,
         body=OutputPost,
         responses={200: OutputAppendedForm},
@@ -326,7 +326,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _read_route(
         "/replay",
         "replay",
-        "Return what to show of a desk at once: its snapshot, and the newest lines of its output.",
+        "Return the initial view of an active zone: its snapshot, and its newest output lines.",
         replay,
         query=ReplayQuery,
         responses={200: ReplayForm},
@@ -335,7 +335,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_route(
         "/archive",
         "archive",
-        "Clear a desk into a new archive; one with nothing on it is left.",
+        "Move an active zone to a new archive; no effect on an empty zone.",
         archive_zone,
         responses={200: ArchivedForm},
     ),
@@ -356,7 +356,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _change_route(
             "/restore",
             "restore",
-            "Copy an archive to the desk; what lies there is archived first.",
+            "Copy an archive to the active zone, whose content is archived first.",
             restore_archive,
             responses={200: RestoredForm},
             error_codes=(Code.TURN_RUNNING,),
@@ -366,7 +366,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _change_route(
             "",
             "delete",
-            "Remove an archive.",
+            "Delete an archive.",
             delete_archive,
             method="DELETE",
             responses={200: DeletedForm},
