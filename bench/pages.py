@@ -37,7 +37,7 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) window.tasks.push(entry.duration);
 }).observe({ type: "longtask" });
 new MutationObserver(() => {
-  if (window.shown || !document.querySelector(".row .said")) return;
+  if (window.shown || !document.querySelector(".row .row-content")) return;
   window.shown = -1;
   requestAnimationFrame(() => setTimeout(() => (window.shown = performance.now())));
 }).observe(document, { childList: true, subtree: true });
@@ -137,5 +137,5 @@ def _streamed(context: BrowserContext, server: Server, folder: Path) -> float:
         page.get_by_text("live", exact=True).wait_for()
         page.evaluate("window.tasks = [0]")
         client.post(f"/sessions/{session_id}/messages", json=said)
-        page.locator(".row.assistant:not(.speaking)").wait_for()
+        page.locator(".row.assistant:not(.streaming)").wait_for()
     return float(page.evaluate("Math.max(...window.tasks)"))

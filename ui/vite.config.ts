@@ -2,13 +2,13 @@ import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
-// For `npx vite` while the page is written: everything else comes from a running server.
+// For development with `npx vite`: API requests are proxied to a running server.
 const SERVER = "http://127.0.0.1:8765";
 
-/** Has the page itself fetched at once, and not when what comes before it has run. */
-function preloadedPage(): Plugin {
+/** Preload the page chunk, so that its download does not wait for the entry script to run. */
+function preloadPage(): Plugin {
   return {
-    name: "preloaded-page",
+    name: "preload-page",
     transformIndexHtml: {
       order: "post",
       handler(html, { bundle }) {
@@ -22,19 +22,19 @@ function preloadedPage(): Plugin {
 }
 
 export default defineConfig({
-  plugins: [react(), preloadedPage()],
+  plugins: [react(), preloadPage()],
   build: {
     outDir: "../src/holdfast/http/page",
     emptyOutDir: true,
     target: "es2022",
-    // A polyfill would be a script in the page itself, which the page's policy forbids.
+    // The polyfill is an inline script, which the Content Security Policy forbids (XSS).
     modulePreload: { polyfill: false },
-    // Nor may pictures or styles come as data: every byte has an address of its own.
+    // The policy forbids data: URLs, too, so every asset is a file.
     assetsInlineLimit: 0,
     cssCodeSplit: false,
     sourcemap: false,
   },
   server: { proxy: { "/v1": SERVER, "/api": SERVER, "/sign-in": SERVER } },
-  // The tests are of functions that keep nothing, so one process is enough for all of them.
+  // The tested functions have no shared state, so one thread without isolation is enough.
   test: { include: ["src/**/*.test.{ts,tsx}"], environment: "node", pool: "threads", isolate: false },
 });

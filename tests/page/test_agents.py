@@ -109,14 +109,14 @@ def test_a_program_of_the_machine_is_taken_changed_and_shows_all_it_does(stage: 
     expect(log.get_by_text("I look first.")).to_be_hidden()
     log.get_by_text("Thoughts").click()
     expect(log.get_by_text("I look first.")).to_be_visible()
-    expect(log.locator(".diff-sum")).to_have_text("+1 −1")
+    expect(log.locator(".diff-stat")).to_have_text("+1 −1")
     log.get_by_text("Change a.txt").first.click()
     expect(log.locator(".diff .line.added")).to_contain_text("two")
     dock = page.locator(".dock .plan")
     expect(dock).to_contain_text("1 of 2")
     dock.locator("summary").click()
     expect(dock.get_by_role("listitem")).to_contain_text(["Look", "Change a line"])
-    page.wait_for_function("document.querySelector('img.picture')?.naturalWidth === 1")
+    page.wait_for_function("document.querySelector('img.image')?.naturalWidth === 1")
 
 
 def test_an_agent_with_a_model_is_changed_put_away_and_brought_back(stage: Stage) -> None:
@@ -130,7 +130,7 @@ def test_an_agent_with_a_model_is_changed_put_away_and_brought_back(stage: Stage
     page.get_by_label("Name", exact=True).fill("New name")
     page.get_by_label("System prompt").fill("Be kind.")
     page.get_by_role("button", name="read_file").click()
-    page.get_by_label("Files it may reach").select_option("project")
+    page.get_by_label("File access").select_option("project")
     page.get_by_label("Tags").fill("one, two")
     saved(page)
     agent = stage.ask("GET", "/v1/agents/old-name")
@@ -143,12 +143,12 @@ def test_an_agent_with_a_model_is_changed_put_away_and_brought_back(stage: Stage
     agents = page.get_by_role("list", name="Agents")
     expect(agents).to_contain_text("New name")
     page.get_by_role("button", name="Archive", exact=True).click()
-    expect(page.get_by_role("button", name="Bring back")).to_be_visible()
+    expect(page.get_by_role("button", name="Unarchive")).to_be_visible()
     expect(page.get_by_role("link", name="New session")).to_have_count(0)
     expect(agents).not_to_contain_text("New name")
-    page.get_by_label("with archived ones").check()
+    page.get_by_label("Show archived").check()
     expect(agents.get_by_role("listitem").filter(has_text="New name")).to_contain_text("archived")
-    page.get_by_role("button", name="Bring back").click()
+    page.get_by_role("button", name="Unarchive").click()
     expect(page.get_by_role("button", name="Archive", exact=True)).to_be_visible()
     assert stage.ask("GET", "/v1/agents/old-name")["status"] == "active"
 

@@ -30,7 +30,7 @@ def test_what_was_said_and_forgotten_while_the_line_was_broken_is_read_from_the_
     session = page.url.rpartition("/")[2]
 
     stage.server.stop()
-    expect(page.get_by_text("The line to the server is broken.")).to_be_visible()
+    expect(page.get_by_text("Connection lost.")).to_be_visible()
     # In another thread, because the browser's driver has a loop running in this one.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, said_and_forgotten(stage.server.home, session)).result()
@@ -39,7 +39,7 @@ def test_what_was_said_and_forgotten_while_the_line_was_broken_is_read_from_the_
     (gap,) = stage.ask("GET", f"/v1/sessions/{session}/events?format=json&limit=1000")["gaps"][1:]
     told = f"Events {gap['from']} to {gap['to']} are no longer kept"
     expect(page.locator(".banner")).to_contain_text(told)
-    words = page.locator(".row :is(.words, .prose)")
+    words = page.locator(".row :is(.plain-text, .prose)")
     expect(words).to_contain_text(["one two", "2 words.", "three", "1 word."])
     expect(words).to_have_count(4)
     page.get_by_label("Message", exact=True).fill("count the words: a b c")
@@ -53,7 +53,7 @@ def test_a_session_whose_events_are_gone_is_shown_from_its_messages(stage: Stage
     page.get_by_label("First message").fill("count the words: one two")
     page.keyboard.press("Enter")
     expect(page.get_by_role("log")).to_contain_text("2 words.")
-    words = page.locator(".row :is(.words, .prose)")
+    words = page.locator(".row :is(.plain-text, .prose)")
 
     with raw(stage.server.home) as connection:
         connection.execute("DELETE FROM events")

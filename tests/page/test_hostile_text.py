@@ -31,7 +31,7 @@ MORE = """(known) => {
   return Number([...document.querySelectorAll(".row .number")].at(-1)?.textContent) > known;
 }"""
 ROWS = """() => [...document.querySelectorAll(".row")].map((row) =>
-  [row.querySelector(".number"), row.querySelector(".words")].map((each) => each.textContent))"""
+  [".number", ".plain-text"].map((name) => row.querySelector(name).textContent))"""
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
 )
@@ -148,7 +148,7 @@ def searched(stage: Stage, page: Page, texts: Sequence[str]) -> list[str]:
     page.goto(f"{stage.server.url}/agents")
     expect(page.get_by_role("list", name="Agents").get_by_role("listitem").first).to_be_visible()
     page.keyboard.press("/")
-    page.get_by_label("Words").fill("hit OR beacon OR onerror")
-    page.get_by_label("Words").fill("hit")
+    page.get_by_label("Search query").fill("hit OR beacon OR onerror")
+    page.get_by_label("Search query").fill("hit")
     expect(page.locator(".hit").first).to_be_visible()
     return list(page.evaluate("window.hits"))

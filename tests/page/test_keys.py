@@ -33,7 +33,7 @@ def test_keys_walk_begin_and_go_wherever_they_say(stage: Stage) -> None:
         assert pressed(page, section[0]) == f"/{section}"
 
     page.keyboard.press("?")
-    listed = page.get_by_role("dialog", name="Keys")
+    listed = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(listed).to_contain_text("stop the running turn")
     # What lies below is not meant while this is open.
     page.keyboard.press("j")
@@ -54,18 +54,18 @@ def test_a_search_shows_the_text_as_it_is_and_leads_to_it(stage: Stage) -> None:
     page.keyboard.press("Enter")
 
     expect(page).to_have_url(f"{stage.server.url}/sessions/{session}?at=1")
-    expect(page.locator(".row.marked .words")).to_have_text(TEXT)
+    expect(page.locator(".row.marked .plain-text")).to_have_text(TEXT)
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_colours_are_chosen_and_kept(stage: Stage) -> None:
     page = stage.window(color_scheme="light")
     light = paper(page)
-    page.get_by_role("button", name="Colours: system").click()
-    page.get_by_role("button", name="Colours: light").click()
+    page.get_by_role("button", name="Theme: system").click()
+    page.get_by_role("button", name="Theme: light").click()
     dark = paper(page)
     page.reload()
-    expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
 
     assert light != dark
     assert paper(page) == dark

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE_MS)
 
 ROWS = 450
-KEPT_MOST = 400
+MAX_MESSAGES = 400
 
 
 @pytest.mark.torture
@@ -42,6 +42,6 @@ def scroll(page: Page, pixels: int, *, until: int) -> None:
         page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))")
         numbers = [int(each) for each in page.locator(".row .number").all_text_contents()]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        assert len(numbers) <= KEPT_MOST
+        assert len(numbers) <= MAX_MESSAGES
         if until in numbers:
             return

@@ -45,7 +45,7 @@ def test_a_newcomer_signs_in_asks_forks_and_takes_it_along(stage: Stage, tmp_pat
 
     page.goto(f"{stage.server.url}/sessions/{session}")
     for name in ("Markdown", "JSON lines", "workflow"):
-        page.get_by_label("Session: what can be done").click()
+        page.get_by_label("Session actions").click()
         with page.expect_download() as saved:
             page.get_by_role("link", name=f"Export as {name}").click()
         saved.value.save_as(tmp_path / name)
@@ -57,17 +57,17 @@ def test_a_newcomer_signs_in_asks_forks_and_takes_it_along(stage: Stage, tmp_pat
     assert "3 words." in (tmp_path / "Markdown").read_text()
     assert "What is (3.5*4)/2?" in (tmp_path / "workflow").read_text()
 
-    page.get_by_label("Session: what can be done").click()
+    page.get_by_label("Session actions").click()
     page.get_by_role("button", name="Close", exact=True).click()
-    expect(page.get_by_placeholder("A message opens this session again")).to_be_visible()
-    page.get_by_label("Session: what can be done").click()
+    expect(page.get_by_placeholder("Send a message to reopen this session")).to_be_visible()
+    page.get_by_label("Session actions").click()
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_placeholder("Reply")).to_be_visible()
 
-    page.get_by_label("Session: what can be done").click()
+    page.get_by_label("Session actions").click()
     page.get_by_role("button", name="Delete …").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("button", name="Let forks stand alone").click()
+    page.get_by_role("button", name="Keep forks").click()
     expect(page).to_have_url(f"{stage.server.url}/sessions")
     assert stage.ask("GET", f"/v1/sessions/{fork['id']}")["forked_from"] is None
     assert session not in [each["id"] for each in stage.ask("GET", "/v1/sessions")["data"]]
@@ -91,17 +91,17 @@ def test_a_tool_asks_with_all_it_would_do_and_does_it_once_allowed(
     page = stage.window("/agents?new")
     page.get_by_label("Name", exact=True).fill("Clerk")
     page.get_by_label("Model", exact=True).fill(f"scripted:{tmp_path / 'steps.json'}")
-    page.get_by_label("Tools").fill("write_file")
-    page.get_by_label("Files it may reach").select_option("project")
+    page.get_by_role("textbox", name="Tools").fill("write_file")
+    page.get_by_label("File access").select_option("project")
     page.get_by_role("button", name="Create").click()
     page.get_by_role("link", name="New session").click()
     page.get_by_label("Repository").select_option(label=repo)
     page.get_by_label("First message").fill("Write it down.")
     page.get_by_role("button", name="Start").click()
 
-    question = page.get_by_role("region", name="write_file waits for your answer")
+    question = page.get_by_role("region", name="write_file needs approval")
     expect(question).to_contain_text("line 2999")
-    expect(page.get_by_role("list", name="Sessions")).to_contain_text("waits for you")
+    expect(page.get_by_role("list", name="Sessions")).to_contain_text("needs approval")
     assert not (stage.repository / "notes.txt").exists()
     question.get_by_role("button", name="Allow once").click()
 

@@ -36,7 +36,7 @@ def test_calls_that_a_dead_server_left_are_run_again_skipped_or_written_down(sta
         stage.begin(clerk, "Look.", repo_id=repo, approval="auto") for _ in range(3)
     )
     page = stage.window(f"/sessions/{again}")
-    expect(page.get_by_role("status").filter(has_text="runs run_command")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="is running run_command")).to_be_visible()
     wait_until(lambda: states(stage) == ["started"] * 3)
 
     stage.server.kill()
@@ -47,7 +47,7 @@ def test_calls_that_a_dead_server_left_are_run_again_skipped_or_written_down(sta
     expect(banner(page)).to_contain_text("cat gate")
     expect(page.locator(".tool-status")).to_have_text("outcome unknown")
     other = stage.window(f"/sessions/{again}")
-    banner(other).get_by_role("button", name="Run it again").click()
+    banner(other).get_by_role("button", name="Run again").click()
     for window in (other, page):
         # One that lies behind another is drawn once in a while only.
         window.bring_to_front()
@@ -57,14 +57,14 @@ def test_calls_that_a_dead_server_left_are_run_again_skipped_or_written_down(sta
     expect(page.get_by_role("log")).to_contain_text("It was open.")
 
     page.goto(f"{stage.server.url}/sessions/{skipped}")
-    banner(page).get_by_role("button", name="Skip it").click()
+    banner(page).get_by_role("button", name="Skip").click()
     expect(banner(page)).to_have_count(0)
 
     page.goto(f"{stage.server.url}/sessions/{done}")
-    banner(page).get_by_role("button", name="It is done …").click()
-    expect(page.get_by_role("button", name="Write that down")).to_be_disabled()
-    page.get_by_label("What came of it").fill("I read it myself.")
-    page.get_by_role("button", name="Write that down").click()
+    banner(page).get_by_role("button", name="Mark as done …").click()
+    expect(page.get_by_role("button", name="Save outcome")).to_be_disabled()
+    page.get_by_role("textbox", name="Outcome").fill("I read it myself.")
+    page.get_by_role("button", name="Save outcome").click()
     expect(banner(page)).to_have_count(0)
     expect(page.get_by_role("log")).to_contain_text("I read it myself.")
     found = [settled(stage, session) for session in (again, skipped, done)]

@@ -1,12 +1,12 @@
-/** The first that runs: what is to be shown is asked for while the page itself is still read. */
-import { placeOf } from "./app/place";
+/** Entry point: starts loading the data of the first screen while the page bundle is still loading. */
+import { parseRoute } from "./app/route";
 import { applyTheme, currentTheme } from "./app/theme";
-import { readEarly } from "./session/reading";
+import { prefetchSession } from "./session/session_loader";
 
-const LONGEST_MS = 150;
+const MAX_WAIT_MS = 150;
 
 applyTheme(currentTheme());
-const asked = readEarly(placeOf(location.pathname, location.search));
-const tired = new Promise((done) => setTimeout(done, LONGEST_MS));
-// Drawn once and whole where everything is there; what takes longer is not waited for.
-void Promise.all([import("./page"), Promise.race([asked, tired])]).then(([{ show }]) => show());
+const prefetch = prefetchSession(parseRoute(location.pathname, location.search));
+const timeout = new Promise((resolve) => setTimeout(resolve, MAX_WAIT_MS));
+// Render once with data if it arrives within the limit; otherwise render without it.
+void Promise.all([import("./page"), Promise.race([prefetch, timeout])]).then(([{ renderPage }]) => renderPage());

@@ -1,14 +1,14 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
 
-import { queries } from "./api/queries";
+import { queryClient } from "./api/queries";
 import { App } from "./app/App";
 
-export function show(): void {
+export function renderPage(): void {
   const root = document.getElementById("root");
-  if (root === null) throw new Error("The document has no place for the page.");
+  if (root === null) throw new Error("The document has no #root element.");
   createRoot(root).render(
-    <QueryClientProvider client={queries}>
+    <QueryClientProvider client={queryClient}>
       <App />
     </QueryClientProvider>,
   );

@@ -1,75 +1,75 @@
-/** The fields of an agent, those of its runtime among them. */
+/** The form fields of an agent and its runtime. */
 import { useQuery } from "@tanstack/react-query";
 import { createContext, useContext, type ReactNode } from "react";
 
-import type { Refusal } from "../api/client";
+import type { ApiError } from "../api/client";
 import { defaultsQuery, modelsQuery } from "../api/queries";
-import { modelName } from "../text/format";
-import { toggled, type AgentDraft } from "./draft";
+import { modelLabel } from "../text/format";
+import { toggleLine, type AgentDraft } from "./draft";
 
 interface Props {
   readonly draft: AgentDraft;
   readonly onChange: (draft: AgentDraft) => void;
-  readonly refusal: Refusal | null;
+  readonly error: ApiError | null;
 }
 
-/** What was refused is told beside the field that it is about. */
-const Refused = createContext<Refusal | null>(null);
-const TOLD_AT = new Set(["name", "slug", "description", "system_prompt", "temperature", "max_tokens", "tools", "tags"]);
+/** The error of the last request, shown at the field that it names. */
+const FormErrorContext = createContext<ApiError | null>(null);
+const FIELDS_WITH_ERRORS = new Set(["name", "slug", "description", "system_prompt", "temperature", "max_tokens", "tools", "tags"]);
 
-export function isToldAtField(refusal: Refusal): boolean {
-  return TOLD_AT.has(refusal.field ?? "");
+export function isShownAtField(error: ApiError): boolean {
+  return FIELDS_WITH_ERRORS.has(error.field ?? "");
 }
 
-export function AgentFields({ draft, onChange, refusal }: Props) {
+export function AgentFields({ draft, onChange, error }: Props) {
   const set = (changes: Partial<AgentDraft>) => onChange({ ...draft, ...changes });
   return (
-    <Refused value={refusal}>
+    <FormErrorContext value={error}>
       <div className="pair">
-        <Line label="Name" field="name" value={draft.name} onChange={(name) => set({ name })} />
-        <Line label="Slug" field="slug" hint="made from the name where it is empty" value={draft.slug} onChange={(slug) => set({ slug })} />
+        <InputField label="Name" field="name" value={draft.name} onChange={(name) => set({ name })} />
+        <InputField label="Slug" field="slug" hint="generated from the name if empty" value={draft.slug} onChange={(slug) => set({ slug })} />
       </div>
-      <Line label="Description" field="description" value={draft.description} onChange={(description) => set({ description })} />
+      <InputField label="Description" field="description" value={draft.description} onChange={(description) => set({ description })} />
       <fieldset>
-        <legend>Who answers</legend>
-        <Radio label="A language model" isChosen={draft.kind === "llm"} onChoose={() => set({ kind: "llm" })} />
-        <Radio label="A program of its own" isChosen={draft.kind === "acp"} onChoose={() => set({ kind: "acp" })} />
+        <legend>Type</legend>
+        <RadioField label="Language model" isSelected={draft.kind === "llm"} onSelect={() => set({ kind: "llm" })} />
+        <RadioField label="ACP program" isSelected={draft.kind === "acp"} onSelect={() => set({ kind: "acp" })} />
       </fieldset>
       {draft.kind === "llm" ? <ModelFields draft={draft} set={set} /> : <ProgramFields draft={draft} set={set} />}
-      <Reach draft={draft} set={set} />
-    </Refused>
+      <AccessFields draft={draft} set={set} />
+    </FormErrorContext>
   );
 }
 
-type Set = (changes: Partial<AgentDraft>) => void;
+type Update = (changes: Partial<AgentDraft>) => void;
 
-function ModelFields({ draft, set }: { draft: AgentDraft; set: Set }) {
+function ModelFields({ draft, set }: { draft: AgentDraft; set: Update }) {
   return (
     <>
-      <Lines label="System prompt" field="system_prompt" rows={6} value={draft.prompt} onChange={(prompt) => set({ prompt })} />
+      <TextAreaField label="System prompt" field="system_prompt" rows={6} value={draft.prompt} onChange={(prompt) => set({ prompt })} />
       <div className="pair">
         <ModelField value={draft.model} onChange={(model) => set({ model })} />
-        <Lines label="If it fails" hint="one model on each line" rows={1} value={draft.fallbacks} onChange={(fallbacks) => set({ fallbacks })} />
+        <TextAreaField label="Fallback models" hint="one per line" rows={1} value={draft.fallbacks} onChange={(fallbacks) => set({ fallbacks })} />
       </div>
       <div className="pair">
-        <Line label="Temperature" field="temperature" hint="0 to 2; empty leaves it to the model" value={draft.temperature} onChange={(temperature) => set({ temperature })} />
-        <Line label="Longest answer" field="max_tokens" hint="tokens" value={draft.maxTokens} onChange={(maxTokens) => set({ maxTokens })} />
+        <InputField label="Temperature" field="temperature" hint="0 to 2; if empty, the default of the model" value={draft.temperature} onChange={(temperature) => set({ temperature })} />
+        <InputField label="Max tokens" field="max_tokens" hint="per response" value={draft.maxTokens} onChange={(maxTokens) => set({ maxTokens })} />
       </div>
       <ToolsField value={draft.tools} onChange={(tools) => set({ tools })} />
     </>
   );
 }
 
-/** The tools that there are, to be chosen; others are written. */
+/** The tools of the server as toggle buttons; other tools are typed. */
 function ToolsField({ value, onChange }: { value: string; onChange: (tools: string) => void }) {
   const { data } = useQuery(defaultsQuery);
-  const chosen = new Set(value.split("\n").map((line) => line.trim()));
+  const selected = new Set(value.split("\n").map((line) => line.trim()));
   return (
     <div className="tools-field">
-      <Lines label="Tools" field="tools" hint="one on each line: a name, or a JSON object" rows={3} value={value} onChange={onChange} />
-      <div className="choices" role="group" aria-label="Known ones">
+      <TextAreaField label="Tools" field="tools" hint="one per line: a name or a JSON object" rows={3} value={value} onChange={onChange} />
+      <div className="choices" role="group" aria-label="Available tools">
         {data?.tools?.map((name) => (
-          <button key={name} type="button" className="small" aria-pressed={chosen.has(name)} onClick={() => onChange(toggled(value, name))}>
+          <button key={name} type="button" className="small" aria-pressed={selected.has(name)} onClick={() => onChange(toggleLine(value, name))}>
             {name}
           </button>
         ))}
@@ -81,21 +81,21 @@ function ToolsField({ value, onChange }: { value: string; onChange: (tools: stri
 function ModelField({ value, onChange }: { value: string; onChange: (model: string) => void }) {
   const { data } = useQuery(modelsQuery);
   const known = data?.data ?? [];
-  const shown = known.find((each) => each.id === value);
+  const current = known.find((each) => each.id === value);
   return (
     <div>
-      <Labelled label="Model">
+      <LabelledField label="Model">
         <input
           list="models"
-          placeholder="as the server is set"
-          value={shown ? `${shown.provider}:${shown.name}` : value}
+          placeholder="server default"
+          value={current ? `${current.provider}:${current.name}` : value}
           onChange={(event) => onChange(event.target.value)}
         />
-      </Labelled>
+      </LabelledField>
       <datalist id="models">
         {known.map((each) => (
           <option key={each.id} value={`${each.provider}:${each.name}`}>
-            {each.display_name ?? modelName(each.name)}
+            {each.display_name ?? modelLabel(each.name)}
           </option>
         ))}
       </datalist>
@@ -103,15 +103,15 @@ function ModelField({ value, onChange }: { value: string; onChange: (model: stri
   );
 }
 
-function ProgramFields({ draft, set }: { draft: AgentDraft; set: Set }) {
+function ProgramFields({ draft, set }: { draft: AgentDraft; set: Update }) {
   return (
     <>
-      <Line label="Command" value={draft.command} onChange={(command) => set({ command })} />
+      <InputField label="Command" value={draft.command} onChange={(command) => set({ command })} />
       <div className="pair">
-        <Lines label="Arguments" hint="one on each line" rows={2} value={draft.args} onChange={(args) => set({ args })} />
-        <Lines
-          label="Variables it is given"
-          hint="names of the server's own, never values"
+        <TextAreaField label="Arguments" hint="one per line" rows={2} value={draft.args} onChange={(args) => set({ args })} />
+        <TextAreaField
+          label="Environment variables"
+          hint="names only; the values come from the server's environment"
           rows={2}
           value={draft.variables}
           onChange={(variables) => set({ variables })}
@@ -121,101 +121,101 @@ function ProgramFields({ draft, set }: { draft: AgentDraft; set: Set }) {
   );
 }
 
-function Reach({ draft, set }: { draft: AgentDraft; set: Set }) {
+function AccessFields({ draft, set }: { draft: AgentDraft; set: Update }) {
   return (
     <>
       <div className="pair">
-        <Choice
-          label="Files it may reach"
-          value={draft.reach}
-          options={{ sandboxed: "its session's own folder", project: "the repository", full: "everything of yours", "": "as the server is set" }}
-          onChange={(reach) => set({ reach: reach as AgentDraft["reach"] })}
+        <SelectField
+          label="File access"
+          value={draft.fileAccess}
+          options={{ sandboxed: "session folder only", project: "repository", full: "all files of the user", "": "server default" }}
+          onChange={(fileAccess) => set({ fileAccess: fileAccess as AgentDraft["fileAccess"] })}
         />
-        <Choice
+        <SelectField
           label="After a crash"
           value={draft.recovery}
-          options={{ stop: "stop, and wait for somebody", continue: "go on by itself" }}
+          options={{ stop: "stop and wait", continue: "continue automatically" }}
           onChange={(recovery) => set({ recovery: recovery as AgentDraft["recovery"] })}
         />
       </div>
-      {draft.reach !== "" && (
+      {draft.fileAccess !== "" && (
         <div className="pair">
-          <Lines label="Commands it may run" hint="one on each line" rows={2} value={draft.commands} onChange={(commands) => set({ commands })} />
-          <Lines label="Domains it may ask" hint="one on each line" rows={2} value={draft.domains} onChange={(domains) => set({ domains })} />
+          <TextAreaField label="Allowed commands" hint="one per line" rows={2} value={draft.commands} onChange={(commands) => set({ commands })} />
+          <TextAreaField label="Allowed domains" hint="one per line" rows={2} value={draft.domains} onChange={(domains) => set({ domains })} />
         </div>
       )}
-      <Line label="Tags" field="tags" hint="with commas between them" value={draft.tags} onChange={(tags) => set({ tags })} />
+      <InputField label="Tags" field="tags" hint="comma-separated" value={draft.tags} onChange={(tags) => set({ tags })} />
     </>
   );
 }
 
 interface FieldProps {
   readonly label: string;
-  /** What the server calls it. */
+  /** The name of the field in the API. */
   readonly field?: string;
   readonly hint?: string;
   readonly value: string;
   readonly onChange: (text: string) => void;
 }
 
-interface LabelledProps {
+interface LabelledFieldProps {
   readonly label: string;
   readonly hint?: string | undefined;
   readonly field?: string | undefined;
   readonly children: ReactNode;
 }
 
-function Labelled({ label, hint, field, children }: LabelledProps) {
-  const refusal = useContext(Refused);
+function LabelledField({ label, hint, field, children }: LabelledFieldProps) {
+  const error = useContext(FormErrorContext);
   return (
     <label className="field">
       <span>
         {label} {hint && <small>{hint}</small>}
       </span>
       {children}
-      {field !== undefined && refusal?.field === field && (
-        <span className="trouble" role="alert">
-          {refusal.message}
+      {field !== undefined && error?.field === field && (
+        <span className="error-message" role="alert">
+          {error.message}
         </span>
       )}
     </label>
   );
 }
 
-function Line({ label, hint, field, value, onChange }: FieldProps) {
+function InputField({ label, hint, field, value, onChange }: FieldProps) {
   return (
-    <Labelled label={label} hint={hint} field={field}>
+    <LabelledField label={label} hint={hint} field={field}>
       <input value={value} onChange={(event) => onChange(event.target.value)} />
-    </Labelled>
+    </LabelledField>
   );
 }
 
-function Lines({ label, hint, field, value, onChange, rows }: FieldProps & { readonly rows: number }) {
+function TextAreaField({ label, hint, field, value, onChange, rows }: FieldProps & { readonly rows: number }) {
   return (
-    <Labelled label={label} hint={hint} field={field}>
+    <LabelledField label={label} hint={hint} field={field}>
       <textarea rows={rows} value={value} onChange={(event) => onChange(event.target.value)} />
-    </Labelled>
+    </LabelledField>
   );
 }
 
-function Choice({ label, value, options, onChange }: FieldProps & { readonly options: Readonly<Record<string, string>> }) {
+function SelectField({ label, value, options, onChange }: FieldProps & { readonly options: Readonly<Record<string, string>> }) {
   return (
-    <Labelled label={label}>
+    <LabelledField label={label}>
       <select value={value} onChange={(event) => onChange(event.target.value)}>
-        {Object.entries(options).map(([word, meaning]) => (
-          <option key={word} value={word}>
-            {meaning}
+        {Object.entries(options).map(([option, text]) => (
+          <option key={option} value={option}>
+            {text}
           </option>
         ))}
       </select>
-    </Labelled>
+    </LabelledField>
   );
 }
 
-function Radio({ label, isChosen, onChoose }: { label: string; isChosen: boolean; onChoose: () => void }) {
+function RadioField({ label, isSelected, onSelect }: { label: string; isSelected: boolean; onSelect: () => void }) {
   return (
-    <label className="choice">
-      <input type="radio" name="kind" checked={isChosen} onChange={onChoose} />
+    <label className="inline-field">
+      <input type="radio" name="kind" checked={isSelected} onChange={onSelect} />
       {label}
     </label>
   );

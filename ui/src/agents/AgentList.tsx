@@ -4,42 +4,42 @@ import { useState } from "react";
 
 import { agentsQuery } from "../api/queries";
 import { Link } from "../app/Link";
-import { Trouble } from "../app/Notice";
-import { visible } from "../text/visible";
+import { ErrorMessage } from "../app/notices";
+import { escapeInvisible } from "../text/invisible";
 
 export default function AgentList({ current }: { current: string | null }) {
-  const [hasArchived, setArchived] = useState(false);
-  const { data, error } = useQuery(agentsQuery(hasArchived ? "all" : "active"));
+  const [showArchived, setShowArchived] = useState(false);
+  const { data, error } = useQuery(agentsQuery(showArchived ? "all" : "active"));
   const agents = (data?.data ?? []).toSorted((a, b) => a.name.localeCompare(b.name));
   return (
     <>
       <div className="filters agent-filters">
-        <label className="choice">
-          <input type="checkbox" checked={hasArchived} onChange={(event) => setArchived(event.target.checked)} />
-          with archived ones
+        <label className="inline-field">
+          <input type="checkbox" checked={showArchived} onChange={(event) => setShowArchived(event.target.checked)} />
+          Show archived
         </label>
         <Link to="/agents?new" className="button primary">
           New
         </Link>
       </div>
-      <Trouble error={error} />
+      <ErrorMessage error={error} />
       <ul className="list" aria-label="Agents">
         {agents.map((agent) => (
           <li key={agent.id}>
             <Link to={`/agents/${agent.slug}`} className="entry" isCurrent={current === agent.slug || current === agent.id}>
-              <span className="entry-title">{visible(agent.name)}</span>
+              <span className="entry-title">{escapeInvisible(agent.name)}</span>
               <span className="entry-cost">{agent.runtime.type === "acp" ? "program" : "model"}</span>
               <span className="entry-facts">
                 <span>{agent.slug}</span>
                 {agent.status === "archived" && <span>archived</span>}
-                {agent.tags.length > 0 && <span>{visible(agent.tags.join(", "))}</span>}
+                {agent.tags.length > 0 && <span>{escapeInvisible(agent.tags.join(", "))}</span>}
               </span>
             </Link>
           </li>
         ))}
       </ul>
       {data && agents.length === 0 && (
-        <p className="hint">No agents yet but those that come with Holdfast. An agent is a prompt and a model, or a program.</p>
+        <p className="hint">No agents yet except the built-in one. An agent is a prompt and a model, or a program.</p>
       )}
     </>
   );

@@ -1,119 +1,119 @@
-/** One agent: what it is, what it may reach, and what lies on its desk. */
+/** One agent: its settings and its active zone. */
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { newId, Refusal, server, told } from "../api/client";
-import type { Agent, KnownProgram } from "../api/forms";
-import { queries } from "../api/queries";
+import { ApiError, newId, server, unwrap } from "../api/client";
+import { queryClient } from "../api/queries";
+import type { Agent, KnownProgram } from "../api/types";
 import { Link } from "../app/Link";
-import { Empty, Trouble } from "../app/Notice";
-import { go } from "../app/router";
+import { EmptyState, ErrorMessage } from "../app/notices";
+import { navigate } from "../app/router";
 import { useTitle } from "../app/useTitle";
-import { visible } from "../text/visible";
-import { AgentFields, isToldAtField } from "./AgentFields";
-import { DeskView } from "./DeskView";
-import { bodyOf, draftOf, EMPTY, type AgentDraft, type Unshown } from "./draft";
+import { escapeInvisible } from "../text/invisible";
+import { AgentFields, isShownAtField } from "./AgentFields";
+import { draftFromAgent, EMPTY_DRAFT, toRequestBody, type AgentDraft, type HiddenFields } from "./draft";
 import { Programs } from "./Programs";
+import { ZoneView } from "./ZoneView";
 
 export default function AgentPage({ id, isNew }: { id: string | null; isNew: boolean }) {
-  if (id !== null) return <Known id={id} />;
-  return isNew ? <New /> : <Choose />;
+  if (id !== null) return <AgentLoader id={id} />;
+  return isNew ? <NewAgent /> : <AgentIntro />;
 }
 
-function Choose() {
+function AgentIntro() {
   useTitle("Agents");
   return (
-    <Empty title="Agents">
+    <EmptyState title="Agents">
       <p>
-        An agent is who answers: a prompt and a model, or a program of its own that speaks the Agent Client Protocol.
-        Sessions keep the agent as it was when they were opened; a change reaches new sessions only.
+        An agent is a prompt and a model, or a program that speaks the Agent Client Protocol. A session keeps the agent
+        as it was when the session was opened; changes apply to new sessions only.
       </p>
       <Link to="/agents?new" className="button primary">
         New agent
       </Link>
-    </Empty>
+    </EmptyState>
   );
 }
 
-function New() {
-  const [draft, setDraft] = useState(EMPTY);
-  const [base, setBase] = useState<Unshown | null>(null);
+function NewAgent() {
+  const [draft, setDraft] = useState(EMPTY_DRAFT);
+  const [base, setBase] = useState<HiddenFields | null>(null);
   const [id] = useState(newId);
-  const choose = (chosen: AgentDraft, { runtime }: KnownProgram) => {
+  const chooseProgram = (chosen: AgentDraft, { runtime }: KnownProgram) => {
     setDraft(chosen);
     setBase({ runtime, grant: null });
   };
-  const make = useMutation({
-    // The description has a shape for each runtime; which one this is, the form decides.
-    mutationFn: () => told(server.POST("/v1/agents", { body: { ...bodyOf(draft, base), id } as never })),
-    onSuccess: (agent) => changed(agent),
+  const create = useMutation({
+    // The schema is a union over the runtimes; the form decides which member this is.
+    mutationFn: () => unwrap(server.POST("/v1/agents", { body: { ...toRequestBody(draft, base), id } as never })),
+    onSuccess: (agent) => showSaved(agent),
   });
   return (
     <Sheet title="New agent" back>
-      <Programs onChoose={choose} />
-      <Form draft={draft} onChange={setDraft} onSend={() => make.mutate()} isBusy={make.isPending} word="Create" error={make.error} />
+      <Programs onChoose={chooseProgram} />
+      <AgentForm draft={draft} onChange={setDraft} onSubmit={() => create.mutate()} isBusy={create.isPending} submitLabel="Create" error={create.error} />
     </Sheet>
   );
 }
 
-function changed(agent: Agent): void {
-  queries.setQueryData(["agent", agent.slug], agent);
-  void queries.invalidateQueries({ queryKey: ["agents"] });
-  go(`/agents/${agent.slug}`, { replace: true });
+function showSaved(agent: Agent): void {
+  queryClient.setQueryData(["agent", agent.slug], agent);
+  void queryClient.invalidateQueries({ queryKey: ["agents"] });
+  navigate(`/agents/${agent.slug}`, { replace: true });
 }
 
-function Known({ id }: { id: string }) {
+function AgentLoader({ id }: { id: string }) {
   const { data, error } = useQuery({
     queryKey: ["agent", id],
-    queryFn: () => told(server.GET("/v1/agents/{agent_id}", { params: { path: { agent_id: id } } })),
+    queryFn: () => unwrap(server.GET("/v1/agents/{agent_id}", { params: { path: { agent_id: id } } })),
   });
   if (error) {
     return (
-      <Empty title="There is no such agent">
-        <Trouble error={error} />
+      <EmptyState title="Agent not found">
+        <ErrorMessage error={error} />
         <Link to="/agents">All agents</Link>
-      </Empty>
+      </EmptyState>
     );
   }
-  // By its last change: what somebody else wrote meanwhile is shown, and not written over.
-  return data ? <Edit key={data.updated_at} agent={data} /> : null;
+  // Keyed by the last change: a change by another client resets the form instead of being overwritten.
+  return data ? <AgentEditor key={data.updated_at} agent={data} /> : null;
 }
 
-function Edit({ agent }: { agent: Agent }) {
-  const [draft, setDraft] = useState(() => draftOf(agent));
-  const isChanged = JSON.stringify(draft) !== JSON.stringify(draftOf(agent));
+function AgentEditor({ agent }: { agent: Agent }) {
+  const [draft, setDraft] = useState(() => draftFromAgent(agent));
+  const isChanged = JSON.stringify(draft) !== JSON.stringify(draftFromAgent(agent));
   const path = { agent_id: agent.id };
   const save = useMutation({
-    mutationFn: () => told(server.PATCH("/v1/agents/{agent_id}", { params: { path }, body: bodyOf(draft, agent) })),
-    onSuccess: changed,
+    mutationFn: () => unwrap(server.PATCH("/v1/agents/{agent_id}", { params: { path }, body: toRequestBody(draft, agent) })),
+    onSuccess: showSaved,
   });
   const isArchived = agent.status === "archived";
   const archive = useMutation({
     mutationFn: async () => {
-      if (isArchived) return told(server.PATCH("/v1/agents/{agent_id}", { params: { path }, body: { status: "active" } }));
-      await told(server.DELETE("/v1/agents/{agent_id}", { params: { path } }));
-      return told(server.GET("/v1/agents/{agent_id}", { params: { path } }));
+      if (isArchived) return unwrap(server.PATCH("/v1/agents/{agent_id}", { params: { path }, body: { status: "active" } }));
+      await unwrap(server.DELETE("/v1/agents/{agent_id}", { params: { path } }));
+      return unwrap(server.GET("/v1/agents/{agent_id}", { params: { path } }));
     },
-    onSuccess: changed,
+    onSuccess: showSaved,
   });
   return (
-    <Sheet title={visible(agent.name)} back>
+    <Sheet title={escapeInvisible(agent.name)} back>
       <p className="facts">
         {isArchived && <b>archived</b>}
         <span>{agent.slug}</span>
-        <span className="spread" />
+        <span className="spacer" />
         {!isArchived && (
           <Link to={`/sessions?new&agent=${agent.slug}`} className="button">
             New session
           </Link>
         )}
         <button type="button" onClick={() => archive.mutate()}>
-          {isArchived ? "Bring back" : "Archive"}
+          {isArchived ? "Unarchive" : "Archive"}
         </button>
       </p>
-      <Trouble error={archive.error} />
-      <Form draft={draft} onChange={setDraft} onSend={() => save.mutate()} isBusy={save.isPending || !isChanged} word="Save" error={save.error} />
-      <DeskView id={agent.id} />
+      <ErrorMessage error={archive.error} />
+      <AgentForm draft={draft} onChange={setDraft} onSubmit={() => save.mutate()} isBusy={save.isPending || !isChanged} submitLabel="Save" error={save.error} />
+      <ZoneView id={agent.id} />
     </Sheet>
   );
 }
@@ -133,32 +133,32 @@ function Sheet({ title, back, children }: { title: string; back?: boolean; child
   );
 }
 
-interface FormProps {
+interface AgentFormProps {
   readonly draft: AgentDraft;
   readonly onChange: (draft: AgentDraft) => void;
-  readonly onSend: () => void;
+  readonly onSubmit: () => void;
   readonly isBusy: boolean;
-  readonly word: string;
+  readonly submitLabel: string;
   readonly error: unknown;
 }
 
-function Form({ draft, onChange, onSend, isBusy, word, error }: FormProps) {
-  const refusal = error instanceof Refusal ? error : null;
+function AgentForm({ draft, onChange, onSubmit, isBusy, submitLabel, error }: AgentFormProps) {
+  const apiError = error instanceof ApiError ? error : null;
   return (
     <form
       className="agent-form"
       onSubmit={(event) => {
         event.preventDefault();
-        onSend();
+        onSubmit();
       }}
     >
-      <AgentFields draft={draft} onChange={onChange} refusal={refusal} />
-      <div className="row-of-buttons">
+      <AgentFields draft={draft} onChange={onChange} error={apiError} />
+      <div className="button-row">
         <button type="submit" className="primary" disabled={isBusy || draft.name.trim() === ""}>
-          {word}
+          {submitLabel}
         </button>
       </div>
-      {(refusal === null || !isToldAtField(refusal)) && <Trouble error={error} />}
+      {(apiError === null || !isShownAtField(apiError)) && <ErrorMessage error={error} />}
     </form>
   );
 }

@@ -1,36 +1,36 @@
-/** Agents that somebody else wrote, as far as they are on the server's machine. */
+/** Known ACP programs, installed or not, on the machine of the server. */
 import { useQuery } from "@tanstack/react-query";
 
-import { server, told } from "../api/client";
-import type { KnownProgram } from "../api/forms";
-import { EMPTY, type AgentDraft } from "./draft";
+import { server, unwrap } from "../api/client";
+import type { KnownProgram } from "../api/types";
+import { EMPTY_DRAFT, type AgentDraft } from "./draft";
 
 interface Props {
   readonly onChoose: (draft: AgentDraft, program: KnownProgram) => void;
 }
 
 export function Programs({ onChoose }: Props) {
-  const { data } = useQuery({ queryKey: ["programs"], queryFn: () => told(server.GET("/v1/programs")), staleTime: 60_000 });
+  const { data } = useQuery({ queryKey: ["programs"], queryFn: () => unwrap(server.GET("/v1/programs")), staleTime: 60_000 });
   if (data === undefined) return null;
-  const there = data.data.filter((each) => each.path !== null);
+  const installed = data.data.filter((each) => each.path !== null);
   const missing = data.data.filter((each) => each.path === null);
   return (
     <section className="programs" aria-labelledby="programs-title">
       <h2 id="programs-title">Programs on this machine</h2>
-      {there.length === 0 && <p className="hint">None that is known. Each of those below is one command away.</p>}
+      {installed.length === 0 && <p className="hint">No known program is installed. Each one below is installed with one command.</p>}
       <ul>
-        {there.map((each) => (
+        {installed.map((each) => (
           <li key={each.preset}>
             <b>{each.title}</b>
-            <span className="faint">{each.version ?? "version unknown"}</span>
-            <span className="spread" />
-            <button type="button" onClick={() => onChoose(draftOfProgram(each), each)}>
-              Use<span className="unseen"> {each.title}</span>
+            <span className="muted">{each.version ?? "version unknown"}</span>
+            <span className="spacer" />
+            <button type="button" onClick={() => onChoose(draftFromProgram(each), each)}>
+              Use<span className="visually-hidden"> {each.title}</span>
             </button>
           </li>
         ))}
       </ul>
-      <details className="fold">
+      <details className="collapsible">
         <summary>{missing.length} more can be installed</summary>
         <ul>
           {missing.map((each) => (
@@ -45,15 +45,15 @@ export function Programs({ onChoose }: Props) {
   );
 }
 
-function draftOfProgram({ title, preset, runtime }: KnownProgram): AgentDraft {
+function draftFromProgram({ title, preset, runtime }: KnownProgram): AgentDraft {
   return {
-    ...EMPTY,
+    ...EMPTY_DRAFT,
     name: title,
     slug: preset,
     kind: "acp",
     command: runtime.command,
     args: runtime.args?.join("\n") ?? "",
     variables: runtime.env_names?.join("\n") ?? "",
-    reach: "",
+    fileAccess: "",
   };
 }

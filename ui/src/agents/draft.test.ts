@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
-import type { Agent } from "../api/forms";
-import { bodyOf, draftOf, EMPTY, toggled } from "./draft";
+import type { Agent } from "../api/types";
+import { draftFromAgent, EMPTY_DRAFT, toggleLine, toRequestBody } from "./draft";
 
 const AGENT = {
   id: "1",
@@ -23,26 +23,26 @@ const AGENT = {
   updated_at: "",
 } as unknown as Agent;
 
-test("a tool is chosen, and let go", () => {
-  expect(toggled("", "read_file")).toBe("read_file");
-  expect(toggled('read_file\n{"name":"x"}\n', "find_text")).toBe('read_file\n{"name":"x"}\nfind_text');
-  expect(toggled("read_file\nfind_text", "read_file")).toBe("find_text");
+test("a tool is added and removed", () => {
+  expect(toggleLine("", "read_file")).toBe("read_file");
+  expect(toggleLine('read_file\n{"name":"x"}\n', "find_text")).toBe('read_file\n{"name":"x"}\nfind_text');
+  expect(toggleLine("read_file\nfind_text", "read_file")).toBe("find_text");
 });
 
-test("an agent that nobody changed is sent as it was", () => {
+test("an unchanged agent is sent as it was", () => {
   const { id: _id, status: _status, created_at: _c, updated_at: _u, ...fields } = AGENT;
-  expect(bodyOf(draftOf(AGENT), AGENT)).toEqual(fields);
+  expect(toRequestBody(draftFromAgent(AGENT), AGENT)).toEqual(fields);
 });
 
-test("a program keeps the options that the form does not show", () => {
+test("a program keeps options that the form does not show", () => {
   const runtime = { type: "acp" as const, command: "gemini", args: ["--acp"], env_names: ["KEY"], options: { preset: "gemini" } };
   const agent = { ...AGENT, runtime, grant: null } as unknown as Agent;
-  expect(bodyOf(draftOf(agent), agent)).toMatchObject({ runtime, grant: null });
-  expect(bodyOf(draftOf(agent), agent)).not.toHaveProperty("default_model_id");
+  expect(toRequestBody(draftFromAgent(agent), agent)).toMatchObject({ runtime, grant: null });
+  expect(toRequestBody(draftFromAgent(agent), agent)).not.toHaveProperty("default_model_id");
 });
 
-test("a new agent needs no more than a name", () => {
-  expect(bodyOf({ ...EMPTY, name: " Clerk " }, null)).toEqual({
+test("a new agent needs only a name", () => {
+  expect(toRequestBody({ ...EMPTY_DRAFT, name: " Clerk " }, null)).toEqual({
     name: "Clerk",
     description: null,
     system_prompt: "",

@@ -1,5 +1,5 @@
-/** An agent while somebody writes it: every field as text, until it is sent. */
-import type { Agent, AgentPatch } from "../api/forms";
+/** The state of the agent form: every field is text until it is sent. */
+import type { Agent, AgentPatch } from "../api/types";
 
 type Tool = Agent["tools"][number];
 
@@ -18,13 +18,13 @@ export interface AgentDraft {
   readonly variables: string;
   readonly tools: string;
   readonly tags: string;
-  readonly reach: "" | "sandboxed" | "project" | "full";
+  readonly fileAccess: "" | "sandboxed" | "project" | "full";
   readonly commands: string;
   readonly domains: string;
   readonly recovery: "stop" | "continue";
 }
 
-export const EMPTY: AgentDraft = {
+export const EMPTY_DRAFT: AgentDraft = {
   name: "",
   slug: "",
   description: "",
@@ -39,13 +39,13 @@ export const EMPTY: AgentDraft = {
   variables: "",
   tools: "",
   tags: "",
-  reach: "sandboxed",
+  fileAccess: "sandboxed",
   commands: "",
   domains: "",
   recovery: "stop",
 };
 
-export function draftOf(agent: Agent): AgentDraft {
+export function draftFromAgent(agent: Agent): AgentDraft {
   const program = agent.runtime.type === "acp" ? agent.runtime : null;
   return {
     name: agent.name,
@@ -62,72 +62,72 @@ export function draftOf(agent: Agent): AgentDraft {
     variables: program?.env_names?.join("\n") ?? "",
     tools: agent.tools.map((tool) => (typeof tool === "string" ? tool : JSON.stringify(tool))).join("\n"),
     tags: agent.tags.join(", "),
-    reach: agent.grant?.fs ?? (agent.grant === null ? "" : "sandboxed"),
+    fileAccess: agent.grant?.fs ?? (agent.grant === null ? "" : "sandboxed"),
     commands: agent.grant?.commands?.join("\n") ?? "",
     domains: agent.grant?.domains?.join("\n") ?? "",
     recovery: agent.recovery,
   };
 }
 
-/** What the form does not show of an agent. */
-export type Unshown = Pick<Agent, "runtime" | "grant">;
+/** The settings that the form does not show. */
+export type HiddenFields = Pick<Agent, "runtime" | "grant">;
 
-/** Return what is sent; what the form does not show of an agent stays as it was. */
-export function bodyOf(draft: AgentDraft, before: Unshown | null): AgentPatch {
-  const own = {
+/** Return the request body; settings that the form does not show keep their values. */
+export function toRequestBody(draft: AgentDraft, previous: HiddenFields | null): AgentPatch {
+  const common = {
     name: draft.name.trim(),
     description: draft.description === "" ? null : draft.description,
-    tools: lines(draft.tools).map(toolOf),
+    tools: splitLines(draft.tools).map(parseTool),
     tags: draft.tags.split(",").flatMap((tag) => tag.trim() || []),
-    grant: grantOf(draft, before),
+    grant: toGrant(draft, previous),
     recovery: draft.recovery,
     ...(draft.slug.trim() === "" ? {} : { slug: draft.slug.trim() }),
   };
-  if (draft.kind === "acp") return { ...own, system_prompt: draft.prompt, runtime: programOf(draft, before) };
+  if (draft.kind === "acp") return { ...common, system_prompt: draft.prompt, runtime: toProgramRuntime(draft, previous) };
   return {
-    ...own,
+    ...common,
     system_prompt: draft.prompt,
-    runtime: before?.runtime.type === "llm" ? before.runtime : { type: "llm" },
+    runtime: previous?.runtime.type === "llm" ? previous.runtime : { type: "llm" },
     default_model_id: draft.model.trim() || null,
-    fallback_model_ids: lines(draft.fallbacks),
+    fallback_model_ids: splitLines(draft.fallbacks),
     temperature: draft.temperature.trim() === "" ? null : Number(draft.temperature),
     max_tokens: draft.maxTokens.trim() === "" ? null : Number(draft.maxTokens),
   };
 }
 
-function programOf(draft: AgentDraft, before: Unshown | null): NonNullable<AgentPatch["runtime"]> {
-  const options = before?.runtime.type === "acp" ? before.runtime.options : undefined;
+function toProgramRuntime(draft: AgentDraft, previous: HiddenFields | null): NonNullable<AgentPatch["runtime"]> {
+  const options = previous?.runtime.type === "acp" ? previous.runtime.options : undefined;
   return {
     type: "acp",
     command: draft.command.trim(),
-    args: lines(draft.args),
-    env_names: lines(draft.variables),
+    args: splitLines(draft.args),
+    env_names: splitLines(draft.variables),
     ...(options === undefined ? {} : { options }),
   };
 }
 
-function grantOf(draft: AgentDraft, before: Unshown | null): NonNullable<AgentPatch["grant"]> | null {
-  if (draft.reach === "") return null;
+function toGrant(draft: AgentDraft, previous: HiddenFields | null): NonNullable<AgentPatch["grant"]> | null {
+  if (draft.fileAccess === "") return null;
   return {
-    fs: draft.reach,
-    commands: lines(draft.commands),
-    domains: lines(draft.domains),
-    ...(before?.grant?.command_globs ? { command_globs: before.grant.command_globs } : {}),
+    fs: draft.fileAccess,
+    commands: splitLines(draft.commands),
+    domains: splitLines(draft.domains),
+    ...(previous?.grant?.command_globs ? { command_globs: previous.grant.command_globs } : {}),
   };
 }
 
-/** Return a list on lines with one more, or without it where it is there. */
-export function toggled(text: string, line: string): string {
-  const before = lines(text);
-  return (before.includes(line) ? before.filter((each) => each !== line) : [...before, line]).join("\n");
+/** Add a line to a list of lines, or remove it. */
+export function toggleLine(text: string, line: string): string {
+  const previous = splitLines(text);
+  return (previous.includes(line) ? previous.filter((each) => each !== line) : [...previous, line]).join("\n");
 }
 
-function lines(text: string): string[] {
+function splitLines(text: string): string[] {
   return text.split("\n").flatMap((line) => line.trim() || []);
 }
 
-/** A tool is a name, or an object on one line; what is neither is left to the server to refuse. */
-function toolOf(line: string): Tool {
+/** Parse a tool name, or a tool object on one line; the server rejects anything else. */
+function parseTool(line: string): Tool {
   if (!line.startsWith("{")) return line;
   try {
     return JSON.parse(line) as Exclude<Tool, string>;

@@ -1,10 +1,10 @@
-/** The one way to ask the server: typed by its own description, refused in its own words. */
+/** The HTTP client, typed by the OpenAPI schema, and its errors. */
 import createClient from "openapi-fetch";
 
 import type { paths } from "./schema";
 
-/** What the server refused, and why; `remedy` says what a person can do where that is known. */
-export class Refusal extends Error {
+/** An error response; its message is the one of the server. Status 0: no response. */
+export class ApiError extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
@@ -14,23 +14,23 @@ export class Refusal extends Error {
     super(message);
   }
 
-  /** The field of the request that was refused, where the server names one. */
+  /** The invalid field of the request, if the server names one. */
   get field(): string | null {
     const { field, path, fields } = this.details;
     const named = [field, path, Array.isArray(fields) ? (fields as unknown[])[0] : null].find((each) => typeof each === "string");
     return named === undefined ? null : (named as string).replace(/[.[].*$/, "");
   }
 
-  get isSignedOut(): boolean {
+  get isUnauthorized(): boolean {
     return this.status === 401;
   }
 
-  get isMissing(): boolean {
+  get isNotFound(): boolean {
     return this.status === 404;
   }
 }
 
-const UNREACHABLE = "The server does not answer. Is `holdfast serve` still running? This page tries again by itself.";
+const UNREACHABLE = "The server does not respond. Is `holdfast serve` still running? This page retries automatically.";
 
 export const server = createClient<paths>({
   baseUrl: "/",
@@ -38,40 +38,40 @@ export const server = createClient<paths>({
     try {
       return await fetch(request);
     } catch {
-      throw new Refusal(0, "unreachable", UNREACHABLE);
+      throw new ApiError(0, "unreachable", UNREACHABLE);
     }
   },
 });
 
-interface Answered<T> {
+interface ApiResponse<T> {
   data?: T;
   error?: unknown;
   response: Response;
 }
 
-/** Return what was answered, or throw the refusal. */
-export async function told<T>(asked: Promise<Answered<T>>): Promise<T> {
-  const { data, error, response } = await asked;
+/** Return the data of a response, or throw its error. */
+export async function unwrap<T>(request: Promise<ApiResponse<T>>): Promise<T> {
+  const { data, error, response } = await request;
   if (response.ok) return data as T;
-  throw refusalOf(response.status, error);
+  throw toApiError(response.status, error);
 }
 
-function refusalOf(status: number, body: unknown): Refusal {
+function toApiError(status: number, body: unknown): ApiError {
   if (typeof body === "object" && body !== null && "error" in body && "message" in body) {
     const details = "details" in body && typeof body.details === "object" ? body.details : null;
-    return new Refusal(status, String(body.error), String(body.message), { ...details });
+    return new ApiError(status, String(body.error), String(body.message), { ...details });
   }
-  return new Refusal(status, "unreadable", `The server answered with ${status} and nothing that can be read.`);
+  return new ApiError(status, "unreadable", `The server responded with status ${status} and no readable error.`);
 }
 
-/** How something with an id of its own is sent: again, until the server has answered it. */
-export const UNTIL_ANSWERED = {
+/** Mutation options for a request with an idempotency id: retry until the server responds. */
+export const RETRY_UNTIL_ANSWERED = {
   networkMode: "always" as const,
-  retry: (_: number, error: unknown) => error instanceof Refusal && error.status === 0,
+  retry: (_: number, error: unknown) => error instanceof ApiError && error.status === 0,
   retryDelay: 1_500,
 };
 
-/** Return an id that makes a request repeatable: sent twice, it is done once. */
+/** Return a new id; a request that carries it is idempotent and can be sent again. */
 export function newId(): string {
   return crypto.randomUUID();
 }

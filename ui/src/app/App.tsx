@@ -1,90 +1,90 @@
-/** The frame: one column to find things, one to read and write. */
+/** The layout: a list column and a content column. */
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo, useState } from "react";
 
-import { Refusal } from "../api/client";
+import { ApiError } from "../api/client";
 import { defaultsQuery } from "../api/queries";
 import { SessionPage } from "../session/SessionPage";
-import { Moment } from "../session/Moment";
+import { TimeRedirect } from "../session/TimeRedirect";
 import { NewSession } from "../sessions/NewSession";
 import { Search } from "../sessions/Search";
 import { SessionList } from "../sessions/SessionList";
 import { Help } from "./Help";
-import { useKeys } from "./keys";
 import { Link } from "./Link";
-import { Mark } from "./Mark";
-import { messageOf, type Place } from "./place";
-import { go, usePlace } from "./router";
+import { Logo } from "./Logo";
+import { parseMessageNumber, type Route } from "./route";
+import { navigate, useRoute } from "./router";
+import { useShortcuts } from "./shortcuts";
 import { SignedOut } from "./SignedOut";
 import { applyTheme, currentTheme, nextTheme } from "./theme";
 
-// Read when somebody goes there: a conversation does not wait for them.
+// Loaded on demand, to keep the bundle of a session small.
 const AgentList = lazy(() => import("../agents/AgentList"));
 const AgentPage = lazy(() => import("../agents/AgentPage"));
 const TimelinePage = lazy(() => import("../timeline/TimelinePage"));
 
-type Open = "search" | "help" | null;
+type Overlay = "search" | "help" | null;
 
 export function App() {
-  const place = usePlace();
-  const [open, setOpen] = useState<Open>(null);
+  const route = useRoute();
+  const [overlay, setOverlay] = useState<Overlay>(null);
   const defaults = useQuery(defaultsQuery);
-  const keys = useMemo(
+  const shortcuts = useMemo(
     () => ({
-      "/": () => setOpen("search"),
-      "?": () => setOpen("help"),
-      n: () => go("/sessions?new"),
-      "g s": () => go("/sessions"),
-      "g a": () => go("/agents"),
-      "g t": () => go("/timeline"),
+      "/": () => setOverlay("search"),
+      "?": () => setOverlay("help"),
+      n: () => navigate("/sessions?new"),
+      "g s": () => navigate("/sessions"),
+      "g a": () => navigate("/agents"),
+      "g t": () => navigate("/timeline"),
     }),
     [],
   );
-  useKeys(keys);
-  if (defaults.error instanceof Refusal && defaults.error.isSignedOut) return <SignedOut />;
+  useShortcuts(shortcuts);
+  if (defaults.error instanceof ApiError && defaults.error.isUnauthorized) return <SignedOut />;
   return (
-    <div className={isReading(place) ? "app reading" : "app"}>
+    <div className={showsContent(route) ? "app detail" : "app"}>
       <a className="skip" href="#main">
-        Skip to the content
+        Skip to content
       </a>
       <aside>
-        <Top place={place} onSearch={() => setOpen("search")} onHelp={() => setOpen("help")} />
-        <Suspense>{place.section === "agents" ? <AgentList current={place.id} /> : <SessionList current={place.id} />}</Suspense>
+        <TopBar route={route} onSearch={() => setOverlay("search")} onHelp={() => setOverlay("help")} />
+        <Suspense>{route.section === "agents" ? <AgentList current={route.id} /> : <SessionList current={route.id} />}</Suspense>
       </aside>
       <main id="main" tabIndex={-1}>
-        <Suspense fallback={<p className="wait">…</p>}>
-          <Content place={place} />
+        <Suspense fallback={<p className="loading">…</p>}>
+          <Content route={route} />
         </Suspense>
       </main>
-      {open === "search" && <Search onClose={() => setOpen(null)} />}
-      {open === "help" && <Help onClose={() => setOpen(null)} />}
+      {overlay === "search" && <Search onClose={() => setOverlay(null)} />}
+      {overlay === "help" && <Help onClose={() => setOverlay(null)} />}
     </div>
   );
 }
 
-function Content({ place }: { place: Place }) {
-  if (place.section === "timeline") return <TimelinePage />;
-  if (place.section === "agents") return <AgentPage key={place.id ?? ""} id={place.id} isNew={place.query.has("new")} />;
-  if (place.id === null) return <NewSession agent={place.query.get("agent")} isAsked={place.query.has("new")} />;
-  const time = place.query.get("time");
-  if (time !== null) return <Moment key={place.id} id={place.id} time={time} />;
-  return <SessionPage key={place.id} id={place.id} at={messageOf(place)} />;
+function Content({ route }: { route: Route }) {
+  if (route.section === "timeline") return <TimelinePage />;
+  if (route.section === "agents") return <AgentPage key={route.id ?? ""} id={route.id} isNew={route.query.has("new")} />;
+  if (route.id === null) return <NewSession agent={route.query.get("agent")} autoFocus={route.query.has("new")} />;
+  const time = route.query.get("time");
+  if (time !== null) return <TimeRedirect key={route.id} id={route.id} time={time} />;
+  return <SessionPage key={route.id} id={route.id} at={parseMessageNumber(route)} />;
 }
 
-/** On a narrow screen there is room for one column: the one that was asked for. */
-function isReading(place: Place): boolean {
-  return place.id !== null || place.section === "timeline" || place.query.has("new");
+/** Whether a narrow screen shows the content column instead of the list. */
+function showsContent(route: Route): boolean {
+  return route.id !== null || route.section === "timeline" || route.query.has("new");
 }
 
-interface TopProps {
-  readonly place: Place;
+interface TopBarProps {
+  readonly route: Route;
   readonly onSearch: () => void;
   readonly onHelp: () => void;
 }
 
-function Top({ place, onSearch, onHelp }: TopProps) {
+function TopBar({ route, onSearch, onHelp }: TopBarProps) {
   const [theme, setTheme] = useState(currentTheme);
-  const turn = () => {
+  const switchTheme = () => {
     const next = nextTheme(theme);
     applyTheme(next);
     setTheme(next);
@@ -93,29 +93,29 @@ function Top({ place, onSearch, onHelp }: TopProps) {
     <header className="top">
       <div className="brand">
         <Link to="/sessions" label="Holdfast">
-          <Mark />
+          <Logo />
           <span>Holdfast</span>
         </Link>
-        <span className="spread" />
+        <span className="spacer" />
         <button type="button" className="quiet" onClick={onSearch} title="Search (/)">
           Search <kbd>/</kbd>
         </button>
-        <button type="button" className="quiet icon" onClick={turn} title={`Colours: ${theme}`} aria-label={`Colours: ${theme}`}>
+        <button type="button" className="quiet icon" onClick={switchTheme} title={`Theme: ${theme}`} aria-label={`Theme: ${theme}`}>
           {{ system: "◐", light: "○", dark: "●" }[theme]}
         </button>
-        <button type="button" className="quiet icon" onClick={onHelp} title="Keys (?)" aria-label="Keys">
+        <button type="button" className="quiet icon" onClick={onHelp} title="Keyboard shortcuts (?)" aria-label="Keyboard shortcuts">
           ?
         </button>
       </div>
       <nav aria-label="Sections">
-        <Link to="/sessions" isCurrent={place.section === "sessions"}>
+        <Link to="/sessions" isCurrent={route.section === "sessions"}>
           Sessions
         </Link>
-        <Link to="/agents" isCurrent={place.section === "agents"}>
+        <Link to="/agents" isCurrent={route.section === "agents"}>
           Agents
         </Link>
-        <Link to="/timeline" isCurrent={place.section === "timeline"}>
-          What happened
+        <Link to="/timeline" isCurrent={route.section === "timeline"}>
+          Timeline
         </Link>
       </nav>
     </header>

@@ -6,13 +6,13 @@ interface Props {
   readonly children: ReactNode;
 }
 
-/** A dialog of the browser's own: focus stays inside, Esc closes, and focus goes back. */
+/** A native modal dialog: it traps the focus, closes on Esc and restores the focus. */
 export function Dialog({ title, onClose, children }: Props) {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = ref.current;
     dialog?.showModal();
-    // Where somebody writes comes before what closes.
+    // Focus the first input instead of the close button.
     dialog?.querySelector("input")?.focus();
     return () => dialog?.close();
   }, []);

@@ -1,11 +1,11 @@
 import { Dialog } from "./Dialog";
-import { LISTED } from "./keys";
+import { SHORTCUTS } from "./shortcuts";
 
 export function Help({ onClose }: { onClose: () => void }) {
   return (
-    <Dialog title="Keys" onClose={onClose}>
+    <Dialog title="Keyboard shortcuts" onClose={onClose}>
       <dl className="keys">
-        {LISTED.map(([keys, meaning]) => (
+        {SHORTCUTS.map(([keys, meaning]) => (
           <div key={keys}>
             <dt>
               {keys.split("  ").map((each) => (

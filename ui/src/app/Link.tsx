@@ -1,6 +1,6 @@
 import type { MouseEvent, ReactNode } from "react";
 
-import { go } from "./router";
+import { navigate } from "./router";
 
 interface Props {
   readonly to: string;
@@ -10,15 +10,15 @@ interface Props {
   readonly children: ReactNode;
 }
 
-/** A link inside the page; opened in another window it is an address like any other. */
+/** A client-side link; a click with a modifier key is left to the browser. */
 export function Link({ to, className, isCurrent = false, label, children }: Props) {
-  const follow = (event: MouseEvent) => {
+  const handleClick = (event: MouseEvent) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
-    go(to);
+    navigate(to);
   };
   return (
-    <a href={to} className={className} onClick={follow} aria-current={isCurrent ? "page" : undefined} aria-label={label}>
+    <a href={to} className={className} onClick={handleClick} aria-current={isCurrent ? "page" : undefined} aria-label={label}>
       {children}
     </a>
   );

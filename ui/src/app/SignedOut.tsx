@@ -1,18 +1,18 @@
-/** Shown to a browser that the server does not know. */
-import { Mark } from "./Mark";
+/** Shown to a browser that is not signed in. */
+import { Logo } from "./Logo";
 
 export function SignedOut() {
   return (
     <main className="signed-out">
-      <Mark />
+      <Logo />
       <h1>Holdfast</h1>
       <p>This browser is not signed in.</p>
       <p>
-        Where the server runs, <code>holdfast token link</code> prints a link; open it here. It works once, within ten
-        minutes, and signs this browser in for thirty days.
+        Run <code>holdfast token link</code> on the server and open the link that it prints in this browser. The link
+        works once, within ten minutes, and signs this browser in for thirty days.
       </p>
       <button type="button" className="primary" onClick={() => location.reload()}>
-        I have opened it
+        Reload
       </button>
     </main>
   );

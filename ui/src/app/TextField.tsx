@@ -10,23 +10,23 @@ interface Props {
   readonly ref?: Ref<HTMLTextAreaElement>;
 }
 
-const TALLEST = 320;
+const MAX_HEIGHT_PX = 320;
 
-/** A field that grows with what is written; Enter sends, Shift+Enter begins a line. */
+/** A text area that grows with its text; Enter sends, Shift+Enter starts a new line. */
 export function TextField({ label, value, onChange, onSend, placeholder, rows = 1, ref }: Props) {
-  const own = useRef<HTMLTextAreaElement>(null);
+  const textarea = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
-    const field = own.current;
+    const field = textarea.current;
     if (field === null) return;
     field.style.height = "auto";
-    // What is not shown has no height to take.
+    // A hidden field has no height to measure.
     if (field.scrollHeight === 0) return;
-    field.style.height = `${Math.min(TALLEST, field.scrollHeight)}px`;
+    field.style.height = `${Math.min(MAX_HEIGHT_PX, field.scrollHeight)}px`;
   }, [value]);
   return (
     <textarea
       ref={(element) => {
-        own.current = element;
+        textarea.current = element;
         if (typeof ref === "function") ref(element);
         else if (ref) ref.current = element;
       }}
@@ -36,7 +36,7 @@ export function TextField({ label, value, onChange, onSend, placeholder, rows = 
       value={value}
       onChange={(event) => onChange(event.target.value)}
       onKeyDown={(event) => {
-        // While a character is being composed, Enter belongs to the composition.
+        // During IME composition, Enter confirms the composed text.
         if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
         event.preventDefault();
         onSend();

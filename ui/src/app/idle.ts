@@ -1,15 +1,15 @@
-/** Do something once what is seen is drawn and nothing else is to be done; returns what prevents it. */
-export function whenIdle(act: () => void): () => void {
+/** Run a callback after the next frames are drawn and the browser is idle; returns a function that cancels it. */
+export function runWhenIdle(callback: () => void): () => void {
   if (typeof requestIdleCallback !== "function") {
-    const timer = setTimeout(act, 100);
+    const timer = setTimeout(callback, 100);
     return () => clearTimeout(timer);
   }
   let idle = 0;
-  // A browser is idle also while it waits for the moment to draw; and what it draws it measures,
-  // which moves things once more.
+  // The browser also counts as idle while it waits for the next frame, and the first frame can
+  // cause layout changes: wait for two frames.
   let frame = requestAnimationFrame(() => {
     frame = requestAnimationFrame(() => {
-      idle = requestIdleCallback(act, { timeout: 1_000 });
+      idle = requestIdleCallback(callback, { timeout: 1_000 });
     });
   });
   return () => {

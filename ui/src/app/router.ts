@@ -1,39 +1,39 @@
-/** Where the page is: the address is the state, so every place can be bookmarked. */
+/** Client-side navigation: the URL is the state, so every view can be bookmarked. */
 import { useSyncExternalStore } from "react";
 
-import { placeOf, type Place } from "./place";
+import { parseRoute, type Route } from "./route";
 
-const MOVED = "holdfast:moved";
+const NAVIGATED = "holdfast:navigated";
 
-interface Way {
+interface NavigateOptions {
   readonly replace?: boolean;
-  /** Whoever goes there was writing, and goes on with it. */
-  readonly toWrite?: boolean;
+  /** Focus the message field of the next view, because the user was typing. */
+  readonly focusComposer?: boolean;
 }
 
-export function go(address: string, { replace = false, toWrite = false }: Way = {}): void {
-  if (address === location.pathname + location.search) return;
-  if (replace) history.replaceState({ toWrite }, "", address);
-  else history.pushState({ toWrite }, "", address);
-  dispatchEvent(new Event(MOVED));
+export function navigate(url: string, { replace = false, focusComposer = false }: NavigateOptions = {}): void {
+  if (url === location.pathname + location.search) return;
+  if (replace) history.replaceState({ focusComposer }, "", url);
+  else history.pushState({ focusComposer }, "", url);
+  dispatchEvent(new Event(NAVIGATED));
 }
 
-/** Tell whether somebody came here to write on. */
-export function isToWrite(): boolean {
-  return (history.state as { toWrite?: boolean } | null)?.toWrite === true;
+/** Whether the message field of this view should take the focus. */
+export function shouldFocusComposer(): boolean {
+  return (history.state as { focusComposer?: boolean } | null)?.focusComposer === true;
 }
 
-export function usePlace(): Place {
-  const address = useSyncExternalStore(subscribe, () => location.pathname + location.search);
-  const [path = "/", search = ""] = address.split(/(?=\?)/);
-  return placeOf(path, search);
+export function useRoute(): Route {
+  const url = useSyncExternalStore(subscribe, () => location.pathname + location.search);
+  const [path = "/", search = ""] = url.split(/(?=\?)/);
+  return parseRoute(path, search);
 }
 
 function subscribe(changed: () => void): () => void {
   addEventListener("popstate", changed);
-  addEventListener(MOVED, changed);
+  addEventListener(NAVIGATED, changed);
   return () => {
     removeEventListener("popstate", changed);
-    removeEventListener(MOVED, changed);
+    removeEventListener(NAVIGATED, changed);
   };
 }

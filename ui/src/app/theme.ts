@@ -1,12 +1,12 @@
-/** Light or dark: as the system says, until somebody says otherwise. */
+/** The theme: that of the system, or the one the user chose. */
 const KEY = "holdfast.theme";
 const ORDER = ["system", "light", "dark"] as const;
 
 export type Theme = (typeof ORDER)[number];
 
 export function currentTheme(): Theme {
-  const kept = localStorage.getItem(KEY);
-  return ORDER.find((each) => each === kept) ?? "system";
+  const stored = localStorage.getItem(KEY);
+  return ORDER.find((each) => each === stored) ?? "system";
 }
 
 export function applyTheme(theme: Theme): void {

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "react";
 
-/** Return the time, a little late: words such as "3 min" do not need more. */
+/** Return the current time, updated every 20 seconds, which is enough for ages such as "3 min". */
 export function useNow(everyMs = 20_000): number {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {

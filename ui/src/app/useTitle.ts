@@ -1,12 +1,12 @@
 import { useEffect } from "react";
 
-import { visible } from "../text/visible";
+import { escapeInvisible } from "../text/invisible";
 
-const HOUSE = "Holdfast";
+const APP_NAME = "Holdfast";
 
-/** Name the window after what it shows, so that one of many tabs is found again. */
+/** Set the title of the browser tab. */
 export function useTitle(name: string | null | undefined): void {
   useEffect(() => {
-    document.title = name ? `${visible(name)} · ${HOUSE}` : HOUSE;
+    document.title = name ? `${escapeInvisible(name)} · ${APP_NAME}` : APP_NAME;
   }, [name]);
 }

@@ -1,13 +1,13 @@
-/** Where one writes; while a turn runs, what is sent waits for its end. */
+/** The message field; a message that is sent while a turn runs is queued. */
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 
-import { newId, server, told, UNTIL_ANSWERED } from "../api/client";
-import type { Session } from "../api/forms";
-import { queries } from "../api/queries";
-import { releaseKeys } from "../app/keys";
-import { Sending, Trouble } from "../app/Notice";
-import { isToWrite } from "../app/router";
+import { newId, RETRY_UNTIL_ANSWERED, server, unwrap } from "../api/client";
+import { queryClient } from "../api/queries";
+import type { Session } from "../api/types";
+import { ErrorMessage, RetryNotice } from "../app/notices";
+import { shouldFocusComposer } from "../app/router";
+import { resumeShortcuts } from "../app/shortcuts";
 import { TextField } from "../app/TextField";
 
 interface Props {
@@ -21,36 +21,36 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
   const id = useRef(newId());
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    if (isToWrite()) field.current?.focus();
-    releaseKeys();
+    if (shouldFocusComposer()) field.current?.focus();
+    resumeShortcuts();
   }, []);
   const send = useMutation({
-    // By what is given: somebody may write on while this is sent.
+    // The text is an argument, because the field may change while the request is pending.
     mutationFn: (message: { id: string; text: string }) =>
-      told(
+      unwrap(
         server.POST("/v1/sessions/{session_id}/messages", {
           params: { path: { session_id: session.id } },
           body: { role: "user", id: message.id, content: { text: message.text } },
         }),
       ),
-    ...UNTIL_ANSWERED,
+    ...RETRY_UNTIL_ANSWERED,
     onSuccess: (_, sent) => {
-      if (sessionStorage.getItem(keptUnder(session.id)) === sent.text) sessionStorage.removeItem(keptUnder(session.id));
-      setText((now) => (now.startsWith(sent.text) ? now.slice(sent.text.length) : now));
-      void queries.invalidateQueries({ queryKey: ["session", session.id] });
+      if (sessionStorage.getItem(draftKey(session.id)) === sent.text) sessionStorage.removeItem(draftKey(session.id));
+      setText((current) => (current.startsWith(sent.text) ? current.slice(sent.text.length) : current));
+      void queryClient.invalidateQueries({ queryKey: ["session", session.id] });
     },
-    // A line that broke may have carried it: sent again under its id, it is there once.
+    // After a network error the server may have the message: keep the id, so that a retry is idempotent.
     onSettled: (_, error) => {
       if (error === null) id.current = newId();
     },
   });
   const submit = () => {
-    // A button that is pressed and fades takes the focus with it.
+    // Disabling the focused button would drop the focus.
     field.current?.focus();
     if (text.trim() !== "" && !send.isPending) send.mutate({ id: id.current, text });
   };
   if (session.state === "failed") {
-    return <p className="hint">This session's agent is lost. Fork it from any message to go on.</p>;
+    return <p className="hint">This session's agent has failed and cannot be resumed. Fork the session from any message to continue.</p>;
   }
   const isClosed = session.state === "completed" || session.state === "cancelled";
   return (
@@ -66,14 +66,14 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
         label="Message"
         value={text}
         onChange={(value) => {
-          // Other words are another message.
+          // A changed text is another message.
           if (send.isError) id.current = newId();
           setText(value);
         }}
         onSend={submit}
-        placeholder={isClosed ? "A message opens this session again" : isRunning ? "What comes next" : "Reply"}
+        placeholder={isClosed ? "Send a message to reopen this session" : isRunning ? "Queue a message" : "Reply"}
       />
-      <div className="composer-acts">
+      <div className="composer-actions">
         {isRunning && (
           <button type="button" className="danger" onClick={onInterrupt}>
             Stop <kbd>Esc</kbd>
@@ -83,17 +83,17 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
           {isRunning ? "Queue" : "Send"}
         </button>
       </div>
-      <Sending failures={send.failureCount} isPending={send.isPending} />
-      <Trouble error={send.error} />
+      <RetryNotice failures={send.failureCount} isPending={send.isPending} />
+      <ErrorMessage error={send.error} />
     </form>
   );
 }
 
-const keptUnder = (sessionId: string) => `holdfast.draft.${sessionId}`;
+const draftKey = (sessionId: string) => `holdfast.draft.${sessionId}`;
 
-/** What was written and not sent is still there when somebody comes back. */
+/** Keep unsent text in the session storage, so that it survives navigation and reloads. */
 function useDraft(sessionId: string) {
-  const key = keptUnder(sessionId);
+  const key = draftKey(sessionId);
   const [text, setText] = useState(() => sessionStorage.getItem(key) ?? "");
   useEffect(() => {
     if (text === "") sessionStorage.removeItem(key);

@@ -1,109 +1,109 @@
-/** What a session is, where it stands, what it cost, and what can be done with it as a whole. */
+/** The header of a session: title, status, cost and actions. */
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { newId, server, told } from "../api/client";
-import type { Model, Session } from "../api/forms";
-import { approvalsQuery, modelsQuery, queries, reposQuery } from "../api/queries";
+import { newId, server, unwrap } from "../api/client";
+import { approvalsQuery, modelsQuery, queryClient, reposQuery } from "../api/queries";
+import type { Model, Session } from "../api/types";
 import { Link } from "../app/Link";
-import { go } from "../app/router";
-import { ForkMark, Status } from "../sessions/Status";
-import { standingOf } from "../sessions/standing";
-import { count, modelName, money } from "../text/format";
-import { visible } from "../text/visible";
+import { navigate } from "../app/router";
+import { sessionStatus } from "../sessions/session_status";
+import { ForkIcon, Status } from "../sessions/Status";
+import { formatCost, formatCount, modelLabel } from "../text/format";
+import { escapeInvisible } from "../text/invisible";
 import type { Conversation } from "./conversation";
-import { Deletion } from "./Deletion";
+import { DeleteDialog } from "./DeleteDialog";
 import { Menu } from "./Menu";
-import type { Link as Line } from "./useConversation";
+import type { Connection } from "./useConversation";
 
 interface Props {
   readonly session: Session;
   readonly conversation: Conversation;
-  readonly link: Line;
-  readonly onTrouble: (error: unknown) => void;
+  readonly connection: Connection;
+  readonly onError: (error: unknown) => void;
 }
 
-export function Header({ session, conversation, link, onTrouble }: Props) {
+export function Header({ session, conversation, connection, onError }: Props) {
   const approvals = useQuery(approvalsQuery(session.id));
   const models = useQuery(modelsQuery);
   const repos = useQuery(reposQuery);
   const repo = repos.data?.repos.find((each) => each.id === session.repo_id);
-  const model = modelOf(session, conversation, models.data?.data ?? []);
-  const isAsking = (approvals.data?.data.length ?? 0) > 0;
+  const model = findModel(session, conversation, models.data?.data ?? []);
+  const isWaiting = (approvals.data?.data.length ?? 0) > 0;
   const shown = conversation.isRunning ? { ...session, status: "running" as const } : session;
   return (
     <header className="session-head">
-      <Link to="/sessions" className="back" label="Back to the sessions">
+      <Link to="/sessions" className="back" label="Back to sessions">
         ‹
       </Link>
-      <Title session={session} onTrouble={onTrouble} />
-      <Actions session={session} onTrouble={onTrouble} />
+      <Title session={session} onError={onError} />
+      <Actions session={session} onError={onError} />
       <p className="facts">
-        <Status standing={standingOf(shown, isAsking)} />
-        <Link to={`/agents/${session.agent.slug}`}>{visible(session.agent.name)}</Link>
-        {model && <span>{model.display_name ?? modelName(`${model.provider}:${model.name}`)}</span>}
-        {repo && <span title={repo.path}>{visible(repo.name)}</span>}
-        <span className="spread" />
+        <Status status={sessionStatus(shown, isWaiting)} />
+        <Link to={`/agents/${session.agent.slug}`}>{escapeInvisible(session.agent.name)}</Link>
+        {model && <span>{model.display_name ?? modelLabel(`${model.provider}:${model.name}`)}</span>}
+        {repo && <span title={repo.path}>{escapeInvisible(repo.name)}</span>}
+        <span className="spacer" />
         <ContextMeter conversation={conversation} model={model} />
-        <span title={`${count(session.usage.input_tokens)} tokens in, ${count(session.usage.output_tokens)} out`}>{money(session.cost)}</span>
-        <span className={`line ${link}`} title={LINES[link]}>
-          {link}
+        <span title={`${formatCount(session.usage.input_tokens)} tokens in, ${formatCount(session.usage.output_tokens)} out`}>{formatCost(session.cost)}</span>
+        <span className={`connection ${connection}`} title={CONNECTION_TITLES[connection]}>
+          {connection}
         </span>
       </p>
     </header>
   );
 }
 
-const LINES: Readonly<Record<Line, string>> = {
-  opening: "The session is being read.",
-  live: "What happens is shown as it happens.",
-  lost: "The line is broken; it is tried again.",
+const CONNECTION_TITLES: Readonly<Record<Connection, string>> = {
+  connecting: "Loading the session.",
+  live: "Connected: new events are shown as they happen.",
+  disconnected: "Connection lost; reconnecting.",
 };
 
-function modelOf(session: Session, conversation: Conversation, models: readonly Model[]): Model | null {
+function findModel(session: Session, conversation: Conversation, models: readonly Model[]): Model | null {
   const id = session.model_id ?? session.agent.model_ids[0];
-  const named = models.find((each) => `${each.provider}:${each.name}` === conversation.model);
-  return named ?? models.find((each) => each.id === id) ?? null;
+  const current = models.find((each) => `${each.provider}:${each.name}` === conversation.model);
+  return current ?? models.find((each) => each.id === id) ?? null;
 }
 
 function ContextMeter({ conversation, model }: { conversation: Conversation; model: Model | null }) {
   if (conversation.context === null) return null;
   const { input_tokens, cached_input_tokens, output_tokens } = conversation.context;
   const used = input_tokens + cached_input_tokens + output_tokens;
-  const room = model?.context_window ?? null;
-  if (room === null) return <span title="What the last request held">{count(used)} tokens</span>;
-  const share = Math.min(1, used / room);
+  const contextWindow = model?.context_window ?? null;
+  if (contextWindow === null) return <span title="Tokens of the last request">{formatCount(used)} tokens</span>;
+  const share = Math.min(1, used / contextWindow);
   return (
-    <span className="meter" title={`${count(used)} of ${count(room)} tokens of the model's window`}>
-      <meter min={0} max={1} high={0.8} value={share} aria-label="How full the model's window is" />
+    <span className="meter" title={`${formatCount(used)} of ${formatCount(contextWindow)} tokens of the context window`}>
+      <meter min={0} max={1} high={0.8} value={share} aria-label="Context window usage" />
       {Math.round(share * 100)} %
     </span>
   );
 }
 
-function Title({ session, onTrouble }: { session: Session; onTrouble: (error: unknown) => void }) {
+function Title({ session, onError }: { session: Session; onError: (error: unknown) => void }) {
   const [text, setText] = useState<string | null>(null);
   const rename = useMutation({
     mutationFn: (title: string) =>
-      told(
+      unwrap(
         server.PATCH("/v1/sessions/{session_id}", {
           params: { path: { session_id: session.id } },
           body: { title: title === "" ? null : title },
         }),
       ),
     onSuccess: (changed) => {
-      queries.setQueryData(["session", session.id], changed);
-      void queries.invalidateQueries({ queryKey: ["sessions"] });
+      queryClient.setQueryData(["session", session.id], changed);
+      void queryClient.invalidateQueries({ queryKey: ["sessions"] });
     },
-    onError: onTrouble,
+    onError,
     onSettled: () => setText(null),
   });
   if (text === null) {
     return (
       <h1>
         <button type="button" className="title" onClick={() => setText(session.title ?? "")} title="Rename">
-          {session.forked_from !== null && <ForkMark />}
-          {session.title ? visible(session.title) : "Untitled"}
+          {session.forked_from !== null && <ForkIcon />}
+          {session.title ? escapeInvisible(session.title) : "Untitled"}
         </button>
       </h1>
     );
@@ -129,18 +129,18 @@ function Title({ session, onTrouble }: { session: Session; onTrouble: (error: un
   );
 }
 
-function Actions({ session, onTrouble }: { session: Session; onTrouble: (error: unknown) => void }) {
+function Actions({ session, onError }: { session: Session; onError: (error: unknown) => void }) {
   const path = { session_id: session.id };
   const isClosed = session.state === "completed" || session.state === "cancelled";
-  const done = (changed: Session) => {
-    queries.setQueryData(["session", session.id], changed);
-    void queries.invalidateQueries({ queryKey: ["sessions"] });
+  const updateSession = (changed: Session) => {
+    queryClient.setQueryData(["session", session.id], changed);
+    void queryClient.invalidateQueries({ queryKey: ["sessions"] });
   };
-  const attempt = (asked: Promise<Session>, then: (changed: Session) => void = done) => void asked.then(then, onTrouble);
+  const run = (request: Promise<Session>, onSuccess: (changed: Session) => void = updateSession) => void request.then(onSuccess, onError);
   const fork = () =>
-    attempt(told(server.POST("/v1/sessions/{session_id}/fork", { params: { path }, body: { id: newId() } })), (made) => go(`/sessions/${made.id}`, { toWrite: true }));
-  const close = () => attempt(told(server.POST("/v1/sessions/{session_id}/close", { params: { path }, body: { as: "completed" } })));
-  const resume = () => attempt(told(server.POST("/v1/sessions/{session_id}/resume", { params: { path }, body: {} })));
+    run(unwrap(server.POST("/v1/sessions/{session_id}/fork", { params: { path }, body: { id: newId() } })), (created) => navigate(`/sessions/${created.id}`, { focusComposer: true }));
+  const close = () => run(unwrap(server.POST("/v1/sessions/{session_id}/close", { params: { path }, body: { as: "completed" } })));
+  const resume = () => run(unwrap(server.POST("/v1/sessions/{session_id}/resume", { params: { path }, body: {} })));
   const [isDeleting, setDeleting] = useState(false);
   return (
     <>
@@ -162,7 +162,7 @@ function Actions({ session, onTrouble }: { session: Session; onTrouble: (error: 
           Delete …
         </button>
       </Menu>
-      {isDeleting && <Deletion session={session} onClose={() => setDeleting(false)} />}
+      {isDeleting && <DeleteDialog session={session} onClose={() => setDeleting(false)} />}
     </>
   );
 }

@@ -1,14 +1,14 @@
 import { useEffect, useRef, type ReactNode } from "react";
 
-/** A menu that closes when somebody chooses, presses Esc or looks elsewhere. */
+/** A menu that closes on a choice, on Esc and on a click outside. */
 export function Menu({ label, children }: { label: string; children: ReactNode }) {
   const ref = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
-    const elsewhere = (event: Event) => {
+    const closeOutside = (event: Event) => {
       if (event.target instanceof Node && !ref.current?.contains(event.target)) ref.current?.removeAttribute("open");
     };
-    addEventListener("pointerdown", elsewhere);
-    return () => removeEventListener("pointerdown", elsewhere);
+    addEventListener("pointerdown", closeOutside);
+    return () => removeEventListener("pointerdown", closeOutside);
   }, []);
   const close = () => ref.current?.removeAttribute("open");
   return (
@@ -22,7 +22,7 @@ export function Menu({ label, children }: { label: string; children: ReactNode }
         close();
       }}
     >
-      <summary aria-label={`${label}: what can be done`}>⋯</summary>
+      <summary aria-label={`${label} actions`}>⋯</summary>
       <div className="menu-items" onClick={close}>
         {children}
       </div>

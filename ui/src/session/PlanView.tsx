@@ -1,4 +1,4 @@
-import { visible } from "../text/visible";
+import { escapeInvisible } from "../text/invisible";
 import type { PlanStep } from "./event_data";
 
 const MARKS: Readonly<Record<string, string>> = { completed: "✓", in_progress: "▸", pending: "·" };
@@ -9,12 +9,12 @@ export function PlanView({ steps }: { steps: readonly PlanStep[] }) {
   return (
     <details className="plan">
       <summary>
-        Plan <span className="faint">{done} of {steps.length}</span> {now && <span>{visible(now.content)}</span>}
+        Plan <span className="muted">{done} of {steps.length}</span> {now && <span>{escapeInvisible(now.content)}</span>}
       </summary>
       <ol>
-        {steps.map((step, at) => (
-          <li key={at} className={step.status}>
-            <span aria-label={step.status.replace("_", " ")}>{MARKS[step.status] ?? "·"}</span> {visible(step.content)}
+        {steps.map((step, index) => (
+          <li key={index} className={step.status}>
+            <span aria-label={step.status.replace("_", " ")}>{MARKS[step.status] ?? "·"}</span> {escapeInvisible(step.content)}
           </li>
         ))}
       </ol>

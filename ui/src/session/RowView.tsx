@@ -1,16 +1,16 @@
-/** One row: who speaks, what they say, and what can be done from here. */
+/** One row: its author, its content and its actions. */
 import { memo } from "react";
 
-import { newId, server, told } from "../api/client";
-import type { Approval, Message, Part } from "../api/forms";
-import { queries } from "../api/queries";
-import { go } from "../app/router";
+import { newId, server, unwrap } from "../api/client";
+import { queryClient } from "../api/queries";
+import type { Approval, Message, Part } from "../api/types";
+import { navigate } from "../app/router";
 import { CopyButton } from "../text/CopyButton";
-import { clock, wholeTime } from "../text/format";
+import { formatDateTime, formatTime } from "../text/format";
+import { escapeInvisible } from "../text/invisible";
 import { Markdown } from "../text/markdown";
-import { visible } from "../text/visible";
 import type { Draft } from "./conversation";
-import { planOf } from "./event_data";
+import { parsePlan } from "./event_data";
 import { PlanView } from "./PlanView";
 import type { Row } from "./rows";
 import { ToolCard } from "./ToolCard";
@@ -19,25 +19,25 @@ interface Props {
   readonly row: Row;
   readonly sessionId: string;
   readonly isMarked: boolean;
-  readonly question: Approval | null;
+  readonly approval: Approval | null;
   readonly isStarted: boolean;
   readonly isQueued: boolean;
-  readonly onTrouble: (error: unknown) => void;
+  readonly onError: (error: unknown) => void;
 }
 
 export const RowView = memo(
-  function RowView({ row, sessionId, isMarked, question, isStarted, isQueued, onTrouble }: Props) {
+  function RowView({ row, sessionId, isMarked, approval, isStarted, isQueued, onError }: Props) {
     const isDraft = row.kind === "draft";
-    const name = isDraft ? "is being said" : `${row.message.role} ${row.message.sequence}`;
-    const classes = isDraft ? "row assistant speaking" : `row ${row.message.role}${isMarked ? " marked" : ""}`;
+    const name = isDraft ? "assistant, streaming" : `${row.message.role} ${row.message.sequence}`;
+    const classes = isDraft ? "row assistant streaming" : `row ${row.message.role}${isMarked ? " marked" : ""}`;
     return (
       <section className={classes} aria-label={name} data-key={row.key}>
-        {isDraft ? <Dots /> : <Gutter message={row.message} sessionId={sessionId} onTrouble={onTrouble} />}
-        <div className="said">
+        {isDraft ? <DraftGutter /> : <Gutter message={row.message} sessionId={sessionId} onError={onError} />}
+        <div className="row-content">
           {row.kind === "call" ? (
-            <ToolCard call={row.message} result={row.result} question={question} isStarted={isStarted} />
+            <ToolCard call={row.message} result={row.result} approval={approval} isStarted={isStarted} />
           ) : (
-            <Said said={isDraft ? saidSoFar(row.draft) : saidIn(row.message)} sessionId={sessionId} />
+            <ContentView content={isDraft ? draftContent(row.draft) : messageContent(row.message)} sessionId={sessionId} />
           )}
           {isQueued && <p className="queued">queued</p>}
         </div>
@@ -45,15 +45,15 @@ export const RowView = memo(
     );
   },
   (before, after) =>
-    sameRow(before.row, after.row) &&
+    isSameRow(before.row, after.row) &&
     before.isMarked === after.isMarked &&
-    before.question === after.question &&
+    before.approval === after.approval &&
     before.isStarted === after.isStarted &&
     before.isQueued === after.isQueued &&
-    before.onTrouble === after.onTrouble,
+    before.onError === after.onError,
 );
 
-function sameRow(a: Row, b: Row): boolean {
+function isSameRow(a: Row, b: Row): boolean {
   if (a.kind === "draft" || b.kind === "draft") return a.kind === "draft" && b.kind === "draft" && a.draft === b.draft;
   const [result, other] = [a.kind === "call" ? a.result : null, b.kind === "call" ? b.result : null];
   return a.message === b.message && result === other;
@@ -62,21 +62,21 @@ function sameRow(a: Row, b: Row): boolean {
 interface GutterProps {
   readonly message: Message;
   readonly sessionId: string;
-  readonly onTrouble: (error: unknown) => void;
+  readonly onError: (error: unknown) => void;
 }
 
-function Gutter({ message, sessionId, onTrouble }: GutterProps) {
+function Gutter({ message, sessionId, onError }: GutterProps) {
   const link = `/sessions/${sessionId}?at=${message.sequence}`;
   const text = message.content["text"];
   return (
     <div className="gutter">
-      <a className="number" href={link} title={`${wholeTime(message.created_at)} — link to this message`}>
+      <a className="number" href={link} title={`${formatDateTime(message.created_at)} — link to this message`}>
         {message.sequence}
       </a>
-      <time dateTime={message.created_at}>{clock(message.created_at)}</time>
-      <span className="acts">
-        <button type="button" className="quiet small" onClick={() => void fork(sessionId, message.sequence).catch(onTrouble)}>
-          Fork<span className="unseen"> from message {message.sequence}</span>
+      <time dateTime={message.created_at}>{formatTime(message.created_at)}</time>
+      <span className="actions">
+        <button type="button" className="quiet small" onClick={() => void fork(sessionId, message.sequence).catch(onError)}>
+          Fork<span className="visually-hidden"> from message {message.sequence}</span>
         </button>
         {typeof text === "string" && text !== "" && <CopyButton text={text} />}
       </span>
@@ -85,77 +85,77 @@ function Gutter({ message, sessionId, onTrouble }: GutterProps) {
 }
 
 async function fork(sessionId: string, at: number): Promise<void> {
-  const made = await told(
+  const created = await unwrap(
     server.POST("/v1/sessions/{session_id}/fork", {
       params: { path: { session_id: sessionId } },
       body: { id: newId(), at },
     }),
   );
-  void queries.invalidateQueries({ queryKey: ["sessions"] });
-  go(`/sessions/${made.id}`, { toWrite: true });
+  void queryClient.invalidateQueries({ queryKey: ["sessions"] });
+  navigate(`/sessions/${created.id}`, { focusComposer: true });
 }
 
-/** What a row says; a draft and the message it becomes are drawn by the same hand, without a jump. */
-interface Saying {
+/** The content of a row; a draft and its final message share a component, so that nothing jumps. */
+interface RowContent {
   readonly parts: readonly Part[];
   readonly role: Message["role"];
-  readonly isGrowing: boolean;
-  readonly isCut: boolean;
-  readonly loose: string | null;
+  readonly isStreaming: boolean;
+  readonly isInterrupted: boolean;
+  readonly raw: string | null;
 }
 
-function saidIn(message: Message): Saying {
+function messageContent(message: Message): RowContent {
   const text = String(message.content["text"] ?? "");
   return {
     parts: message.parts ?? (text === "" ? [] : [{ type: "text", text }]),
     role: message.role,
-    isGrowing: false,
-    isCut: message.interrupted ?? false,
-    loose: message.role === "tool_result" ? JSON.stringify(message.content, null, 2) : null,
+    isStreaming: false,
+    isInterrupted: message.interrupted ?? false,
+    raw: message.role === "tool_result" ? JSON.stringify(message.content, null, 2) : null,
   };
 }
 
-function saidSoFar({ reasoning, text }: Draft): Saying {
+function draftContent({ reasoning, text }: Draft): RowContent {
   const parts: Part[] = [
     ...(reasoning.text ? [{ type: "reasoning" as const, text: reasoning.text }] : []),
     ...(text.text ? [{ type: "text" as const, text: text.text }] : []),
   ];
-  return { parts, role: "assistant", isGrowing: true, isCut: false, loose: null };
+  return { parts, role: "assistant", isStreaming: true, isInterrupted: false, raw: null };
 }
 
-function Said({ said, sessionId }: { said: Saying; sessionId: string }) {
+function ContentView({ content, sessionId }: { content: RowContent; sessionId: string }) {
   return (
     <>
-      {said.loose && <pre className="plain">{visible(said.loose)}</pre>}
-      {said.parts.map((part, at) => (
-        <PartView key={`${part.type} ${at}`} part={part} said={said} sessionId={sessionId} />
+      {content.raw && <pre className="plain">{escapeInvisible(content.raw)}</pre>}
+      {content.parts.map((part, index) => (
+        <PartView key={`${part.type} ${index}`} part={part} content={content} sessionId={sessionId} />
       ))}
-      {said.isCut && <p className="cut">was stopped here</p>}
+      {content.isInterrupted && <p className="interrupted">stopped here</p>}
     </>
   );
 }
 
-function PartView({ part, said, sessionId }: { part: Part; said: Saying; sessionId: string }) {
+function PartView({ part, content, sessionId }: { part: Part; content: RowContent; sessionId: string }) {
   switch (part.type) {
     case "text":
-      // Only a model writes markdown; what people and programs say is shown as they said it.
-      if (said.role !== "assistant") return <p className="words">{visible(part.text)}</p>;
-      return <Markdown text={part.text} isGrowing={said.isGrowing} />;
+      // Only models write Markdown; other text is shown unchanged.
+      if (content.role !== "assistant") return <p className="plain-text">{escapeInvisible(part.text)}</p>;
+      return <Markdown text={part.text} isStreaming={content.isStreaming} />;
     case "reasoning":
-      return <Thoughts text={part.text} isGrowing={said.isGrowing && part === said.parts.at(-1)} />;
+      return <Thoughts text={part.text} isStreaming={content.isStreaming && part === content.parts.at(-1)} />;
     case "notice":
       return <NoticeView part={part} />;
     case "compaction":
       return (
-        <details className="fold">
-          <summary>Summed up what came before message {part.dropped_through + 1}</summary>
+        <details className="collapsible">
+          <summary>Summary of the messages before {part.dropped_through + 1}</summary>
           <Markdown text={part.summary} />
         </details>
       );
     case "plan":
-      return <PlanView steps={planOf(part.steps)} />;
+      return <PlanView steps={parsePlan(part.steps)} />;
     case "media":
-      return <Picture part={part} sessionId={sessionId} />;
+      return <MediaView part={part} sessionId={sessionId} />;
     default:
       return null;
   }
@@ -164,42 +164,42 @@ function PartView({ part, said, sessionId }: { part: Part; said: Saying; session
 const FAILURES = new Set<string>(["error", "agent_failed"]);
 
 function NoticeView({ part }: { part: Extract<Part, { type: "notice" }> }) {
-  // Somebody wanted it so: nothing failed.
+  // The user stopped the turn: this is no failure.
   if (part.code === "aborted") return <p className="notice">Stopped.</p>;
-  if (FAILURES.has(part.code)) return <p className="failure">{visible(part.text)}</p>;
+  if (FAILURES.has(part.code)) return <p className="failure">{escapeInvisible(part.text)}</p>;
   return (
     <p className="notice">
-      {visible(part.text)} <code>{part.code}</code>
+      {escapeInvisible(part.text)} <code>{part.code}</code>
     </p>
   );
 }
 
-function Thoughts({ text, isGrowing }: { text: string; isGrowing: boolean }) {
+function Thoughts({ text, isStreaming }: { text: string; isStreaming: boolean }) {
   return (
-    <details className="fold thoughts">
-      <summary>{isGrowing ? "Thinking …" : "Thoughts"}</summary>
-      <Markdown text={text} isGrowing={isGrowing} />
+    <details className="collapsible thoughts">
+      <summary>{isStreaming ? "Thinking …" : "Thoughts"}</summary>
+      <Markdown text={text} isStreaming={isStreaming} />
     </details>
   );
 }
 
-function Picture({ part, sessionId }: { part: Extract<Part, { type: "media" }>; sessionId: string }) {
+function MediaView({ part, sessionId }: { part: Extract<Part, { type: "media" }>; sessionId: string }) {
   const hash = /^media:\/\/(sha256-[0-9a-f]{64})$/.exec(part.ref)?.[1];
-  const name = visible(part.name ?? part.mime_type);
+  const name = escapeInvisible(part.name ?? part.mime_type);
   if (hash === undefined) return <p className="notice">{name}</p>;
-  // By its handle, from our own server: nothing a model writes becomes an address.
-  const address = `/v1/sessions/${sessionId}/media/${hash}`;
+  // Media are loaded from this server by hash: a URL that a model writes would allow data exfiltration.
+  const url = `/v1/sessions/${sessionId}/media/${hash}`;
   if (!part.mime_type.startsWith("image/")) {
     return (
-      <a className="button" href={address} download>
+      <a className="button" href={url} download>
         {name}
       </a>
     );
   }
-  return <img className="picture" src={address} alt={name} loading="lazy" />;
+  return <img className="image" src={url} alt={name} loading="lazy" />;
 }
 
-function Dots() {
+function DraftGutter() {
   return (
     <div className="gutter">
       <span className="number" aria-hidden="true">

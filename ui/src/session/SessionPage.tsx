@@ -1,57 +1,57 @@
-/** One session: what was said, what is being said, and a place to say more. */
+/** One session: header, transcript and message field. */
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useState } from "react";
 
-import { Refusal, server, told } from "../api/client";
+import { ApiError, server, unwrap } from "../api/client";
 import { approvalsQuery, sessionQuery } from "../api/queries";
-import { leaveField, useKeys } from "../app/keys";
 import { Link } from "../app/Link";
-import { Empty, Trouble } from "../app/Notice";
+import { EmptyState, ErrorMessage } from "../app/notices";
+import { blurField, useShortcuts } from "../app/shortcuts";
 import { useTitle } from "../app/useTitle";
+import { ApprovalRequest } from "./ApprovalRequest";
 import { Composer } from "./Composer";
 import { Header } from "./Header";
 import { PlanView } from "./PlanView";
-import { Question } from "./Question";
 import { Transcript } from "./Transcript";
 import { UnknownCalls } from "./UnknownCalls";
 import { useConversation } from "./useConversation";
 
 export function SessionPage({ id, at }: { id: string; at: number | null }) {
-  const held = useConversation(id, at);
-  const session = useQuery({ ...sessionQuery(id), enabled: held.link !== "opening" }).data;
-  const approvals = useQuery({ ...approvalsQuery(id), enabled: held.link !== "opening" }).data?.data;
-  const [trouble, setTrouble] = useState<unknown>(null);
-  const { conversation } = held;
+  const live = useConversation(id, at);
+  const session = useQuery({ ...sessionQuery(id), enabled: live.connection !== "connecting" }).data;
+  const approvals = useQuery({ ...approvalsQuery(id), enabled: live.connection !== "connecting" }).data?.data;
+  const [error, setError] = useState<unknown>(null);
+  const { conversation } = live;
   useEffect(() => {
-    // What failed because the line was broken is no trouble any more.
-    if (held.link === "live") setTrouble((now: unknown) => (now instanceof Refusal && now.status === 0 ? null : now));
-  }, [held.link]);
+    // Errors of a lost connection are obsolete after a reconnect.
+    if (live.connection === "live") setError((now: unknown) => (now instanceof ApiError && now.status === 0 ? null : now));
+  }, [live.connection]);
   const interrupt = useCallback(() => {
-    const asked = told(server.POST("/v1/sessions/{session_id}/interrupt", { params: { path: { session_id: id } }, body: {} }));
-    asked.then(() => setTrouble(null), setTrouble);
+    const request = unwrap(server.POST("/v1/sessions/{session_id}/interrupt", { params: { path: { session_id: id } }, body: {} }));
+    request.then(() => setError(null), setError);
   }, [id]);
-  const keys = useMemo(
+  const shortcuts = useMemo(
     () => ({
       c: () => document.querySelector<HTMLTextAreaElement>(".composer textarea")?.focus(),
-      Escape: conversation.isRunning ? interrupt : leaveField,
+      Escape: conversation.isRunning ? interrupt : blurField,
     }),
     [conversation.isRunning, interrupt],
   );
-  useKeys(keys);
+  useShortcuts(shortcuts);
   useTitle(session === undefined ? null : (session.title ?? "Untitled"));
-  if (held.refusal?.isMissing) return <Missing />;
-  if (session === undefined) return <div className="session">{held.refusal && <Trouble error={held.refusal} />}</div>;
-  const loose = approvals?.filter((each) => each.tool_call_id === null) ?? [];
+  if (live.error?.isNotFound) return <SessionNotFound />;
+  if (session === undefined) return <div className="session">{live.error && <ErrorMessage error={live.error} />}</div>;
+  const unattached = approvals?.filter((each) => each.tool_call_id === null) ?? [];
   return (
     <article className="session">
-      <Header session={session} conversation={conversation} link={held.link} onTrouble={setTrouble} />
-      <Banners link={held.link} gap={conversation.gap} />
-      <Transcript held={held} session={session} approvals={approvals ?? []} at={at} onTrouble={setTrouble} />
+      <Header session={session} conversation={conversation} connection={live.connection} onError={setError} />
+      <Banners connection={live.connection} gap={conversation.gap} />
+      <Transcript live={live} session={session} approvals={approvals ?? []} at={at} onError={setError} />
       <div className="dock">
-        <Trouble error={trouble ?? held.refusal} />
+        <ErrorMessage error={error ?? live.error} />
         <UnknownCalls session={session} />
-        {loose.map((approval) => (
-          <Question key={approval.id} approval={approval} />
+        {unattached.map((approval) => (
+          <ApprovalRequest key={approval.id} approval={approval} />
         ))}
         {conversation.plan.length > 0 && <PlanView steps={conversation.plan} />}
         <Composer session={session} isRunning={conversation.isRunning} onInterrupt={interrupt} />
@@ -60,31 +60,30 @@ export function SessionPage({ id, at }: { id: string; at: number | null }) {
   );
 }
 
-function Banners({ link, gap }: { link: string; gap: { from: number; to: number } | null }) {
+function Banners({ connection, gap }: { connection: string; gap: { from: number; to: number } | null }) {
   return (
     <div aria-live="polite">
-      {link === "lost" && (
-        <p className="banner lost">
-          The line to the server is broken. Nothing is lost: what happens meanwhile is on its disk, and this page tries
-          again by itself.
+      {connection === "disconnected" && (
+        <p className="banner disconnected">
+          Connection lost. No data is lost: the server stores all events, and this page reconnects automatically.
         </p>
       )}
-      {gap && link === "live" && (
+      {gap && connection === "live" && (
         <p className="banner">
-          Events {gap.from} to {gap.to} are no longer kept; their messages were read from the record.
+          Events {gap.from} to {gap.to} are no longer kept; the messages were loaded instead.
         </p>
       )}
     </div>
   );
 }
 
-function Missing() {
+function SessionNotFound() {
   return (
-    <Empty title="There is no such session">
-      <p>It was deleted, or it belongs to somebody else.</p>
+    <EmptyState title="Session not found">
+      <p>It was deleted, or it belongs to another user.</p>
       <Link to="/sessions" className="button">
         All sessions
       </Link>
-    </Empty>
+    </EmptyState>
   );
 }

@@ -1,87 +1,87 @@
-/** A call of a tool: what it was asked for, how it came out, what it changed. */
+/** A tool call: its arguments, its result and its file changes. */
 import { useState } from "react";
 
-import type { Approval, Message } from "../api/forms";
+import type { Approval, Message } from "../api/types";
 import { Code } from "../text/Code";
 import { Diff } from "../text/Diff";
-import { lasted } from "../text/format";
-import { visible } from "../text/visible";
+import { formatDuration } from "../text/format";
+import { escapeInvisible } from "../text/invisible";
+import { ApprovalRequest } from "./ApprovalRequest";
 import { asFields } from "./event_data";
-import { Question } from "./Question";
-import { changesOf, resultText, summaryOf } from "./tool_words";
+import { fileChanges, formatResult, summarizeCall } from "./tool_summary";
 
 interface Props {
   readonly call: Message;
   readonly result: Message | null;
-  readonly question: Approval | null;
+  readonly approval: Approval | null;
   readonly isStarted: boolean;
 }
 
-export function ToolCard({ call, result, question, isStarted }: Props) {
+export function ToolCard({ call, result, approval, isStarted }: Props) {
   const name = String(call.content["name"]);
-  const given = asFields(call.content["arguments"]) ?? {};
-  const status = question ? "asking" : result ? (result.result_status ?? "ok") : isStarted ? "running" : "planned";
-  const changes = changesOf(name, given, result?.content["result"]);
+  const args = asFields(call.content["arguments"]) ?? {};
+  const status = approval ? "waiting" : result ? (result.result_status ?? "ok") : isStarted ? "running" : "pending";
+  const changes = fileChanges(name, args, result?.content["result"]);
   const [isOpen, setOpen] = useState(false);
   return (
     <>
       <details className={`tool ${status}`} open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
-          <span className="tool-name">{visible(name)}</span>
-          <span className="tool-about">{visible(summaryOf(given))}</span>
-          {isDone(status) && <Sum changes={changes} />}
-          {result && <span className="tool-time">{lasted(call.created_at, result.created_at)}</span>}
-          <span className="tool-status">{WORDS[status] ?? status}</span>
+          <span className="tool-name">{escapeInvisible(name)}</span>
+          <span className="tool-summary">{escapeInvisible(summarizeCall(args))}</span>
+          {showsChanges(status) && <DiffStat changes={changes} />}
+          {result && <span className="tool-time">{formatDuration(call.created_at, result.created_at)}</span>}
+          <span className="tool-status">{STATUS_LABELS[status] ?? status}</span>
         </summary>
-        {isOpen && <Inside given={given} result={result} changes={changes} />}
+        {isOpen && <ToolDetails args={args} result={result} changes={changes} />}
       </details>
-      {question && <Question approval={question} />}
+      {approval && <ApprovalRequest approval={approval} />}
     </>
   );
 }
 
-/** What was not done has changed nothing. */
-function isDone(status: string): boolean {
-  return status === "ok" || status === "asking" || status === "running" || status === "planned";
+/** Whether a call with this status has changed files, or may still do so. */
+function showsChanges(status: string): boolean {
+  return status === "ok" || status === "waiting" || status === "running" || status === "pending";
 }
 
-const WORDS: Readonly<Record<string, string>> = {
-  asking: "waits for you",
+const STATUS_LABELS: Readonly<Record<string, string>> = {
+  waiting: "needs approval",
   error: "failed",
-  planned: "planned",
-  running: "runs",
+  pending: "pending",
+  running: "running",
   unknown: "outcome unknown",
 };
 
-function Sum({ changes }: { changes: ReturnType<typeof changesOf> }) {
+function DiffStat({ changes }: { changes: ReturnType<typeof fileChanges> }) {
   const lines = changes.flatMap((each) => each.lines);
   if (lines.length === 0) return null;
-  const number = (mark: string) => lines.filter((line) => line.mark === mark).length;
+  const countLines = (kind: string) => lines.filter((line) => line.kind === kind).length;
   return (
-    <span className="diff-sum">
-      <b className="added">+{number("added")}</b> <b className="removed">−{number("removed")}</b>
+    <span className="diff-stat">
+      <b className="added">+{countLines("added")}</b> <b className="removed">−{countLines("removed")}</b>
     </span>
   );
 }
 
-interface InsideProps {
-  readonly given: Readonly<Record<string, unknown>>;
+interface ToolDetailsProps {
+  readonly args: Readonly<Record<string, unknown>>;
   readonly result: Message | null;
-  readonly changes: ReturnType<typeof changesOf>;
+  readonly changes: ReturnType<typeof fileChanges>;
 }
 
-function Inside({ given, result, changes }: InsideProps) {
+function ToolDetails({ args, result, changes }: ToolDetailsProps) {
   const error = result?.content["error"];
   const output = result?.content["result"];
   return (
-    <div className="tool-inside">
+    <div className="tool-details">
       {changes.length > 0 ? (
-        changes.map((change, at) => <Diff key={at} name={visible(change.path)} lines={change.lines} />)
+        changes.map((change, index) => <Diff key={index} name={escapeInvisible(change.path)} lines={change.lines} />)
       ) : (
-        <Code text={visible(JSON.stringify(given, null, 2))} language="json" />
+        <Code text={escapeInvisible(JSON.stringify(args, null, 2))} language="json" />
       )}
-      {typeof error === "string" && <p className="failure">{visible(error)}</p>}
-      {output !== null && output !== undefined && <Code text={visible(resultText(output))} language={typeof output === "string" ? "" : "json"} />}
+      {typeof error === "string" && <p className="failure">{escapeInvisible(error)}</p>}
+      {output !== null && output !== undefined && <Code text={escapeInvisible(formatResult(output))} language={typeof output === "string" ? "" : "json"} />}
     </div>
   );
 }

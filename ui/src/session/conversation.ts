@@ -1,25 +1,25 @@
 /**
- * A conversation as it is shown: messages are the record, events tell what has happened since.
+ * The state of a conversation, built from stored messages and from the events after them.
  *
- * Everything here is a pure function, and hearing something twice changes nothing; so it does not
- * matter where the record ends and the stream begins, as long as nothing lies between them.
+ * All functions are pure, and applying an event twice changes nothing. So the stored messages and
+ * the event stream may overlap anywhere, as long as there is no gap between them.
  */
-import type { Message, StreamEvent, Usage } from "../api/forms";
-import { asFields, asNumber, asText, errorOf, planOf, usageOf, type PlanStep } from "./event_data";
+import type { Message, StreamEvent, Usage } from "../api/types";
+import { asFields, asNumber, asText, parseError, parsePlan, parseUsage, type PlanStep } from "./event_data";
 
-/** What is being said and is not a message yet. */
+/** Streamed text that is not a message yet. */
 export interface Draft {
   readonly id: string;
   readonly turn: number;
   readonly model: string | null;
-  readonly text: Said;
-  readonly reasoning: Said;
-  /** Its message is on disk and will be here in a moment. */
+  readonly text: StreamedText;
+  readonly reasoning: StreamedText;
+  /** Its message is stored, but not loaded yet. */
   readonly isStored: boolean;
 }
 
 /** Text with its length as the server counts it, in Unicode scalar values. */
-export interface Said {
+export interface StreamedText {
   readonly text: string;
   readonly length: number;
 }
@@ -30,40 +30,40 @@ export interface Failure {
   readonly willRetry: boolean;
 }
 
-/** Numbers of events that will never come; what they told of was read from the record instead. */
+/** Numbers of events that are no longer stored; the messages were loaded instead. */
 export interface Gap {
   readonly from: number;
   readonly to: number;
 }
 
 export interface Conversation {
-  /** One stretch without holes, in the order of the numbers. */
+  /** A contiguous range of messages, by sequence number. */
   readonly messages: readonly Message[];
-  /** The highest number that a message is known to have. */
+  /** The highest known sequence number of a message. */
   readonly tail: number;
   readonly drafts: readonly Draft[];
-  /** Calls that were started and have no result yet. */
+  /** Tool names by id of the calls that were started and have no result yet. */
   readonly startedCalls: Readonly<Record<string, string>>;
   readonly plan: readonly PlanStep[];
   readonly isRunning: boolean;
-  /** The turn that is played now, as far as that is known; messages of later ones wait. */
-  readonly playing: number;
+  /** The running turn, 0 if unknown; messages of later turns are queued. */
+  readonly currentTurn: number;
   readonly failure: Failure | null;
-  /** What the last request to a model held: how full its window is. */
+  /** Token usage of the last request: how much of the context window is used. */
   readonly context: Usage | null;
   readonly model: string | null;
   readonly gap: Gap | null;
   readonly cursor: number;
 }
 
-export const NOTHING: Conversation = {
+export const EMPTY_CONVERSATION: Conversation = {
   messages: [],
   tail: 0,
   drafts: [],
   startedCalls: {},
   plan: [],
   isRunning: false,
-  playing: 0,
+  currentTurn: 0,
   failure: null,
   context: null,
   model: null,
@@ -71,24 +71,24 @@ export const NOTHING: Conversation = {
   cursor: 0,
 };
 
-const UNSAID: Said = { text: "", length: 0 };
-// So many rows are kept; older ones are read again when somebody scrolls there.
-export const KEPT_MOST = 400;
+const EMPTY_TEXT: StreamedText = { text: "", length: 0 };
+// Messages kept in memory; others are loaded again when the user scrolls there.
+export const MAX_MESSAGES = 400;
 
 export function isAtTail(conversation: Conversation): boolean {
   return (conversation.messages.at(-1)?.sequence ?? 0) >= conversation.tail;
 }
 
-/** Add a page of the record; one that does not touch what is there takes its place. */
-export function withMessages(before: Conversation, page: readonly Message[]): Conversation {
+/** Add a page of messages; a page that is not adjacent to the loaded range replaces it. */
+export function addMessages(before: Conversation, page: readonly Message[]): Conversation {
   const [first, last] = [page[0], page.at(-1)];
   if (first === undefined || last === undefined) return before;
   const known = before.messages;
-  const touches =
+  const isAdjacent =
     known.length > 0 &&
     first.sequence <= (known.at(-1)?.sequence ?? 0) + 1 &&
     last.sequence >= (known[0]?.sequence ?? 0) - 1;
-  const messages = touches
+  const messages = isAdjacent
     ? [
         ...known.filter((each) => each.sequence < first.sequence),
         ...page,
@@ -104,32 +104,32 @@ export function withMessages(before: Conversation, page: readonly Message[]): Co
     drafts: before.drafts.some((each) => ids.has(each.id))
       ? before.drafts.filter((each) => !ids.has(each.id))
       : before.drafts,
-    startedCalls: without(before.startedCalls, results),
+    startedCalls: omitCalls(before.startedCalls, results),
   };
 }
 
-/** Keep the rows at one end, so that a long conversation takes no more room than a short one. */
-export function trimmed(before: Conversation, end: "first" | "last"): Conversation {
-  if (before.messages.length <= KEPT_MOST) return before;
-  const messages = end === "last" ? before.messages.slice(-KEPT_MOST) : before.messages.slice(0, KEPT_MOST);
+/** Drop messages at the other end, to bound memory and the number of rows. */
+export function trimMessages(before: Conversation, end: "first" | "last"): Conversation {
+  if (before.messages.length <= MAX_MESSAGES) return before;
+  const messages = end === "last" ? before.messages.slice(-MAX_MESSAGES) : before.messages.slice(0, MAX_MESSAGES);
   return { ...before, messages };
 }
 
-export function withEvents(before: Conversation, events: readonly StreamEvent[]): Conversation {
-  return events.reduce(withEvent, before);
+export function applyEvents(before: Conversation, events: readonly StreamEvent[]): Conversation {
+  return events.reduce(applyEvent, before);
 }
 
-type Hear = (before: Conversation, data: StreamEvent["data"]) => Conversation;
+type EventHandler = (before: Conversation, data: StreamEvent["data"]) => Conversation;
 
-const HEARD: Readonly<Record<string, Hear>> = {
-  "session.started": (before, data) => ({ ...before, isRunning: true, playing: asNumber(data["turn"]), failure: null }),
-  "session.completed": ended,
-  "session.failed": ended,
-  "step.started": stepStarted,
-  "step.generating": said,
-  "step.generated": (before, data) => ({ ...before, context: usageOf(data["usage"]) ?? before.context }),
-  "step.error": stepFailed,
-  "message.created": created,
+const EVENT_HANDLERS: Readonly<Record<string, EventHandler>> = {
+  "session.started": (before, data) => ({ ...before, isRunning: true, currentTurn: asNumber(data["turn"]), failure: null }),
+  "session.completed": endTurn,
+  "session.failed": endTurn,
+  "step.started": startStep,
+  "step.generating": addDelta,
+  "step.generated": (before, data) => ({ ...before, context: parseUsage(data["usage"]) ?? before.context }),
+  "step.error": failStep,
+  "message.created": markStored,
   "tool.started": (before, data) => {
     const id = asText(data["tool_call_id"]);
     return hasResult(before, id)
@@ -138,74 +138,74 @@ const HEARD: Readonly<Record<string, Hear>> = {
   },
   "tool.completed": (before, data) => ({
     ...before,
-    startedCalls: without(before.startedCalls, new Set([asText(data["tool_call_id"])])),
+    startedCalls: omitCalls(before.startedCalls, new Set([asText(data["tool_call_id"])])),
   }),
-  "plan.changed": (before, data) => ({ ...before, plan: planOf(data["steps"]) }),
+  "plan.changed": (before, data) => ({ ...before, plan: parsePlan(data["steps"]) }),
 };
 
-/** Every name that is listened for; names we do not know tell nothing we show. */
-export const NAMES: readonly string[] = Object.keys(HEARD);
+/** The event types that change a conversation; others are ignored. */
+export const EVENT_TYPES: readonly string[] = Object.keys(EVENT_HANDLERS);
 
-export function withEvent(before: Conversation, event: StreamEvent): Conversation {
-  const hear = HEARD[event.event_type];
-  const after = hear === undefined ? before : hear(before, event.data);
+export function applyEvent(before: Conversation, event: StreamEvent): Conversation {
+  const handler = EVENT_HANDLERS[event.event_type];
+  const after = handler === undefined ? before : handler(before, event.data);
   return { ...after, cursor: Math.max(before.cursor, event.sequence) };
 }
 
-export function withGap(before: Conversation, gap: Gap, isMissed: boolean): Conversation {
+export function applyGap(before: Conversation, gap: Gap, mustReload: boolean): Conversation {
   const cursor = Math.max(before.cursor, gap.to);
-  // What was streamed meanwhile is not known, so nothing half-said is left standing.
-  return isMissed ? { ...before, gap, drafts: [], cursor } : { ...before, cursor };
+  // The deltas in the gap are unknown, so incomplete drafts are dropped.
+  return mustReload ? { ...before, gap, drafts: [], cursor } : { ...before, cursor };
 }
 
-function stepStarted(before: Conversation, data: StreamEvent["data"]): Conversation {
+function startStep(before: Conversation, data: StreamEvent["data"]): Conversation {
   const id = asText(data["message_id"]);
   const model = asText(data["model"]) || null;
-  const running = { ...before, isRunning: true, playing: asNumber(data["turn"]), model };
-  if (isKnown(before, id)) return running;
+  const running = { ...before, isRunning: true, currentTurn: asNumber(data["turn"]), model };
+  if (hasMessage(before, id)) return running;
   const draft: Draft = {
     id,
     turn: asNumber(data["turn"]),
     model,
-    text: UNSAID,
-    reasoning: UNSAID,
+    text: EMPTY_TEXT,
+    reasoning: EMPTY_TEXT,
     isStored: false,
   };
-  // A step that was tried before and said nothing that is kept gives way to this one.
+  // A new step replaces the drafts of failed attempts.
   return { ...running, drafts: [...before.drafts.filter((each) => each.isStored && each.id !== id), draft] };
 }
 
-function said(before: Conversation, data: StreamEvent["data"]): Conversation {
+function addDelta(before: Conversation, data: StreamEvent["data"]): Conversation {
   const id = asText(data["message_id"]);
-  if (isKnown(before, id)) return before;
+  if (hasMessage(before, id)) return before;
   const channel = data["channel"] === "reasoning" ? "reasoning" : "text";
   const found = before.drafts.find((each) => each.id === id);
   const draft = found ?? {
     id,
     turn: asNumber(data["turn"]),
     model: before.model,
-    text: UNSAID,
-    reasoning: UNSAID,
+    text: EMPTY_TEXT,
+    reasoning: EMPTY_TEXT,
     isStored: false,
   };
-  const grown = { ...draft, [channel]: appended(draft[channel], asNumber(data["offset"]), asText(data["delta"])) };
+  const updated = { ...draft, [channel]: appendText(draft[channel], asNumber(data["offset"]), asText(data["delta"])) };
   return {
     ...before,
-    drafts: found ? before.drafts.map((each) => (each === found ? grown : each)) : [...before.drafts, grown],
+    drafts: found ? before.drafts.map((each) => (each === found ? updated : each)) : [...before.drafts, updated],
   };
 }
 
-/** Add a piece at its place; what is there already is not said again. */
-function appended(before: Said, offset: number, delta: string): Said {
+/** Append a delta at its offset; text that is already there is skipped. */
+function appendText(before: StreamedText, offset: number, delta: string): StreamedText {
   const scalars = Array.from(delta);
   const end = offset + scalars.length;
   if (end <= before.length) return before;
-  const fresh = offset < before.length ? scalars.slice(before.length - offset).join("") : delta;
-  const hole = offset > before.length ? "…" : "";
-  return { text: before.text + hole + fresh, length: end };
+  const newText = offset < before.length ? scalars.slice(before.length - offset).join("") : delta;
+  const gapMark = offset > before.length ? "…" : "";
+  return { text: before.text + gapMark + newText, length: end };
 }
 
-function created(before: Conversation, data: StreamEvent["data"]): Conversation {
+function markStored(before: Conversation, data: StreamEvent["data"]): Conversation {
   const id = asText(data["message_id"]);
   const tail = Math.max(before.tail, asNumber(data["message_sequence"]));
   const drafts = before.drafts.some((each) => each.id === id && !each.isStored)
@@ -214,27 +214,27 @@ function created(before: Conversation, data: StreamEvent["data"]): Conversation 
   return { ...before, tail, drafts };
 }
 
-function stepFailed(before: Conversation, data: StreamEvent["data"]): Conversation {
+function failStep(before: Conversation, data: StreamEvent["data"]): Conversation {
   const willRetry = data["will_retry"] === true;
-  const failure = { ...errorOf(data["error"]), willRetry };
-  // Another model begins anew; what this one said is kept only if nobody says it better.
+  const failure = { ...parseError(data["error"]), willRetry };
+  // A retry starts from the beginning, so the text of this attempt is dropped.
   return { ...before, failure, drafts: willRetry ? before.drafts.filter((each) => each.isStored) : before.drafts };
 }
 
-function ended(before: Conversation, data: StreamEvent["data"]): Conversation {
+function endTurn(before: Conversation, data: StreamEvent["data"]): Conversation {
   const hasFailed = data["stop_reason"] !== "aborted" && asFields(data["error"]) !== null;
   return {
     ...before,
     isRunning: data["more_turns"] === true,
-    playing: 0,
-    // A turn that somebody stopped has not failed, whatever its last step told.
-    failure: hasFailed ? { ...errorOf(data["error"]), willRetry: false } : null,
+    currentTurn: 0,
+    // A turn that the user stopped has not failed, even if its last step reports an error.
+    failure: hasFailed ? { ...parseError(data["error"]), willRetry: false } : null,
     drafts: before.drafts.filter((each) => each.isStored),
     startedCalls: {},
   };
 }
 
-function isKnown(conversation: Conversation, id: string): boolean {
+function hasMessage(conversation: Conversation, id: string): boolean {
   return conversation.messages.some((each) => each.id === id);
 }
 
@@ -242,7 +242,7 @@ function hasResult(conversation: Conversation, callId: string): boolean {
   return conversation.messages.some((each) => each.tool_call_id === callId);
 }
 
-function without(calls: Conversation["startedCalls"], ids: ReadonlySet<string>): Conversation["startedCalls"] {
+function omitCalls(calls: Conversation["startedCalls"], ids: ReadonlySet<string>): Conversation["startedCalls"] {
   if (!Object.keys(calls).some((id) => ids.has(id))) return calls;
   return Object.fromEntries(Object.entries(calls).filter(([id]) => !ids.has(id)));
 }

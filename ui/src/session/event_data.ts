@@ -1,5 +1,5 @@
-/** Reads what events say: the stream is not typed, so everything is looked at before it is used. */
-import type { Usage } from "../api/forms";
+/** Parses the data of events, which are untyped: every value is checked before use. */
+import type { Usage } from "../api/types";
 
 export interface PlanStep {
   readonly content: string;
@@ -21,12 +21,12 @@ export function asFields(value: unknown): Fields | null {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : null;
 }
 
-export function errorOf(value: unknown): { code: string; message: string } {
+export function parseError(value: unknown): { code: string; message: string } {
   const fields = asFields(value);
   return { code: asText(fields?.["code"]) || "error", message: asText(fields?.["message"]) };
 }
 
-export function usageOf(value: unknown): Usage | null {
+export function parseUsage(value: unknown): Usage | null {
   const fields = asFields(value);
   if (fields === null) return null;
   return {
@@ -37,8 +37,8 @@ export function usageOf(value: unknown): Usage | null {
   };
 }
 
-/** Return the steps of a plan, in the words of an event or of a message's part. */
-export function planOf(value: unknown): PlanStep[] {
+/** Parse the steps of a plan, from an event or from a part of a message. */
+export function parsePlan(value: unknown): PlanStep[] {
   if (!Array.isArray(value)) return [];
   return value.flatMap((each: unknown) => {
     const step = asFields(each);

@@ -1,183 +1,183 @@
-/** A session as the page holds it: read once, then kept up to date by its stream. */
+/** Loads a session and keeps it up to date with its event stream. */
 import { useCallback, useEffect, useReducer, useRef } from "react";
 
-import { Refusal } from "../api/client";
-import type { StreamEvent } from "../api/forms";
-import { queries } from "../api/queries";
-import { begun, type Beginning } from "./beginning";
-import { isAtTail, NOTHING, trimmed, withEvents, withGap, withMessages, type Conversation, type Gap } from "./conversation";
-import { listen, type Ear } from "./listening";
-import { firstScreen, knownScreen, LAST, PAGE, pageOf, type Page, type Wanted } from "./reading";
+import { ApiError } from "../api/client";
+import { queryClient } from "../api/queries";
+import type { StreamEvent } from "../api/types";
+import { addMessages, applyEvents, applyGap, EMPTY_CONVERSATION, isAtTail, trimMessages, type Conversation, type Gap } from "./conversation";
+import { openEventStream, type StreamHandlers } from "./event_stream";
+import { END, fetchMessages, loadFirstScreen, PAGE_SIZE, prefetchedScreen, type Page, type PageQuery } from "./session_loader";
+import { applyStreamStart, type StreamStart } from "./stream_start";
 
-const CATCH_UP = 1_000;
+const CATCH_UP_PAGE_SIZE = 1_000;
 
-export type Link = "opening" | "live" | "lost";
+export type Connection = "connecting" | "live" | "disconnected";
 
-export interface Held {
+export interface ConversationState {
   readonly conversation: Conversation;
-  readonly link: Link;
-  readonly refusal: Refusal | null;
-  /** Whether new messages are read as they come; not while somebody looks at old ones. */
+  readonly connection: Connection;
+  readonly error: ApiError | null;
+  /** Whether new messages are loaded as they arrive; false while the user reads old ones. */
   readonly isFollowing: boolean;
 }
 
 type Action =
-  | { type: "opened"; page: Page; beginning: Beginning }
-  | { type: "read"; page: Page; keep: "first" | "last" }
-  | { type: "heard"; events: readonly StreamEvent[] }
-  | { type: "missed"; gap: Gap; isMissed: boolean }
-  | { type: "link"; link: Link }
-  | { type: "refused"; refusal: Refusal };
+  | { type: "opened"; page: Page; streamStart: StreamStart }
+  | { type: "pageLoaded"; page: Page; keep: "first" | "last" }
+  | { type: "eventsReceived"; events: readonly StreamEvent[] }
+  | { type: "gapReceived"; gap: Gap; mustReload: boolean }
+  | { type: "connectionChanged"; connection: Connection }
+  | { type: "failed"; error: ApiError };
 
-const START: Held = { conversation: NOTHING, link: "opening", refusal: null, isFollowing: true };
+const INITIAL_STATE: ConversationState = { conversation: EMPTY_CONVERSATION, connection: "connecting", error: null, isFollowing: true };
 
-function withPage(before: Conversation, { messages, isFollowed }: Page): Conversation {
+function addPage(before: Conversation, { messages, hasMore }: Page): Conversation {
   const last = messages.at(-1)?.sequence ?? 0;
-  return withMessages({ ...before, tail: Math.max(before.tail, isFollowed ? last + 1 : last) }, messages);
+  return addMessages({ ...before, tail: Math.max(before.tail, hasMore ? last + 1 : last) }, messages);
 }
 
-function held(before: Held, action: Action): Held {
+function reduce(before: ConversationState, action: Action): ConversationState {
   const { conversation } = before;
   switch (action.type) {
     case "opened": {
-      const after = begun({ ...withPage(conversation, action.page), drafts: [] }, action.beginning);
-      return { ...before, conversation: after, refusal: null, isFollowing: isAtTail(after) };
+      const after = applyStreamStart({ ...addPage(conversation, action.page), drafts: [] }, action.streamStart);
+      return { ...before, conversation: after, error: null, isFollowing: isAtTail(after) };
     }
-    case "read": {
-      const after = trimmed(withPage(conversation, action.page), action.keep);
-      // One who follows goes on, also when more has come while this was read.
+    case "pageLoaded": {
+      const after = trimMessages(addPage(conversation, action.page), action.keep);
+      // Keep following, even if more messages arrived while this page was loading.
       const isFollowing = isAtTail(after) || (before.isFollowing && action.keep === "last");
       return { ...before, conversation: after, isFollowing };
     }
-    case "heard":
-      return { ...before, conversation: withEvents(conversation, action.events) };
-    case "missed":
-      return { ...before, conversation: withGap(conversation, action.gap, action.isMissed) };
-    case "link":
-      return { ...before, link: action.link };
-    case "refused":
-      return { ...before, refusal: action.refusal };
+    case "eventsReceived":
+      return { ...before, conversation: applyEvents(conversation, action.events) };
+    case "gapReceived":
+      return { ...before, conversation: applyGap(conversation, action.gap, action.mustReload) };
+    case "connectionChanged":
+      return { ...before, connection: action.connection };
+    case "failed":
+      return { ...before, error: action.error };
   }
 }
 
-export interface Opened extends Held {
+export interface LiveConversation extends ConversationState {
   readonly readOlder: () => Promise<void>;
   readonly readNewer: () => Promise<void>;
-  readonly toLatest: () => Promise<void>;
+  readonly readLatest: () => Promise<void>;
 }
 
-/** Hold a session, beginning at its end or around the message with a number. */
-export function useConversation(id: string, at: number | null): Opened {
-  const [state, dispatch] = useReducer(held, START, (start) => heldAtOnce(start, id, at));
-  const reading = useRef(new Set<string>());
+/** Open a session at its end, or around the message with a number. */
+export function useConversation(id: string, at: number | null): LiveConversation {
+  const [state, dispatch] = useReducer(reduce, INITIAL_STATE, (start) => initialState(start, id, at));
+  const loading = useRef(new Set<string>());
   const { messages, tail } = state.conversation;
   const last = messages.at(-1)?.sequence ?? 0;
   const first = messages[0]?.sequence ?? 0;
 
-  useEffect(() => opened(id, at, dispatch), [id, at]);
+  useEffect(() => openConversation(id, at, dispatch), [id, at]);
 
   const read = useCallback(
-    async (query: Wanted, keep: "first" | "last") => {
-      const way = query.after === undefined ? "up" : "down";
-      if (reading.current.has(way)) return;
-      reading.current.add(way);
+    async (query: PageQuery, keep: "first" | "last") => {
+      const direction = query.after === undefined ? "up" : "down";
+      if (loading.current.has(direction)) return;
+      loading.current.add(direction);
       try {
-        dispatch({ type: "read", page: await pageOf(id, query), keep });
+        dispatch({ type: "pageLoaded", page: await fetchMessages(id, query), keep });
       } catch (error) {
-        // Whoever lost the line is told so by the stream; it is read again when that is back.
-        if (error instanceof Refusal && error.status !== 0) dispatch({ type: "refused", refusal: error });
+        // The stream reports a lost connection; the page is loaded again after it reconnects.
+        if (error instanceof ApiError && error.status !== 0) dispatch({ type: "failed", error });
       } finally {
-        reading.current.delete(way);
+        loading.current.delete(direction);
       }
     },
     [id],
   );
 
-  const { isFollowing, link } = state;
+  const { isFollowing, connection } = state;
   useEffect(() => {
-    if (isFollowing && tail > last && link !== "opening") void read({ after: last, limit: CATCH_UP }, "last");
-  }, [isFollowing, tail, last, link, read]);
+    if (isFollowing && tail > last && connection !== "connecting") void read({ after: last, limit: CATCH_UP_PAGE_SIZE }, "last");
+  }, [isFollowing, tail, last, connection, read]);
 
   const readOlder = useCallback(
-    async () => (first > 1 ? read({ before: first, limit: PAGE }, "first") : undefined),
+    async () => (first > 1 ? read({ before: first, limit: PAGE_SIZE }, "first") : undefined),
     [first, read],
   );
-  const readNewer = useCallback(async () => read({ after: last, limit: PAGE }, "last"), [last, read]);
-  const toLatest = useCallback(async () => read({ before: LAST, limit: PAGE }, "last"), [read]);
-  return { ...state, readOlder, readNewer, toLatest };
+  const readNewer = useCallback(async () => read({ after: last, limit: PAGE_SIZE }, "last"), [last, read]);
+  const readLatest = useCallback(async () => read({ before: END, limit: PAGE_SIZE }, "last"), [read]);
+  return { ...state, readOlder, readNewer, readLatest };
 }
 
-/** Begin with what was read before there was a page, where it is there. */
-function heldAtOnce(start: Held, id: string, at: number | null): Held {
-  const screen = knownScreen(id, at);
+/** Start with the prefetched screen, if it has arrived. */
+function initialState(start: ConversationState, id: string, at: number | null): ConversationState {
+  const screen = prefetchedScreen(id, at);
   if (screen === null) return start;
-  queries.setQueryData(["session", id], screen.session);
-  return held(start, { type: "opened", page: screen.page, beginning: screen.beginning });
+  queryClient.setQueryData(["session", id], screen.session);
+  return reduce(start, { type: "opened", page: screen.page, streamStart: screen.streamStart });
 }
 
-/** Read a session and listen to it; returns what ends that. */
-function opened(id: string, at: number | null, dispatch: (action: Action) => void): () => void {
+/** Load a session and subscribe to its events; returns a function that stops both. */
+function openConversation(id: string, at: number | null, dispatch: (action: Action) => void): () => void {
   let stop: () => void = () => undefined;
-  let isWanted = true;
-  let isBack = false;
-  /** The last number of a gap: a page that listened before it again would be sent the gap again. */
-  let missedTo = 0;
-  const again = () => {
+  let isActive = true;
+  let wasConnected = false;
+  /** The end of the last gap: a stream that starts before it would receive the same gap again. */
+  let gapEnd = 0;
+  const reopen = () => {
     stop();
     void open();
   };
-  const ear: Ear = {
-    heard: (events) => {
-      dispatch({ type: "heard", events });
-      refresh(id, events);
+  const handlers: StreamHandlers = {
+    onEvents: (events) => {
+      dispatch({ type: "eventsReceived", events });
+      invalidateStaleQueries(id, events);
     },
-    missed: (gap, isMissed) => {
-      dispatch({ type: "missed", gap, isMissed });
-      if (!isMissed) return;
-      missedTo = Math.max(missedTo, gap.to);
-      again();
+    onGap: (gap, mustReload) => {
+      dispatch({ type: "gapReceived", gap, mustReload });
+      if (!mustReload) return;
+      gapEnd = Math.max(gapEnd, gap.to);
+      reopen();
     },
-    connected: () => {
-      dispatch({ type: "link", link: "live" });
-      // What was read just now is fresh; what was read before the line broke may not be.
-      if (isBack) void queries.invalidateQueries({ queryKey: ["session", id] });
-      isBack = true;
+    onConnected: () => {
+      dispatch({ type: "connectionChanged", connection: "live" });
+      // After a reconnect, data that was loaded before may be stale.
+      if (wasConnected) void queryClient.invalidateQueries({ queryKey: ["session", id] });
+      wasConnected = true;
     },
-    lost: () => dispatch({ type: "link", link: "lost" }),
-    ended: again,
+    onDisconnected: () => dispatch({ type: "connectionChanged", connection: "disconnected" }),
+    onEnded: reopen,
   };
   const open = async () => {
     try {
-      const { session, page, beginning } = await firstScreen(id, at);
-      if (!isWanted) return;
-      queries.setQueryData(["session", id], session);
-      dispatch({ type: "opened", page, beginning });
-      stop = listen(id, Math.max(beginning.since, missedTo), ear);
+      const { session, page, streamStart } = await loadFirstScreen(id, at);
+      if (!isActive) return;
+      queryClient.setQueryData(["session", id], session);
+      dispatch({ type: "opened", page, streamStart });
+      stop = openEventStream(id, Math.max(streamStart.since, gapEnd), handlers);
     } catch (error) {
-      if (!isWanted) return;
-      const refusal = error instanceof Refusal ? error : new Refusal(0, "failed", String(error));
-      dispatch({ type: "refused", refusal });
-      if (refusal.isMissing) return;
+      if (!isActive) return;
+      const apiError = error instanceof ApiError ? error : new ApiError(0, "failed", String(error));
+      dispatch({ type: "failed", error: apiError });
+      if (apiError.isNotFound) return;
       const timer = setTimeout(() => void open(), 2_000);
       stop = () => clearTimeout(timer);
     }
   };
   void open();
   return () => {
-    isWanted = false;
+    isActive = false;
     stop();
   };
 }
 
-/** Have read again what the events tell of and do not contain. */
-function refresh(id: string, events: readonly StreamEvent[]): void {
+/** Invalidate the queries whose data the events change but do not contain. */
+function invalidateStaleQueries(id: string, events: readonly StreamEvent[]): void {
   const names = new Set(events.map((each) => each.event_type));
-  const isAny = (...wanted: string[]) => wanted.some((name) => names.has(name));
-  const stale = (...key: string[]) => void queries.invalidateQueries({ queryKey: key, exact: true });
-  if (isAny("session.started", "session.completed", "session.failed", "step.generated")) stale("session", id);
-  if (isAny("tool.approval_requested", "tool.approval_answered", "session.completed", "session.failed")) {
-    stale("session", id, "approvals");
-    stale("approvals", "waiting");
+  const hasAny = (...types: string[]) => types.some((name) => names.has(name));
+  const invalidate = (...key: string[]) => void queryClient.invalidateQueries({ queryKey: key, exact: true });
+  if (hasAny("session.started", "session.completed", "session.failed", "step.generated")) invalidate("session", id);
+  if (hasAny("tool.approval_requested", "tool.approval_answered", "session.completed", "session.failed")) {
+    invalidate("session", id, "approvals");
+    invalidate("approvals", "waiting");
   }
-  if (isAny("tool.settled", "session.completed", "session.failed")) stale("session", id, "unknown");
+  if (hasAny("tool.settled", "session.completed", "session.failed")) invalidate("session", id, "unknown");
 }

@@ -1,38 +1,38 @@
-/** Keeps what somebody reads where it is, whatever comes or goes above it; at the end, stays there. */
+/** Keeps the visible rows in place while rows above them change; at the end, follows new rows. */
 import { useCallback, useEffect, useLayoutEffect, useRef, useState, type RefObject } from "react";
 
-import { whenIdle } from "../app/idle";
+import { runWhenIdle } from "../app/idle";
 
-const NEAR = 600;
-const STUCK = 40;
+const PRELOAD_PX = 600;
+const END_TOLERANCE_PX = 40;
 
-interface Ends {
+interface ScrollOptions {
   readonly at: number | null;
   readonly isLive: boolean;
   readonly readOlder: () => Promise<void>;
   readonly readNewer: () => Promise<void>;
 }
 
-/** A row, and how far below the upper edge it is seen. */
+/** A row and its distance from the top of the viewport. */
 interface Anchor {
   readonly key: string;
   readonly top: number;
 }
 
-export function useScrolling(ref: RefObject<HTMLDivElement | null>, rows: readonly { key: string }[], ends: Ends) {
-  const { isLive, readOlder, readNewer } = ends;
-  const isStuck = useRef(ends.at === null);
+export function useScrolling(ref: RefObject<HTMLDivElement | null>, rows: readonly { key: string }[], options: ScrollOptions) {
+  const { isLive, readOlder, readNewer } = options;
+  const isAtEnd = useRef(options.at === null);
   const anchor = useRef<Anchor | null>(null);
-  // Until the first screen is seen nobody has scrolled: what moves is rows that get their heights.
-  const isDrawn = useRef(false);
-  const hasJumped = useRef(ends.at === null);
-  const [isAway, setAway] = useState(false);
+  // Until the first screen is rendered, scroll events come from layout, not from the user.
+  const isRendered = useRef(false);
+  const hasJumped = useRef(options.at === null);
+  const [isFarFromEnd, setFarFromEnd] = useState(false);
 
-  const settle = useCallback(() => {
+  const restorePosition = useCallback(() => {
     const box = ref.current;
     if (box === null) return;
-    if (isStuck.current) box.scrollTop = box.scrollHeight;
-    else if (anchor.current !== null) hold(box, anchor.current);
+    if (isAtEnd.current) box.scrollTop = box.scrollHeight;
+    else if (anchor.current !== null) restoreAnchor(box, anchor.current);
   }, [ref]);
 
   useLayoutEffect(() => {
@@ -42,55 +42,55 @@ export function useScrolling(ref: RefObject<HTMLDivElement | null>, rows: readon
       hasJumped.current = true;
       anchor.current = { key: mark.dataset["key"] ?? "", top: box.clientHeight / 3 };
     }
-    settle();
-  }, [ref, rows, settle]);
+    restorePosition();
+  }, [ref, rows, restorePosition]);
 
   useEffect(() => {
     const inner = ref.current?.firstElementChild;
     if (!inner) return;
-    // Rows are measured when they are seen, code gets colours, folds open.
-    const watch = new ResizeObserver(settle);
-    watch.observe(inner);
-    return () => watch.disconnect();
-  }, [ref, settle]);
+    // Heights change: rows get their size when visible, code is highlighted, details are expanded.
+    const observer = new ResizeObserver(restorePosition);
+    observer.observe(inner);
+    return () => observer.disconnect();
+  }, [ref, restorePosition]);
 
-  const readNear = useCallback(
+  const loadNearby = useCallback(
     (box: HTMLElement) => {
-      if (box.scrollTop < NEAR) void readOlder();
-      if (below(box) < NEAR && !isLive) void readNewer();
+      if (box.scrollTop < PRELOAD_PX) void readOlder();
+      if (distanceToEnd(box) < PRELOAD_PX && !isLive) void readNewer();
     },
     [isLive, readOlder, readNewer],
   );
 
   useEffect(() => {
     if (rows.length === 0) return;
-    return whenIdle(() => {
-      isDrawn.current = true;
-      // Short rows may not fill the screen, and what cannot be scrolled would never be asked for.
-      if (ref.current !== null) readNear(ref.current);
+    return runWhenIdle(() => {
+      isRendered.current = true;
+      // Short rows may not fill the screen; without scrolling, more would never be loaded.
+      if (ref.current !== null) loadNearby(ref.current);
     });
-  }, [ref, rows.length, readNear]);
+  }, [ref, rows.length, loadNearby]);
 
-  const scrolled = () => {
+  const handleScroll = () => {
     const box = ref.current;
-    if (box === null || !isDrawn.current) return;
-    isStuck.current = below(box) < STUCK && isLive;
-    anchor.current = anchorOf(box);
-    setAway(below(box) > box.clientHeight);
-    readNear(box);
+    if (box === null || !isRendered.current) return;
+    isAtEnd.current = distanceToEnd(box) < END_TOLERANCE_PX && isLive;
+    anchor.current = findAnchor(box);
+    setFarFromEnd(distanceToEnd(box) > box.clientHeight);
+    loadNearby(box);
   };
-  const stick = useCallback(() => {
-    isStuck.current = true;
-    settle();
-  }, [settle]);
-  return { isAway, scrolled, stick };
+  const scrollToEnd = useCallback(() => {
+    isAtEnd.current = true;
+    restorePosition();
+  }, [restorePosition]);
+  return { isFarFromEnd, handleScroll, scrollToEnd };
 }
 
-function below(box: HTMLElement): number {
+function distanceToEnd(box: HTMLElement): number {
   return box.scrollHeight - box.scrollTop - box.clientHeight;
 }
 
-function anchorOf(box: HTMLElement): Anchor | null {
+function findAnchor(box: HTMLElement): Anchor | null {
   const rows = box.querySelectorAll<HTMLElement>(".row");
   for (const row of rows) {
     const top = row.offsetTop - box.scrollTop;
@@ -99,8 +99,8 @@ function anchorOf(box: HTMLElement): Anchor | null {
   return null;
 }
 
-function hold(box: HTMLElement, { key, top }: Anchor): void {
+function restoreAnchor(box: HTMLElement, { key, top }: Anchor): void {
   const row = box.querySelector<HTMLElement>(`.row[data-key="${CSS.escape(key)}"]`);
-  const moved = row === null ? 0 : row.offsetTop - box.scrollTop - top;
-  if (Math.abs(moved) >= 1) box.scrollTop += moved;
+  const offset = row === null ? 0 : row.offsetTop - box.scrollTop - top;
+  if (Math.abs(offset) >= 1) box.scrollTop += offset;
 }

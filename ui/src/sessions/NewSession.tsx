@@ -1,49 +1,49 @@
-/** The beginning of a session: who answers, where, and the first message. */
+/** The form for a new session: the agent, the repository and the first message. */
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 
-import { newId, server, told, UNTIL_ANSWERED } from "../api/client";
-import type { Agent, Session } from "../api/forms";
-import { agentsQuery, defaultsQuery, queries, reposQuery } from "../api/queries";
-import { holdKeys, leaveField, releaseKeys, useKeys } from "../app/keys";
+import { newId, RETRY_UNTIL_ANSWERED, server, unwrap } from "../api/client";
+import { agentsQuery, defaultsQuery, queryClient, reposQuery } from "../api/queries";
+import type { Agent, Session } from "../api/types";
 import { Link } from "../app/Link";
-import { Sending, Trouble } from "../app/Notice";
-import { go } from "../app/router";
+import { ErrorMessage, RetryNotice } from "../app/notices";
+import { navigate } from "../app/router";
+import { blurField, resumeShortcuts, suspendShortcuts, useShortcuts } from "../app/shortcuts";
 import { TextField } from "../app/TextField";
 import { useTitle } from "../app/useTitle";
 
 const BUILT_IN = "holdfast";
-const TITLE_LONGEST = 80;
-const LEAVING = { Escape: leaveField };
+const MAX_TITLE_LENGTH = 80;
+const SHORTCUTS = { Escape: blurField };
 
-export function NewSession({ agent: given, isAsked }: { agent: string | null; isAsked: boolean }) {
-  const [agent, setAgent] = useState(given ?? BUILT_IN);
+export function NewSession({ agent: initialAgent, autoFocus }: { agent: string | null; autoFocus: boolean }) {
+  const [agent, setAgent] = useState(initialAgent ?? BUILT_IN);
   const [repo, setRepo] = useState("");
   const [text, setText] = useState("");
   const ids = useRef({ session: newId(), message: newId() });
   const field = useRef<HTMLTextAreaElement>(null);
-  // Who only came by has the keys; and on a narrow screen it is there before it is seen.
+  // Without autofocus the shortcuts work; on a narrow screen the form is rendered before it is visible.
   useEffect(() => {
-    if (isAsked) field.current?.focus();
-  }, [isAsked]);
-  useKeys(LEAVING);
-  useTitle(isAsked ? "New session" : "Sessions");
-  const begin = useMutation({
-    mutationFn: (wish: Wish) => begun(wish, ids.current),
-    ...UNTIL_ANSWERED,
-    onMutate: holdKeys,
-    onError: releaseKeys,
+    if (autoFocus) field.current?.focus();
+  }, [autoFocus]);
+  useShortcuts(SHORTCUTS);
+  useTitle(autoFocus ? "New session" : "Sessions");
+  const create = useMutation({
+    mutationFn: (request: NewSessionRequest) => createSession(request, ids.current),
+    ...RETRY_UNTIL_ANSWERED,
+    onMutate: suspendShortcuts,
+    onError: resumeShortcuts,
     onSuccess: (session) => {
-      queries.setQueryData(["session", session.id], session);
-      void queries.invalidateQueries({ queryKey: ["sessions"] });
-      go(`/sessions/${session.id}`, { toWrite: true });
+      queryClient.setQueryData(["session", session.id], session);
+      void queryClient.invalidateQueries({ queryKey: ["sessions"] });
+      navigate(`/sessions/${session.id}`, { focusComposer: true });
     },
   });
   const send = () => {
-    if (text.trim() !== "" && !begin.isPending) begin.mutate({ agent, repo, text });
+    if (text.trim() !== "" && !create.isPending) create.mutate({ agent, repo, text });
   };
   return (
-    <section className="beginning" aria-labelledby="new-title">
+    <section className="new-session" aria-labelledby="new-title">
       <Link to="/sessions" className="back">
         ‹ Sessions
       </Link>
@@ -54,54 +54,54 @@ export function NewSession({ agent: given, isAsked }: { agent: string | null; is
           send();
         }}
       >
-        <TextField ref={field} label="First message" value={text} onChange={setText} onSend={send} rows={5} placeholder="What shall be done?" />
+        <TextField ref={field} label="First message" value={text} onChange={setText} onSend={send} rows={5} placeholder="Describe the task" />
         <div className="row">
-          <AgentChoice value={agent} onChange={setAgent} />
-          <RepoChoice value={repo} onChange={setRepo} />
-          <span className="spread" />
-          <button type="submit" className="primary" disabled={text.trim() === "" || begin.isPending}>
+          <AgentSelect value={agent} onChange={setAgent} />
+          <RepoSelect value={repo} onChange={setRepo} />
+          <span className="spacer" />
+          <button type="submit" className="primary" disabled={text.trim() === "" || create.isPending}>
             Start <kbd>Enter</kbd>
           </button>
         </div>
-        <Sending failures={begin.failureCount} isPending={begin.isPending} />
-        <Trouble error={begin.error} />
+        <RetryNotice failures={create.failureCount} isPending={create.isPending} />
+        <ErrorMessage error={create.error} />
       </form>
       <Hints />
     </section>
   );
 }
 
-interface Wish {
+interface NewSessionRequest {
   readonly agent: string;
   readonly repo: string;
   readonly text: string;
 }
 
-/** Open a session and say the first words; sent again with the same ids, it is done once. */
-async function begun(wish: Wish, ids: { session: string; message: string }): Promise<Session> {
-  const title = wish.text.trim().split("\n", 1)[0]?.slice(0, TITLE_LONGEST) ?? null;
-  const session = await told(
+/** Open a session and send the first message; idempotent, because both requests carry ids. */
+async function createSession(request: NewSessionRequest, ids: { session: string; message: string }): Promise<Session> {
+  const title = request.text.trim().split("\n", 1)[0]?.slice(0, MAX_TITLE_LENGTH) ?? null;
+  const session = await unwrap(
     server.POST("/v1/agents/{agent_id}/sessions", {
-      params: { path: { agent_id: wish.agent } },
-      body: { id: ids.session, title, ...(wish.repo ? { repo_id: wish.repo } : {}) },
+      params: { path: { agent_id: request.agent } },
+      body: { id: ids.session, title, ...(request.repo ? { repo_id: request.repo } : {}) },
     }),
   );
-  await told(
+  await unwrap(
     server.POST("/v1/sessions/{session_id}/messages", {
       params: { path: { session_id: session.id } },
-      body: { role: "user", id: ids.message, content: { text: wish.text } },
+      body: { role: "user", id: ids.message, content: { text: request.text } },
     }),
   );
   return session;
 }
 
-function AgentChoice({ value, onChange }: { value: string; onChange: (slug: string) => void }) {
+function AgentSelect({ value, onChange }: { value: string; onChange: (slug: string) => void }) {
   const agents = useQuery(agentsQuery());
   const listed: readonly Pick<Agent, "slug" | "name">[] = agents.data?.data ?? [];
-  // It comes with Holdfast, and is listed once it was first used.
+  // The built-in agent is listed only after its first use.
   const choices = listed.some((each) => each.slug === BUILT_IN) ? listed : [{ slug: BUILT_IN, name: "Holdfast" }, ...listed];
   return (
-    <label className="choice">
+    <label className="inline-field">
       Agent
       <select value={value} onChange={(event) => onChange(event.target.value)}>
         {choices.map((each) => (
@@ -114,10 +114,10 @@ function AgentChoice({ value, onChange }: { value: string; onChange: (slug: stri
   );
 }
 
-function RepoChoice({ value, onChange }: { value: string; onChange: (id: string) => void }) {
+function RepoSelect({ value, onChange }: { value: string; onChange: (id: string) => void }) {
   const repos = useQuery(reposQuery);
   return (
-    <label className="choice">
+    <label className="inline-field">
       Repository
       <select value={value} onChange={(event) => onChange(event.target.value)}>
         <option value="">none</option>
@@ -139,8 +139,8 @@ function Hints() {
     <ul className="hints">
       {isOffline && (
         <li>
-          No model is set, so the built-in offline one answers: it counts, sums and repeats, and costs nothing.{" "}
-          <code>holdfast key set anthropic</code> and <code>HOLDFAST_MODEL</code> change that.
+          No model is configured, so the built-in offline model answers. It counts, sums and repeats, and costs nothing.
+          To change that, use <code>holdfast key set anthropic</code> and <code>HOLDFAST_MODEL</code>.
         </li>
       )}
       {repos.data?.repos.length === 0 && (
@@ -148,7 +148,7 @@ function Hints() {
           To let an agent work in a repository, register it: <code>holdfast repos add PATH</code>.
         </li>
       )}
-      <li>Everything you see here is on disk before it is shown; close this window whenever you like.</li>
+      <li>Everything is stored on disk before it is shown here; you can close this window at any time.</li>
     </ul>
   );
 }

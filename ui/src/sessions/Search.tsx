@@ -1,91 +1,91 @@
-/** Search over everything that was said. */
+/** Full-text search over messages and titles. */
 import { useQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState, type KeyboardEvent } from "react";
 
-import { server, told } from "../api/client";
-import type { Hit } from "../api/forms";
+import { server, unwrap } from "../api/client";
 import { sessionQuery } from "../api/queries";
+import type { Hit } from "../api/types";
 import { Dialog } from "../app/Dialog";
-import { Trouble } from "../app/Notice";
-import { go } from "../app/router";
+import { ErrorMessage } from "../app/notices";
+import { navigate } from "../app/router";
 import { useNow } from "../app/useNow";
-import { ago } from "../text/format";
-import { visible } from "../text/visible";
-import { piecesOf } from "./found";
+import { formatAge } from "../text/format";
+import { escapeInvisible } from "../text/invisible";
+import { splitSnippet } from "./snippet";
 
 export function Search({ onClose }: { onClose: () => void }) {
-  const [words, setWords] = useState("");
-  const [chosen, setChosen] = useState(0);
-  const wanted = useDeferredValue(words.trim());
+  const [text, setText] = useState("");
+  const [selected, setSelected] = useState(0);
+  const query = useDeferredValue(text.trim());
   const { data, error, isFetching } = useQuery({
-    queryKey: ["search", wanted],
+    queryKey: ["search", query],
     queryFn: async () => {
-      const { data: found } = await told(server.GET("/v1/search", { params: { query: { q: wanted, limit: 30 } } }));
-      return { found, by: wanted };
+      const { data: hits } = await unwrap(server.GET("/v1/search", { params: { query: { q: query, limit: 30 } } }));
+      return { hits, query };
     },
-    enabled: wanted !== "",
-    placeholderData: (before) => before,
+    enabled: query !== "",
+    placeholderData: (previous) => previous,
   });
-  const hits = wanted === "" ? [] : (data?.found ?? []).filter((each) => each.session_id !== null);
+  const hits = query === "" ? [] : (data?.hits ?? []).filter((each) => each.session_id !== null);
   const open = (hit: Hit | undefined) => {
     if (hit === undefined) return;
     onClose();
-    go(addressOf(hit));
+    navigate(hitUrl(hit));
   };
-  const pressed = (event: KeyboardEvent) => {
+  const handleKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) {
       event.preventDefault();
-      setChosen(Math.max(0, Math.min(hits.length - 1, chosen + step)));
+      setSelected(Math.max(0, Math.min(hits.length - 1, selected + step)));
     }
-    if (event.key === "Enter") open(hits[chosen]);
+    if (event.key === "Enter") open(hits[selected]);
   };
   return (
     <Dialog title="Search" onClose={onClose}>
       <input
         type="search"
-        aria-label="Words"
-        placeholder={'Words, "a phrase", begin*, -without'}
-        value={words}
-        onKeyDown={pressed}
+        aria-label="Search query"
+        placeholder={'Words, "a phrase", prefix*, -excluded'}
+        value={text}
+        onKeyDown={handleKeyDown}
         onChange={(event) => {
-          setWords(event.target.value);
-          setChosen(0);
+          setText(event.target.value);
+          setSelected(0);
         }}
       />
-      <Trouble error={error} />
+      <ErrorMessage error={error} />
       <ol className="hits">
-        {hits.map((hit, at) => (
-          <li key={`${hit.session_id} ${hit.message_id ?? hit.observation_id ?? at}`}>
-            <button type="button" ref={at === chosen ? shown : null} className={at === chosen ? "hit chosen" : "hit"} onClick={() => open(hit)}>
-              <Found hit={hit} by={data?.by ?? wanted} />
+        {hits.map((hit, index) => (
+          <li key={`${hit.session_id} ${hit.message_id ?? hit.observation_id ?? index}`}>
+            <button type="button" ref={index === selected ? scrollIntoView : null} className={index === selected ? "hit selected" : "hit"} onClick={() => open(hit)}>
+              <HitView hit={hit} query={data?.query ?? query} />
             </button>
           </li>
         ))}
       </ol>
-      {wanted !== "" && !isFetching && hits.length === 0 && <p className="hint">Nothing has these words.</p>}
+      {query !== "" && !isFetching && hits.length === 0 && <p className="hint">No results.</p>}
     </Dialog>
   );
 }
 
-function shown(entry: HTMLElement | null): void {
+function scrollIntoView(entry: HTMLElement | null): void {
   entry?.scrollIntoView({ block: "nearest" });
 }
 
-function addressOf(hit: Hit): string {
+function hitUrl(hit: Hit): string {
   const at = hit.message_sequence === null ? "" : `?at=${hit.message_sequence}`;
   return `/sessions/${hit.session_id}${at}`;
 }
 
-function Found({ hit, by }: { hit: Hit; by: string }) {
+function HitView({ hit, query }: { hit: Hit; query: string }) {
   const now = useNow();
   const session = useQuery({ ...sessionQuery(hit.session_id ?? ""), enabled: hit.session_id !== null, staleTime: 60_000 }).data;
   return (
     <>
-      <span className="hit-where">
-        <b>{session?.title ? visible(session.title) : session ? "Untitled" : "…"}</b> · {hit.role ?? "title"} · {ago(hit.created_at, now)}
+      <span className="hit-context">
+        <b>{session?.title ? escapeInvisible(session.title) : session ? "Untitled" : "…"}</b> · {hit.role ?? "title"} · {formatAge(hit.created_at, now)}
       </span>
-      <span>{piecesOf(visible(hit.snippet), by).map(({ text, isFound }, at) => (isFound ? <mark key={at}>{text}</mark> : text))}</span>
+      <span>{splitSnippet(escapeInvisible(hit.snippet), query).map(({ text, isMatch }, index) => (isMatch ? <mark key={index}>{text}</mark> : text))}</span>
     </>
   );
 }

@@ -1,44 +1,44 @@
-/** All sessions, the ones that something happened to last on top. */
+/** All sessions, most recently active first. */
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import type { Session } from "../api/forms";
-import { agentsQuery, PAGE, reposQuery, sessionsQuery, waitingQuery, type SessionFilter } from "../api/queries";
-import { useKeys } from "../app/keys";
+import { agentsQuery, PAGE_SIZE, pendingApprovalsQuery, reposQuery, sessionsQuery, type SessionFilter } from "../api/queries";
+import type { Session } from "../api/types";
 import { Link } from "../app/Link";
-import { Trouble } from "../app/Notice";
-import { go } from "../app/router";
+import { ErrorMessage } from "../app/notices";
+import { navigate } from "../app/router";
+import { useShortcuts } from "../app/shortcuts";
 import { useNow } from "../app/useNow";
-import { ago, money } from "../text/format";
-import { visible } from "../text/visible";
-import { ForkMark, Status } from "./Status";
-import { standingOf, STANDINGS, worded, type Standing } from "./standing";
+import { formatAge, formatCost } from "../text/format";
+import { escapeInvisible } from "../text/invisible";
+import { SESSION_STATUSES, sessionStatus, statusLabel, type SessionStatus } from "./session_status";
+import { ForkIcon, Status } from "./Status";
 
-const ALL: SessionFilter = { standing: "", agent: "", words: "" };
+const ALL: SessionFilter = { status: "", agent: "", title: "" };
 
 export function SessionList({ current }: { current: string | null }) {
   const [filter, setFilter] = useState(ALL);
-  const [limit, setLimit] = useState(PAGE);
+  const [limit, setLimit] = useState(PAGE_SIZE);
   const { data, error } = useQuery(sessionsQuery(filter, limit));
-  const waiting = useQuery(waitingQuery);
-  const asking = useMemo(() => new Set(waiting.data?.data.map((each) => each.session_id)), [waiting.data]);
+  const approvals = useQuery(pendingApprovalsQuery);
+  const waiting = useMemo(() => new Set(approvals.data?.data.map((each) => each.session_id)), [approvals.data]);
   const sessions = useMemo(
-    () => (data?.data ?? []).filter((each) => filter.standing === "" || standingOf(each, asking.has(each.id)) === filter.standing),
-    [data, asking, filter.standing],
+    () => (data?.data ?? []).filter((each) => filter.status === "" || sessionStatus(each, waiting.has(each.id)) === filter.status),
+    [data, waiting, filter.status],
   );
-  useKeys(useMemo(() => walk(sessions, current), [sessions, current]));
+  useShortcuts(useMemo(() => neighbourShortcuts(sessions, current), [sessions, current]));
   return (
     <>
       <Filters filter={filter} onChange={setFilter} />
-      <Trouble error={error} />
+      <ErrorMessage error={error} />
       <ul className="list" aria-label="Sessions">
         {sessions.map((session) => (
-          <Entry key={session.id} session={session} isCurrent={session.id === current} isAsking={asking.has(session.id)} />
+          <SessionEntry key={session.id} session={session} isCurrent={session.id === current} isWaiting={waiting.has(session.id)} />
         ))}
       </ul>
-      {data && sessions.length === 0 && <Nothing isFiltered={filter !== ALL} onClear={() => setFilter(ALL)} />}
+      {data && sessions.length === 0 && <NoSessions isFiltered={filter !== ALL} onClear={() => setFilter(ALL)} />}
       {data?.next_cursor && (
-        <button type="button" className="quiet more" onClick={() => setLimit(limit + PAGE)}>
+        <button type="button" className="quiet more" onClick={() => setLimit(limit + PAGE_SIZE)}>
           Show older sessions
         </button>
       )}
@@ -46,21 +46,21 @@ export function SessionList({ current }: { current: string | null }) {
   );
 }
 
-function walk(sessions: readonly Session[], current: string | null) {
+function neighbourShortcuts(sessions: readonly Session[], current: string | null) {
   const at = sessions.findIndex((each) => each.id === current);
-  const to = (session: Session | undefined) => () => {
-    if (session) go(`/sessions/${session.id}`);
+  const openSession = (session: Session | undefined) => () => {
+    if (session) navigate(`/sessions/${session.id}`);
   };
-  return { j: to(sessions[at + 1]), k: to(at < 0 ? undefined : sessions[at - 1]) };
+  return { j: openSession(sessions[at + 1]), k: openSession(at < 0 ? undefined : sessions[at - 1]) };
 }
 
-interface EntryProps {
+interface SessionEntryProps {
   readonly session: Session;
   readonly isCurrent: boolean;
-  readonly isAsking: boolean;
+  readonly isWaiting: boolean;
 }
 
-function Entry({ session, isCurrent, isAsking }: EntryProps) {
+function SessionEntry({ session, isCurrent, isWaiting }: SessionEntryProps) {
   const now = useNow();
   const repos = useQuery(reposQuery);
   const repo = repos.data?.repos.find((each) => each.id === session.repo_id)?.name;
@@ -68,16 +68,16 @@ function Entry({ session, isCurrent, isAsking }: EntryProps) {
     <li>
       <Link to={`/sessions/${session.id}`} isCurrent={isCurrent} className="entry">
         <span className="entry-title">
-          {session.forked_from !== null && <ForkMark />}
-          {session.title ? visible(session.title) : <i>Untitled</i>}
+          {session.forked_from !== null && <ForkIcon />}
+          {session.title ? escapeInvisible(session.title) : <i>Untitled</i>}
         </span>
-        <time dateTime={session.updated_at}>{ago(session.updated_at, now)}</time>
+        <time dateTime={session.updated_at}>{formatAge(session.updated_at, now)}</time>
         <span className="entry-facts">
-          <Status standing={standingOf(session, isAsking)} />
-          <span>{visible(session.agent.name)}</span>
-          {repo && <span>{visible(repo)}</span>}
+          <Status status={sessionStatus(session, isWaiting)} />
+          <span>{escapeInvisible(session.agent.name)}</span>
+          {repo && <span>{escapeInvisible(repo)}</span>}
         </span>
-        {(session.cost.microcents ?? 0) > 0 && <span className="entry-cost">{money(session.cost)}</span>}
+        {(session.cost.microcents ?? 0) > 0 && <span className="entry-cost">{formatCost(session.cost)}</span>}
       </Link>
     </li>
   );
@@ -91,14 +91,14 @@ function Filters({ filter, onChange }: { filter: SessionFilter; onChange: (filte
         type="search"
         placeholder="Filter by title"
         aria-label="Filter by title"
-        value={filter.words}
-        onChange={(event) => onChange({ ...filter, words: event.target.value })}
+        value={filter.title}
+        onChange={(event) => onChange({ ...filter, title: event.target.value })}
       />
-      <select aria-label="Status" value={filter.standing} onChange={(event) => onChange({ ...filter, standing: event.target.value as Standing | "" })}>
+      <select aria-label="Status" value={filter.status} onChange={(event) => onChange({ ...filter, status: event.target.value as SessionStatus | "" })}>
         <option value="">Any status</option>
-        {STANDINGS.map((each) => (
+        {SESSION_STATUSES.map((each) => (
           <option key={each} value={each}>
-            {worded(each)}
+            {statusLabel(each)}
           </option>
         ))}
       </select>
@@ -106,7 +106,7 @@ function Filters({ filter, onChange }: { filter: SessionFilter; onChange: (filte
         <option value="">Any agent</option>
         {agents.data?.data.map((agent) => (
           <option key={agent.id} value={agent.id}>
-            {visible(agent.name)}
+            {escapeInvisible(agent.name)}
           </option>
         ))}
       </select>
@@ -117,11 +117,11 @@ function Filters({ filter, onChange }: { filter: SessionFilter; onChange: (filte
   );
 }
 
-function Nothing({ isFiltered, onClear }: { isFiltered: boolean; onClear: () => void }) {
-  if (!isFiltered) return <p className="hint">No sessions yet. The first one begins with a message.</p>;
+function NoSessions({ isFiltered, onClear }: { isFiltered: boolean; onClear: () => void }) {
+  if (!isFiltered) return <p className="hint">No sessions yet. Send a message to start one.</p>;
   return (
     <p className="hint">
-      No session is like that.{" "}
+      No matching sessions.{" "}
       <button type="button" className="quiet" onClick={onClear}>
         Show all
       </button>

@@ -1,22 +1,22 @@
-import { worded, type Standing } from "./standing";
+import { statusLabel, type SessionStatus } from "./session_status";
 
-export function Status({ standing }: { standing: Standing }) {
+export function Status({ status }: { status: SessionStatus }) {
   return (
-    <span className={`status ${standing.replace(" ", "-")}`}>
+    <span className={`status ${status}`}>
       <i aria-hidden="true" />
-      {worded(standing)}
+      {statusLabel(status)}
     </span>
   );
 }
 
-/** A fork has its parent's title; the sign tells them apart. */
-export function ForkMark() {
+/** Marks a fork, which has the same title as its parent. */
+export function ForkIcon() {
   return (
-    <span className="fork-mark" title="A fork of another session">
+    <span className="fork-icon" title="A fork of another session">
       <svg viewBox="0 0 12 12" aria-hidden="true">
         <path d="M3 1v10M3 7c4 0 6-1.500 6-6" fill="none" stroke="currentcolor" strokeWidth="1.400" strokeLinecap="round" />
       </svg>
-      <span className="unseen">fork: </span>
+      <span className="visually-hidden">fork: </span>
     </span>
   );
 }

@@ -1,23 +1,23 @@
-/** A block of code, with colours once it stands still. */
+/** A block of code, highlighted once it no longer changes. */
 import { memo, useEffect, useState, type ReactNode } from "react";
 
-import { whenIdle } from "../app/idle";
+import { runWhenIdle } from "../app/idle";
 import { CopyButton } from "./CopyButton";
 import { Diff } from "./Diff";
-import { isDiff, readDiff } from "./diff";
+import { isDiff, parseDiff } from "./diff";
 import type { Tree } from "./highlight";
 
-const COLOURED_LONGEST = 30_000;
+const MAX_HIGHLIGHTED_LENGTH = 30_000;
 
 interface Props {
   readonly text: string;
   readonly language?: string;
-  readonly isGrowing?: boolean;
+  readonly isStreaming?: boolean;
 }
 
-export const Code = memo(function Code({ text, language = "", isGrowing = false }: Props) {
+export const Code = memo(function Code({ text, language = "", isStreaming = false }: Props) {
   const name = language.trim().split(/\s/)[0]?.toLowerCase() ?? "";
-  if (name === "diff" || name === "patch" || (name === "" && isDiff(text))) return <Diff lines={readDiff(text)} />;
+  if (name === "diff" || name === "patch" || (name === "" && isDiff(text))) return <Diff lines={parseDiff(text)} />;
   return (
     <figure className="code">
       <figcaption>
@@ -25,34 +25,34 @@ export const Code = memo(function Code({ text, language = "", isGrowing = false 
         <CopyButton text={text} />
       </figcaption>
       <pre tabIndex={0}>
-        <code>{isGrowing || text.length > COLOURED_LONGEST ? text : <Coloured text={text} language={name} />}</code>
+        <code>{isStreaming || text.length > MAX_HIGHLIGHTED_LENGTH ? text : <Highlighted text={text} language={name} />}</code>
       </pre>
     </figure>
   );
 });
 
-function Coloured({ text, language }: { text: string; language: string }) {
+function Highlighted({ text, language }: { text: string; language: string }) {
   const [tree, setTree] = useState<Tree | null>(null);
   useEffect(() => {
-    let isWanted = true;
-    // Words first: colours are loaded when the first code is there.
-    const forget = whenIdle(() => void import("./highlight").then(({ coloured }) => isWanted && setTree(coloured(text, language))));
+    let isMounted = true;
+    // The highlighter is large: load it only when there is code, after the text is shown.
+    const cancel = runWhenIdle(() => void import("./highlight").then(({ highlight }) => isMounted && setTree(highlight(text, language))));
     return () => {
-      isWanted = false;
-      forget();
+      isMounted = false;
+      cancel();
     };
   }, [text, language]);
-  return tree === null ? text : nodes(tree.children);
+  return tree === null ? text : renderNodes(tree.children);
 }
 
-function nodes(children: Tree["children"]): ReactNode {
-  return children.map((node, at) => {
+function renderNodes(children: Tree["children"]): ReactNode {
+  return children.map((node, index) => {
     if (node.type === "text") return node.value;
     if (node.type !== "element") return null;
     const names = node.properties["className"];
     return (
-      <span key={at} className={Array.isArray(names) ? names.join(" ") : undefined}>
-        {nodes(node.children as Tree["children"])}
+      <span key={index} className={Array.isArray(names) ? names.join(" ") : undefined}>
+        {renderNodes(node.children as Tree["children"])}
       </span>
     );
   });

@@ -1,36 +1,36 @@
-/** Line differences. */
+/** Shows the lines of a diff. */
 import type { DiffLine } from "./diff";
-import { visible } from "./visible";
+import { escapeInvisible } from "./invisible";
 
-const SIGNS = { added: "+", removed: "−", same: " ", place: " " } as const;
-const SHOWN_MOST = 2_000;
+const SIGNS = { added: "+", removed: "−", same: " ", hunk: " " } as const;
+const MAX_LINES = 2_000;
 
 interface Props {
   readonly lines: readonly DiffLine[];
   readonly name?: string;
-  /** Whoever decides by it must see all of it. */
-  readonly isWhole?: boolean;
+  /** An approval must show the whole change: a hidden line could be the harmful one. */
+  readonly showAll?: boolean;
 }
 
-export function Diff({ lines, name, isWhole = false }: Props) {
-  const shown = isWhole ? lines : lines.slice(0, SHOWN_MOST);
-  const added = lines.filter((line) => line.mark === "added").length;
-  const removed = lines.filter((line) => line.mark === "removed").length;
+export function Diff({ lines, name, showAll = false }: Props) {
+  const shown = showAll ? lines : lines.slice(0, MAX_LINES);
+  const added = lines.filter((line) => line.kind === "added").length;
+  const removed = lines.filter((line) => line.kind === "removed").length;
   return (
     <figure className="code diff">
       <figcaption>
         <span>{name ?? "changes"}</span>
-        <span className="diff-sum">
+        <span className="diff-stat">
           <b className="added">+{added}</b> <b className="removed">−{removed}</b>
         </span>
       </figcaption>
       <pre tabIndex={0}>
-        {shown.map((line, at) => (
-          <span key={at} className={`line ${line.mark}`}>
+        {shown.map((line, index) => (
+          <span key={index} className={`line ${line.kind}`}>
             <span className="sign" aria-hidden="true">
-              {SIGNS[line.mark]}
+              {SIGNS[line.kind]}
             </span>
-            {visible(line.text) || " "}
+            {escapeInvisible(line.text) || " "}
             {"\n"}
           </span>
         ))}

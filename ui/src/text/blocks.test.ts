@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 
-import { blocksOf } from "./blocks";
+import { splitBlocks } from "./blocks";
 
 const TEXT = "One.\ntwo\n\nThree\n\n- a\n\n- b\n\n  still b\n\n```py\nx\n\ny\n```\n\n~~~\n```\n\nz\n~~~\n\nEnd\n";
 
-test("pieces are paragraphs, whole lists and whole fences", () => {
-  expect(blocksOf(TEXT)).toEqual([
+test("blocks are paragraphs, whole lists and whole fences", () => {
+  expect(splitBlocks(TEXT)).toEqual([
     "One.\ntwo\n\n",
     "Three\n\n- a\n\n- b\n\n  still b\n\n",
     "```py\nx\n\ny\n```\n\n",
@@ -14,10 +14,10 @@ test("pieces are paragraphs, whole lists and whole fences", () => {
   ]);
 });
 
-test("joined they are the text, wherever it ends, and only the last piece ever changes", () => {
+test("the joined blocks equal every prefix of the text, and only the last block changes", () => {
   let before: string[] = [];
   for (let end = 0; end <= TEXT.length; end += 1) {
-    const now = blocksOf(TEXT.slice(0, end));
+    const now = splitBlocks(TEXT.slice(0, end));
     expect(now.join("")).toBe(TEXT.slice(0, end));
     expect(now.slice(0, before.length - 1)).toEqual(before.slice(0, -1));
     before = now;

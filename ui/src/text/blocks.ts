@@ -1,11 +1,11 @@
-/** Cuts a growing markdown text where it can be cut: what stands above the cut never changes. */
+/** Splits streamed Markdown into blocks; text that is appended changes only the last block. */
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
-// An entry of a list, or what may still become one.
+// A list item, or a prefix of one that is still incomplete.
 const CONTINUES = /^\s|^[-*+](\s|$)|^\d+([.)]?$|[.)]\s)/;
 
-/** Return the text in pieces, each a paragraph, list or fenced code; joined they are the text. */
-export function blocksOf(text: string): string[] {
+/** Split a text into paragraphs, lists and fenced code; the joined blocks equal the text. */
+export function splitBlocks(text: string): string[] {
   const blocks: string[] = [];
   let fence = "";
   let start = 0;
@@ -16,9 +16,9 @@ export function blocksOf(text: string): string[] {
     const next = end < 0 ? text.length : end + 1;
     const line = text.slice(at, end < 0 ? next : end);
     const mark = FENCE.exec(line)?.[1] ?? "";
-    // Indented lines go on with what stands before them, a list most often.
-    const begins = isBlank && !fence && line.trim() !== "" && !CONTINUES.test(line);
-    if (begins && at > start) {
+    // An indented line belongs to the block before it, usually a list.
+    const startsBlock = isBlank && !fence && line.trim() !== "" && !CONTINUES.test(line);
+    if (startsBlock && at > start) {
       blocks.push(text.slice(start, at));
       start = at;
     }

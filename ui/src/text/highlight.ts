@@ -1,4 +1,4 @@
-/** Colours for code: a tree of spans, so that text stays text. */
+/** Syntax highlighting as a tree of nodes, never as HTML, so that code cannot inject markup (XSS). */
 import bash from "highlight.js/lib/languages/bash";
 import c from "highlight.js/lib/languages/c";
 import cpp from "highlight.js/lib/languages/cpp";
@@ -17,7 +17,7 @@ import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 import { createLowlight } from "lowlight";
 
-const known = createLowlight({
+const lowlight = createLowlight({
   bash,
   c,
   cpp,
@@ -35,11 +35,11 @@ const known = createLowlight({
   xml,
   yaml,
 });
-known.registerAlias({ bash: ["console", "shell", "zsh"], ini: ["toml"] });
+lowlight.registerAlias({ bash: ["console", "shell", "zsh"], ini: ["toml"] });
 
-export type Tree = ReturnType<typeof known.highlight>;
+export type Tree = ReturnType<typeof lowlight.highlight>;
 
-/** Return the coloured tree of a code; nothing for a language that is not known here. */
-export function coloured(text: string, language: string): Tree | null {
-  return known.registered(language) ? known.highlight(language, text) : null;
+/** Return the highlighted tree of a code; null if the language is not supported. */
+export function highlight(text: string, language: string): Tree | null {
+  return lowlight.registered(language) ? lowlight.highlight(language, text) : null;
 }

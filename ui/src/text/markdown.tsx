@@ -1,36 +1,36 @@
 /**
- * Markdown as elements: every word becomes a text node. HTML is shown as it is written, a picture
- * as the words that name it, because fetching it would tell somebody that it was read.
+ * Markdown as React elements. Text becomes text nodes and HTML is shown as source, which prevents
+ * XSS. An image is shown as its source, because fetching it would allow data exfiltration by its URL.
  */
 import { marked, type Token, type Tokens } from "marked";
 import { Fragment, memo, type ReactNode } from "react";
 
-import { blocksOf } from "./blocks";
+import { splitBlocks } from "./blocks";
 import { Code } from "./Code";
-import { visible } from "./visible";
+import { escapeInvisible } from "./invisible";
 
-const LINKED = /^(https?:\/\/|mailto:)/i;
-// Longer texts are lexed piece by piece, so that no single piece takes long.
-const WHOLE_LONGEST = 20_000;
+const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
+// Longer texts are tokenized block by block, to keep each task on the main thread short.
+const MAX_UNSPLIT_LENGTH = 20_000;
 
-/** Show a text; one that is still growing is cut, so that only its end is read again. */
-export function Markdown({ text, isGrowing = false }: { text: string; isGrowing?: boolean }) {
-  const shown = visible(text);
-  const pieces = isGrowing || shown.length > WHOLE_LONGEST ? blocksOf(shown) : [shown];
+/** Show a text. A streamed text is split into blocks, so that only the last one is parsed again. */
+export function Markdown({ text, isStreaming = false }: { text: string; isStreaming?: boolean }) {
+  const escaped = escapeInvisible(text);
+  const blocks = isStreaming || escaped.length > MAX_UNSPLIT_LENGTH ? splitBlocks(escaped) : [escaped];
   return (
     <div className="prose">
-      {pieces.map((piece, at) => (
-        <Piece key={at} text={piece} isGrowing={isGrowing && at === pieces.length - 1} />
+      {blocks.map((block, index) => (
+        <Block key={index} text={block} isStreaming={isStreaming && index === blocks.length - 1} />
       ))}
     </div>
   );
 }
 
-const Piece = memo(function Piece({ text, isGrowing }: { text: string; isGrowing: boolean }) {
-  return <Blocks tokens={tokensOf(text)} isGrowing={isGrowing} />;
+const Block = memo(function Block({ text, isStreaming }: { text: string; isStreaming: boolean }) {
+  return <Blocks tokens={tokenize(text)} isStreaming={isStreaming} />;
 });
 
-function tokensOf(text: string): Token[] {
+function tokenize(text: string): Token[] {
   try {
     return marked.lexer(text, { gfm: true, breaks: false });
   } catch {
@@ -38,21 +38,21 @@ function tokensOf(text: string): Token[] {
   }
 }
 
-function Blocks({ tokens, isGrowing = false }: { tokens: readonly Token[]; isGrowing?: boolean }) {
-  return tokens.map((token, at) => <Fragment key={at}>{block(token as Tokens.Generic, isGrowing)}</Fragment>);
+function Blocks({ tokens, isStreaming = false }: { tokens: readonly Token[]; isStreaming?: boolean }) {
+  return tokens.map((token, index) => <Fragment key={index}>{renderBlock(token as Tokens.Generic, isStreaming)}</Fragment>);
 }
 
-function block(token: Tokens.Generic, isGrowing: boolean): ReactNode {
+function renderBlock(token: Tokens.Generic, isStreaming: boolean): ReactNode {
   switch (token.type) {
     case "space":
     case "def":
       return null;
     case "heading":
-      return <Heading depth={(token as Tokens.Heading).depth}>{inlines(token.tokens)}</Heading>;
+      return <Heading depth={(token as Tokens.Heading).depth}>{renderInlines(token.tokens)}</Heading>;
     case "paragraph":
-      return <p>{inlines(token.tokens)}</p>;
+      return <p>{renderInlines(token.tokens)}</p>;
     case "code":
-      return <Code text={(token as Tokens.Code).text} language={(token as Tokens.Code).lang ?? ""} isGrowing={isGrowing} />;
+      return <Code text={(token as Tokens.Code).text} language={(token as Tokens.Code).lang ?? ""} isStreaming={isStreaming} />;
     case "blockquote":
       return (
         <blockquote>
@@ -66,14 +66,14 @@ function block(token: Tokens.Generic, isGrowing: boolean): ReactNode {
     case "hr":
       return <hr />;
     case "text":
-      return token.tokens ? inlines(token.tokens) : token.text;
+      return token.tokens ? renderInlines(token.tokens) : token.text;
     default:
       return <p className="raw">{token.raw}</p>;
   }
 }
 
 function Heading({ depth, children }: { depth: number; children: ReactNode }) {
-  // The page has its own first and second level.
+  // Levels 1 and 2 belong to the page itself.
   const Tag = (["h3", "h3", "h4", "h5", "h6", "h6"] as const)[depth - 1] ?? "h6";
   return <Tag className={`level-${depth}`}>{children}</Tag>;
 }
@@ -82,8 +82,8 @@ function List({ list }: { list: Tokens.List }) {
   const Tag = list.ordered ? "ol" : "ul";
   return (
     <Tag {...(list.ordered && list.start !== 1 ? { start: Number(list.start) } : {})}>
-      {list.items.map((item, at) => (
-        <li key={at} className={item.task ? "task" : undefined}>
+      {list.items.map((item, index) => (
+        <li key={index} className={item.task ? "task" : undefined}>
           {item.task && <span aria-label={item.checked ? "done" : "open"}>{item.checked ? "☑ " : "☐ "}</span>}
           <Blocks tokens={item.tokens.filter((token) => token.type !== "checkbox")} />
         </li>
@@ -98,18 +98,18 @@ function Table({ table }: { table: Tokens.Table }) {
       <table>
         <thead>
           <tr>
-            {table.header.map((cell, at) => (
-              <th key={at} scope="col">
-                {inlines(cell.tokens)}
+            {table.header.map((cell, index) => (
+              <th key={index} scope="col">
+                {renderInlines(cell.tokens)}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {table.rows.map((row, at) => (
-            <tr key={at}>
+          {table.rows.map((row, index) => (
+            <tr key={index}>
               {row.map((cell, column) => (
-                <td key={column}>{inlines(cell.tokens)}</td>
+                <td key={column}>{renderInlines(cell.tokens)}</td>
               ))}
             </tr>
           ))}
@@ -119,38 +119,38 @@ function Table({ table }: { table: Tokens.Table }) {
   );
 }
 
-function inlines(tokens: readonly Token[] | undefined): ReactNode {
-  return (tokens ?? []).map((token, at) => <Fragment key={at}>{inline(token as Tokens.Generic)}</Fragment>);
+function renderInlines(tokens: readonly Token[] | undefined): ReactNode {
+  return (tokens ?? []).map((token, index) => <Fragment key={index}>{renderInline(token as Tokens.Generic)}</Fragment>);
 }
 
-function inline(token: Tokens.Generic): ReactNode {
+function renderInline(token: Tokens.Generic): ReactNode {
   switch (token.type) {
     case "text":
-      return token.tokens ? inlines(token.tokens) : unescaped(token.text);
+      return token.tokens ? renderInlines(token.tokens) : decodeEntities(token.text);
     case "escape":
       return token.text;
     case "strong":
-      return <strong>{inlines(token.tokens)}</strong>;
+      return <strong>{renderInlines(token.tokens)}</strong>;
     case "em":
-      return <em>{inlines(token.tokens)}</em>;
+      return <em>{renderInlines(token.tokens)}</em>;
     case "del":
-      return <del>{inlines(token.tokens)}</del>;
+      return <del>{renderInlines(token.tokens)}</del>;
     case "codespan":
       return <code>{token.text}</code>;
     case "br":
       return <br />;
     case "link":
-      return <Reference href={(token as Tokens.Link).href}>{inlines(token.tokens)}</Reference>;
+      return <ExternalLink href={(token as Tokens.Link).href}>{renderInlines(token.tokens)}</ExternalLink>;
     case "image":
-      return <span className="picture-name">{token.raw}</span>;
+      return <span className="image-source">{token.raw}</span>;
     default:
       return token.raw;
   }
 }
 
-/** A link leads where it says, opened by a person and knowing nothing of this page. */
-function Reference({ href, children }: { href: string; children: ReactNode }) {
-  if (!LINKED.test(href)) return <span title={href}>{children}</span>;
+/** A link with a safe scheme only (no `javascript:` URLs: XSS), without opener (tabnabbing) or referrer. */
+function ExternalLink({ href, children }: { href: string; children: ReactNode }) {
+  if (!SAFE_LINK.test(href)) return <span title={href}>{children}</span>;
   return (
     <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">
       {children}
@@ -160,6 +160,6 @@ function Reference({ href, children }: { href: string; children: ReactNode }) {
 
 const ENTITIES: Readonly<Record<string, string>> = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&quot;": '"', "&#39;": "'" };
 
-function unescaped(text: string): string {
+function decodeEntities(text: string): string {
   return text.replace(/&(?:lt|gt|amp|quot|#39);/g, (each) => ENTITIES[each] ?? each);
 }

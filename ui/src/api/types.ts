@@ -1,4 +1,4 @@
-/** Short names for what the server's own description calls its things. */
+/** Short names for the schemas of the API. */
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
@@ -10,19 +10,16 @@ export type Archive = Schemas["ArchiveSummaryForm"];
 export type Call = Schemas["CallForm"];
 export type Cost = Schemas["CostForm"];
 export type CostGroup = Schemas["CostGroupForm"];
-export type Desk = Schemas["ActiveZoneForm"];
 export type Entity = Schemas["EntityForm"];
 export type Hit = Schemas["HitForm"];
 export type KnownProgram = Schemas["KnownProgramForm"];
 export type Message = Schemas["MessageForm"];
 export type Model = Schemas["ModelForm"];
-export type Repo = Schemas["RepoForm"];
 export type Session = Schemas["SessionForm"];
 export type Usage = Schemas["UsageForm"];
-export type ApprovalMode = Session["approval"];
 export type Part = NonNullable<Message["parts"]>[number];
 
-/** An event of a session's stream; its `data` is judged where it is read. */
+/** An event of a session's stream; its `data` is validated where it is read. */
 export interface StreamEvent {
   readonly sequence: number;
   readonly event_type: string;

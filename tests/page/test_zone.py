@@ -1,4 +1,4 @@
-"""An agent's desk on the page: what was left there, cleared into an archive and brought back."""
+"""An agent's active zone on the page: shown, archived and restored."""
 
 import json
 
@@ -13,7 +13,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @demands("S4-091")
-def test_what_lies_on_a_desk_is_read_when_its_agent_is_opened(stage: Stage) -> None:
+def test_the_page_of_an_agent_shows_archives_and_restores_its_zone(stage: Stage) -> None:
     agent = stage.ask("POST", "/v1/agents", {"name": "Clerk", "system_prompt": "x"})["id"]
     kinds = ["user", *["say"] * 29]
     for number, kind in enumerate(kinds):
@@ -23,17 +23,17 @@ def test_what_lies_on_a_desk_is_read_when_its_agent_is_opened(stage: Stage) -> N
     stage.ask("PUT", f"/v1/zones/{agent}/state", {"content": json.dumps(state)})
 
     page = stage.window("/agents/clerk")
-    desk = page.get_by_role("region", name="Desk")
-    expect(desk).to_contain_text("line 29")
-    expect(desk).not_to_contain_text("line 9\n")
-    desk.get_by_role("button", name="Clear it into an archive").click()
-    expect(desk).to_contain_text("Nothing lies on it.")
+    zone = page.get_by_role("region", name="Active zone")
+    expect(zone).to_contain_text("line 29")
+    expect(zone).not_to_contain_text("line 9\n")
+    zone.get_by_role("button", name="Archive zone").click()
+    expect(zone).to_contain_text("The zone is empty.")
     assert stage.ask("GET", f"/v1/zones/{agent}")["files"] == []
-    # What it was about: the first that somebody said.
-    expect(desk.get_by_role("listitem").locator(".preview")).to_have_text("line 0")
-    expect(desk.get_by_role("listitem")).to_contain_text("30 lines")
+    # The preview is the first message of the user.
+    expect(zone.get_by_role("listitem").locator(".preview")).to_have_text("line 0")
+    expect(zone.get_by_role("listitem")).to_contain_text("30 lines")
 
-    desk.get_by_role("button", name="Restore").click()
-    expect(desk).to_contain_text("line 29")
+    zone.get_by_role("button", name="Restore").click()
+    expect(zone).to_contain_text("line 29")
     files = stage.ask("GET", f"/v1/zones/{agent}")["files"]
     assert [each["lines"] for each in files if each["lines"] == 30] == [30]
