@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.house.shape import dialect
 from tests.house.source import ROOT
 from tests.marks import skip_row
 
@@ -40,6 +41,12 @@ def test_the_files_of_the_page_are_short_and_say_what_they_hold() -> None:
         name for name, text in texts.items() if re.search(r"\bany\b[\[\],;>)]|: any\b", text)
     ] == []
     assert [name for name, text in texts.items() if "dangerouslySet" in text] == []
+
+
+def test_the_sources_of_the_page_use_plain_words() -> None:
+    shown = [*SOURCES, UI / "index.html", UI / "vite.config.ts"]
+
+    assert dialect(path.read_text("utf-8") for path in shown) == {}
 
 
 def test_the_lock_names_no_address() -> None:
