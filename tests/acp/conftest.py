@@ -7,7 +7,7 @@ from types import ModuleType
 import coverage
 import pytest
 
-from holdfast.process import agent_child
+from holdfast.process import child
 
 # Whoever uses these starts programs, and programs take their time.
 STARTERS = ("tests.acp.harness", "tests.acp.editor", "tests.acp.scripted_agents")
@@ -34,46 +34,44 @@ def desk(tmp_path: Path) -> Path:
     return folder
 
 
-# The keeper runs in a bare interpreter of its own, which nobody watches unless it does so itself.
-KEPT = ("tests.acp.client.test_agent_process", "tests.acp.client.test_terminals")
-WATCHED = """
-import os, runpy, sys
+# The supervisor runs in an interpreter of its own, whose branches have to be counted there.
+SUPERVISED = ("tests.acp.client.test_agent_process", "tests.acp.client.test_terminals")
+MEASURED = """
+import os, sys
 sys.path[:0] = {paths!r}
 import coverage
-watch = coverage.Coverage(
-    data_file={data!r}, data_suffix=True, branch=True, include=[{keeper!r}], config_file=False
+measuring = coverage.Coverage(
+    data_file={data!r}, data_suffix=True, branch=True, include=[{include!r}], config_file=False
 )
 
 def last(act):
-    def told(*given):
-        watch.stop()
-        watch.save()
+    def save(*given):
+        measuring.stop()
+        measuring.save()
         try:
             act(*given)
         finally:
-            watch.start()
-    return told
+            measuring.start()
+    return save
 
 os.execve, os._exit = last(os.execve), last(os._exit)
-watch.start()
-runpy.run_path({keeper!r}, run_name="__main__")
-watch.stop()
-watch.save()
+measuring.start()
+{boot}
+measuring.stop()
+measuring.save()
 """
 
 
 @pytest.fixture(autouse=True)
-def _watched_keeper(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Have the keeper watched where branches are counted."""
-    watch = coverage.Coverage.current()
-    if watch is None or request.module.__name__ not in KEPT:
+def _measured_supervisor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the supervisor where branches are counted."""
+    measuring = coverage.Coverage.current()
+    if measuring is None or request.module.__name__ not in SUPERVISED:
         return
-    script = tmp_path / "watched_keeper.py"
-    data = str(watch.get_option("run:data_file"))
-    keeper = agent_child._SUPERVISOR
-    script.write_text(
-        WATCHED.format(paths=sys.path, data=str(Path(data).absolute()), keeper=keeper)
+    boot = MEASURED.format(
+        paths=sys.path,
+        data=str(Path(str(measuring.get_option("run:data_file"))).absolute()),
+        include=str(Path(child.__file__).with_name("supervisor") / "*"),
+        boot=child._BOOT,
     )
-    monkeypatch.setattr(agent_child, "_SUPERVISOR", str(script))
+    monkeypatch.setattr(child, "_BOOT", boot)

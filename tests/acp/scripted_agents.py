@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.process.agent_child import AgentStart
+from holdfast.acp.client.agent_command import AgentStart
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 30.0

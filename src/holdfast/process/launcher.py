@@ -102,10 +102,6 @@ class Launcher:
         return await start_child(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
 
 
-async def _start_piped(order: ChildOrder, means: Means) -> SupervisedChild:
-    return await start_child(order, means, stdin=DEVNULL, stderr=PIPE, limit=_CHUNK)
-
-
 class _Run:
     """One command from its start to EOF of its output."""
 
@@ -125,7 +121,7 @@ class _Run:
     async def whole(self, time_limit: float) -> CommandResult:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
-        self._child = child = await _start_piped(self._order, self._means)
+        self._child = child = await start_child(self._order, self._means, limit=_CHUNK)
         alarm = loop.call_later(time_limit, self._late)
         try:
             if self._is_stopped:

@@ -11,6 +11,8 @@ from asyncio import ReadTransport, StreamReader, StreamReaderProtocol, StreamWri
 from contextlib import suppress
 from typing import Final
 
+# Default maximum length of a line.
+LINE_LIMIT: Final = 1 << 16
 _READ_SIZE: Final = 1 << 18
 _CONTINUES: Final = range(0x80, 0xC0)
 
@@ -170,9 +172,11 @@ def _partial_character(content: bytearray) -> int:
     return 0
 
 
-async def open_reader(descriptor: int) -> tuple[StreamReader, ReadTransport]:
+async def open_reader(
+    descriptor: int, limit: int = LINE_LIMIT
+) -> tuple[StreamReader, ReadTransport]:
     """Return a stream that reads a pipe, and its transport; takes ownership of the descriptor."""
-    reader = StreamReader()
+    reader = StreamReader(limit)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
     )

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.acp.client.agent_command import AgentStart, find_command
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess, StopTimeouts, reap
 from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
-from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
-from holdfast.process.agent_child import AgentLimits, AgentNotStarted, AgentStart, find_command
+from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity, ProgramLimits
+from holdfast.process.child import ChildNotStarted
 from holdfast.process.process_table import boot_id, find_process, group_members, has_mark
 from tests.acp.scripted_agents import PATIENCE, Peer
 
@@ -93,7 +94,7 @@ def python(source: str, place: Path, **more: Any) -> AgentStart:
 
 async def test_bounds_are_set_in_the_program_and_only_there(peer: Peer) -> None:
     before = resource.getrlimit(resource.RLIMIT_CPU)
-    limits = AgentLimits(nice=3, address_space=1 << 40, cpu_seconds=1234, processes=4321)
+    limits = ProgramLimits(nice=3, address_space=1 << 40, cpu_seconds=1234, processes=4321)
     program = await AgentProcess.spawn(peer.start(limits=limits), timeouts=HASTY)
     peer.wait_for("start")
     await program.end()
@@ -137,7 +138,7 @@ async def test_what_cannot_be_run_says_at_which_step(
         (tmp_path / name).chmod(stat.S_IRWXU)
     start = python("", tmp_path, argv=(command.format(folder=tmp_path),))
 
-    with pytest.raises(AgentNotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await AgentProcess.spawn(start)
 
     assert (refused.value.stage, errno.errorcode[refused.value.problem]) == (stage, problem)
@@ -145,26 +146,26 @@ async def test_what_cannot_be_run_says_at_which_step(
 
 
 async def test_a_folder_or_a_bound_that_is_wrong_says_so(tmp_path: Path) -> None:
-    with pytest.raises(AgentNotStarted, match="folder: No such file"):
+    with pytest.raises(ChildNotStarted, match=r"^folder \(ENOENT\)$"):
         await AgentProcess.spawn(python("", tmp_path, folder=str(tmp_path / "missing")))
-    with pytest.raises(AgentNotStarted, match="limits: Invalid argument"):
-        await AgentProcess.spawn(python("", tmp_path, limits=AgentLimits(processes=-7)))
+    with pytest.raises(ChildNotStarted, match=r"^limits \(EINVAL\)$"):
+        await AgentProcess.spawn(python("", tmp_path, limits=ProgramLimits(processes=-7)))
 
 
 @pytest.mark.parametrize(
     ("python", "problem", "can_pass"),
     [("/bin/false", errno.EAGAIN, True), ("/no/such/python", errno.ENOENT, False)],
 )
-async def test_a_keeper_that_does_not_start_says_so(
+async def test_a_supervisor_that_does_not_start_says_so(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, python: str, problem: int, can_pass: bool
 ) -> None:
     start = peer.start()
     monkeypatch.setattr(sys, "executable", python)
 
-    with pytest.raises(AgentNotStarted) as refused:
+    with pytest.raises(ChildNotStarted) as refused:
         await AgentProcess.spawn(start)
     found = refused.value
-    assert (found.stage, found.problem, found.can_pass) == ("keeper", problem, can_pass)
+    assert (found.stage, found.problem, found.can_pass) == ("supervisor", problem, can_pass)
 
 
 async def test_too_many_open_files_may_pass(peer: Peer) -> None:
@@ -173,20 +174,20 @@ async def test_too_many_open_files_may_pass(peer: Peer) -> None:
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 4, before[1]))
     try:
-        with pytest.raises(AgentNotStarted) as refused:
+        with pytest.raises(ChildNotStarted) as refused:
             await AgentProcess.spawn(peer.start())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-    assert (refused.value.stage, refused.value.can_pass) == ("keeper", True)
+    assert (refused.value.stage, refused.value.can_pass) == ("supervisor", True)
     program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     await program.end()
 
 
 def test_some_refusals_may_pass() -> None:
-    assert AgentNotStarted("start", errno.EAGAIN).can_pass
-    assert AgentNotStarted("start", errno.ENOMEM).can_pass
-    assert not AgentNotStarted("start", errno.EACCES).can_pass
+    assert ChildNotStarted("start", errno.EAGAIN).can_pass
+    assert ChildNotStarted("start", errno.ENOMEM).can_pass
+    assert not ChildNotStarted("start", errno.EACCES).can_pass
 
 
 def test_a_bare_name_is_found_by_its_path_and_never_in_the_folder(
@@ -451,7 +452,7 @@ async def test_starting_that_is_cancelled_leaves_nobody(peer: Peer) -> None:
     assert await gone(*(each["pid"] for each in peer.log("start")))
 
 
-async def test_who_loses_its_keeper_is_gone_with_all_who_come_from_it(tmp_path: Path) -> None:
+async def test_who_loses_its_supervisor_is_gone_with_all_who_come_from_it(tmp_path: Path) -> None:
     steps: list[Any] = [{"fork": {"ignore": ["TERM"]}}, {"reply": {}}]
     peer = Peer(tmp_path / "place", on={"initialize": steps})
     program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
@@ -473,7 +474,7 @@ def parent_of(pid: int) -> int:
 
 HOLDER = """
 import asyncio, sys
-from holdfast.process.agent_child import AgentStart
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import AgentProcess
 from tests.acp.scripted_agents import Peer
 from pathlib import Path

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import Terminals
 from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
-from holdfast.process.agent_child import AgentStart
 from tests.acp.client.test_agent_requests import does, prompt
 from tests.acp.harness import aboard
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import AgentProcess, StopTimeouts
-from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import find_process, has_mark
 
 pytestmark = pytest.mark.anyio

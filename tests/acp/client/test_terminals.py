@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import (
     TERMINAL_OUTPUT_MOST,
     TERMINALS_MOST,
@@ -20,7 +21,6 @@ from holdfast.acp.client.agent_process import (
 from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND
 from holdfast.domain.agent_processes import ProcessExit
-from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import find_process
 from holdfast.process.streams import TailBuffer
 

@@ -8,8 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import AgentProcess
-from holdfast.process.agent_child import AgentStart
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means
 from tests.tools.process_fixture import python

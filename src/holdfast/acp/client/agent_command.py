@@ -1,5 +1,9 @@
 """The command of an agent's program: executable, arguments, environment, limits."""
 
+import errno
+import os
+import resource
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -15,11 +19,33 @@ from holdfast.domain.agent_processes import (
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
-from holdfast.process.agent_child import AgentLimits, AgentStart, find_command
+from holdfast.process.child import ChildNotStarted, ChildOrder
 from holdfast.process.process_table import SESSION_VARIABLE
 
 # Variables that every agent inherits; none of them holds a secret.
 _PASSED_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
+
+_RESOURCES: Final = {
+    "address_space": resource.RLIMIT_AS,
+    "cpu_seconds": resource.RLIMIT_CPU,
+    "processes": resource.RLIMIT_NPROC,
+}
+
+
+class AgentStart(Struct, frozen=True, kw_only=True):
+    """What to start, in which folder, and with which complete environment.
+
+    The environment must contain `HOLDFAST_SESSION_ID`, which identifies orphans. `wrap` is a
+    command that runs the other one, such as a sandbox with its options. `is_pinned` as in
+    `ChildOrder`.
+    """
+
+    argv: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    limits: ProgramLimits = ProgramLimits()
+    wrap: tuple[str, ...] = ()
+    is_pinned: bool = False
 
 
 class StartSettings(Struct, frozen=True, kw_only=True):
@@ -56,7 +82,7 @@ async def build_start(
         ),
         folder=folder,
         environment=await _environment(start_settings, runtime, options, session),
-        limits=_limits(options.limits),
+        limits=options.limits,
         wrap=start_settings.wrap,
     )
 
@@ -108,10 +134,38 @@ async def _environment(
     return found | {SESSION_VARIABLE: session}
 
 
-def _limits(limits: ProgramLimits) -> AgentLimits:
-    return AgentLimits(
-        nice=limits.nice or 0,
-        address_space=limits.address_space,
-        cpu_seconds=limits.cpu_seconds,
-        processes=limits.processes,
+def find_command(command: str, environment: Mapping[str, str]) -> str | None:
+    """Return the file of a command; a bare name is searched in the environment's `PATH`.
+
+    Relative paths are never used, because they would find programs inside the repository.
+    """
+    if os.path.dirname(command):
+        is_program = os.path.isabs(command) and shutil.which(command) is not None
+        return command if is_program else None
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    absolute = os.pathsep.join(each for each in folders if os.path.isabs(each))
+    return shutil.which(command, path=absolute) if absolute else None
+
+
+def child_order(start: AgentStart, grace: float) -> ChildOrder:
+    """Return the order for the supervisor; raises `ChildNotStarted` if the program is missing.
+
+    An agent runs with the rights of the user; its background processes end with the agent's slot.
+    """
+    argv = (*start.wrap, *start.argv)
+    program = find_command(argv[0], start.environment)
+    if program is None:
+        raise ChildNotStarted("find", errno.ENOENT)
+    limits = {number: getattr(start.limits, name) for name, number in _RESOURCES.items()}
+    return ChildOrder(
+        argv=argv,
+        program=program,
+        folder=start.folder,
+        is_pinned=start.is_pinned,
+        environment=start.environment,
+        confinement=None,
+        limits=tuple((number, most) for number, most in limits.items() if most is not None),
+        nice=start.limits.nice or 0,
+        grace=grace,
+        keeps_background=True,
     )

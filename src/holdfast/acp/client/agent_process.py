@@ -9,18 +9,21 @@ import logging
 import os
 import signal
 from asyncio import Future, Task
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.acp.client.agent_command import AgentStart, child_order
 from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND, JsonRpcError, RequestRefused
 from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
-from holdfast.process.agent_child import AgentChild, AgentNotStarted, AgentStart, launch
+from holdfast.process.child import ChildNotStarted, SupervisedChild, start_child
 from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_members, has_mark
+from holdfast.process.sandbox import Means
 from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
 
 log = logging.getLogger(__name__)
@@ -56,11 +59,14 @@ class AgentProcess:
     """A running agent process. The owner must call `end`, even after it has exited."""
 
     def __init__(
-        self, child: AgentChild, connection: AcpConnection, timeouts: StopTimeouts, mark: str
+        self, child: SupervisedChild, connection: AcpConnection, timeouts: StopTimeouts, mark: str
     ) -> None:
+        assert child.stderr is not None  # noqa: S101 — it has its own pipe
         loop = asyncio.get_running_loop()
         self.connection = connection
-        self.birth = child.birth
+        self.birth = ProcessIdentity(
+            pid=child.pid, group=child.pid, started=child.start_time, boot=boot_id()
+        )
         self.exited: Future[ProcessExit] = loop.create_future()
         self._child = child
         self._timeouts = timeouts
@@ -68,7 +74,7 @@ class AgentProcess:
         self._reason: ExitReason = "exited"
         self._stderr = TailBuffer(STDERR_MOST)
         # Drained all the time, because a process blocks on a full stderr pipe (deadlock).
-        self._hearing = loop.create_task(fill_tail(self._stderr, child.outputs[1]))
+        self._hearing = loop.create_task(fill_tail(self._stderr, child.stderr))
         self._watching = loop.create_task(self._watch())
         self._ending: Task[ProcessExit] | None = None
 
@@ -82,11 +88,11 @@ class AgentProcess:
         on_line: Callable[[bytes], None] | None = None,
         redactor: LineRedactor = NO_REDACTION,
     ) -> "AgentProcess":
-        """Start a program and return once it runs; raises `AgentNotStarted`."""
-        child = await launch(start, is_talked_to=True)
-        assert child.stdin is not None  # noqa: S101 — it is talked to
+        """Start a program and return once it runs; raises `ChildNotStarted`."""
+        child = await _start(start, timeouts, has_input=True)
+        assert child.stdin is not None  # noqa: S101 — it has input
         connection = AcpConnection(
-            child.outputs[0], child.stdin, bounds=bounds, on_line=on_line, redactor=redactor
+            child.stdout, child.stdin, bounds=bounds, on_line=on_line, redactor=redactor
         )
         return cls(child, connection, timeouts, start.environment.get(SESSION_VARIABLE, ""))
 
@@ -129,13 +135,13 @@ class AgentProcess:
                     await farewell()
         self.connection.hang_up()
         await asyncio.wait([child.exited], timeout=timeouts.closing)
-        child.terminate()
+        child.stop()
         await asyncio.wait([child.gone], timeout=timeouts.terminating)
-        await child.kill_all(timeouts.killing)
+        await child.end(timeouts.killing)
         # Some processes flush their output only when they exit.
         await asyncio.wait([self._hearing], timeout=timeouts.last_words)
         await self.connection.aclose()
-        child.close()
+        await child.close()
         await asyncio.wait([self._watching, self._hearing])
         status = child.exited.result()
         if status is None:
@@ -163,6 +169,22 @@ class AgentProcess:
         await self.connection.listen(timeouts.last_words)
         self.connection.lose("exited")
         await silent
+
+
+async def _start(start: AgentStart, timeouts: StopTimeouts, *, has_input: bool) -> SupervisedChild:
+    """Start a program and return once it runs; raises `ChildNotStarted`.
+
+    Without input, standard output and standard error share one pipe.
+    """
+    stdin, stderr = (PIPE, PIPE) if has_input else (DEVNULL, STDOUT)
+    order = child_order(start, timeouts.terminating)
+    child = await start_child(order, Means(), stdin=stdin, stderr=stderr)
+    try:
+        await child.started()
+    except BaseException:
+        await child.close(0)
+        raise
+    return child
 
 
 async def reap(birth: ProcessIdentity, mark: str) -> bool:
@@ -219,12 +241,12 @@ class TerminalOutput(Struct, frozen=True, kw_only=True):
 class _Terminal:
     """One command, from its start to its last byte of output."""
 
-    def __init__(self, child: AgentChild, output_most: int, timeouts: StopTimeouts) -> None:
+    def __init__(self, child: SupervisedChild, output_most: int, timeouts: StopTimeouts) -> None:
         loop = asyncio.get_running_loop()
         self._child = child
         self._timeouts = timeouts
         self._ring = TailBuffer(output_most)
-        self._hearing = loop.create_task(fill_tail(self._ring, child.outputs[0]))
+        self._hearing = loop.create_task(fill_tail(self._ring, child.stdout))
         self._living = loop.create_task(self._live())
         self._ending: Task[None] | None = None
 
@@ -257,11 +279,11 @@ class _Terminal:
 
     async def _end(self) -> None:
         child = self._child
-        child.terminate()
+        child.stop()
         await asyncio.wait([child.gone], timeout=self._timeouts.terminating)
-        await child.kill_all(self._timeouts.killing)
+        await child.end(self._timeouts.killing)
         await asyncio.wait([self._living])
-        child.close()
+        await child.close()
         await asyncio.wait([self._hearing])
 
 
@@ -281,8 +303,8 @@ class Terminals:
             raise _terminal_error(f"at most {TERMINALS_MOST} terminals at once; release one first")
         self._starting += 1
         try:
-            child = await launch(start, is_talked_to=False)
-        except AgentNotStarted as refused:
+            child = await _start(start, self._timeouts, has_input=False)
+        except ChildNotStarted as refused:
             raise _terminal_error(f"the command cannot be run: {refused.reason}") from None
         finally:
             self._starting -= 1

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.acp.client.agent_command import AgentStart, find_command
 from holdfast.acp.client.agent_session import NOT_DECIDED
 from holdfast.acp.client.lenient_json import read_count, read_list, read_object
 from holdfast.acp.client.permissions import (
@@ -41,7 +42,6 @@ from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import ResultCode, ToolClass
 from holdfast.ports.tools import COVERED_VARIABLE, CallOutcome, FileProblem, PlannedWrite
-from holdfast.process.agent_child import AgentStart, find_command
 from holdfast.process.process_table import SESSION_VARIABLE
 from holdfast.services.approvals import BY_TIME
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_command import StartSettings, build_start
+from holdfast.acp.client.agent_command import AgentStart, StartSettings, build_start
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
 from holdfast.acp.client.agent_session import LITERAL_METHODS, AgentConversation
 from holdfast.acp.client.agent_state import AgentState, restore_state
@@ -45,7 +45,7 @@ from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.turns import turns
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, McpServerSource
-from holdfast.process.agent_child import AgentNotStarted, AgentStart
+from holdfast.process.child import ChildNotStarted
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def unavailable_error(message: str) -> Failure:
     return Failure(code=FailureCode.AGENT_UNAVAILABLE, message=message)
 
 
-def _start_error(failed: AgentNotStarted) -> AgentNotReady:
+def _start_error(failed: ChildNotStarted) -> AgentNotReady:
     message = f"The agent's program cannot be started: {failed.reason}."
     return AgentNotReady(unavailable_error(message), can_pass=failed.can_pass)
 
@@ -267,7 +267,7 @@ class AgentLauncher:
         except BaseException as failed:
             if raw is not None:
                 await raw.aclose()
-            if not isinstance(failed, AgentNotStarted):
+            if not isinstance(failed, ChildNotStarted):
                 raise
             raise _start_error(failed) from None
         agent_session = slot.agent_session = AgentConversation(program, agent_state, raw)

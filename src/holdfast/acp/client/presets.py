@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from holdfast.acp.client.agent_command import find_command
 from holdfast.domain.agents import AcpRuntime
-from holdfast.process.agent_child import find_command
 
 
 class Preset(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.process.agent_child import AgentNotStarted
+from holdfast.process.child import ChildNotStarted
 
 # Used in place of a session id, so that the process does not carry a real session's mark.
 _PROBE_SESSION: Final = "check"
@@ -103,7 +103,7 @@ async def _connect(
     try:
         start = await build_start(start_settings, runtime, folder, _PROBE_SESSION)
         program = await AgentProcess.spawn(start, redactor=LineRedactor(start_settings.scrubber))
-    except AgentNotStarted as error:
+    except ChildNotStarted as error:
         raise Unavailable(
             Code.AGENT_UNAVAILABLE,
             f"The agent's program {runtime.command} cannot be started: {error.reason}.",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import Farewell, reap
 from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost
@@ -15,7 +16,6 @@ from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessR
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.ports.agent_processes import ProcessSlot
-from holdfast.process.agent_child import AgentStart
 from holdfast.process.process_table import is_leaving
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.permissions import (
@@ -40,7 +41,6 @@ from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.runtime import ApprovalContext, Approver
 from holdfast.ports.tools import PlannedWrite, RepositoryFiles
-from holdfast.process.agent_child import AgentStart
 from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 
 Batch = Sequence[Draft]

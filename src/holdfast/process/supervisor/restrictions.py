@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import sys
 
 from holdfast.process.supervisor.syscalls import (
+    DEATH_SIGNAL,
+    KILL,
     LINUX,
     StepRefused,
     SuppressErrors,
     libc,
     require,
+    reset_signals,
     system,
 )
 
@@ -22,30 +26,38 @@ if TYPE_CHECKING:
 
 _NO_NEW_PRIVILEGES, _DROP_CAPABILITY, _SECCOMP, _FILTER = 38, 24, 22, 2
 _CREATE_RULES, _ADD_RULE, _RESTRICT = 444, 445, 446
-_BROKEN_PIPE, _FILE_TOO_LARGE = 13, 25
 # Landlock rights that are valid for files; the other rights apply to folders only.
 _FILE_RIGHTS = 1 | 2 | 4 | (1 << 14) | (1 << 15)
 
 
-def exec_command(order: dict[str, Any], report: int) -> NoReturn:
-    """Apply all restrictions and exec the command; failures are written to the report pipe."""
+def exec_command(order: dict[str, Any], report: int, supervisor: int) -> NoReturn:
+    """Apply all restrictions and exec the program; failures are written to the report pipe."""
     stage = "session"
     try:
-        # Python ignores these signals, and ignored signals stay ignored across exec.
-        for number in (_BROKEN_PIPE, _FILE_TOO_LARGE):
-            libc.signal(number, None)
+        reset_signals()
         os.setsid()
+        if LINUX:
+            libc.prctl(DEATH_SIGNAL, KILL, 0, 0, 0)
+            # The supervisor may have died before PR_SET_PDEATHSIG was set (race).
+            if os.getppid() != supervisor:
+                os._exit(127)
         os.umask(order["umask"])
         stage = "limits"
         limit(order["limits"])
+        if order["nice"]:
+            os.nice(order["nice"])
         stage = "folder"
         os.chdir(order["folder"])
+        # Checked after chdir, so that a symbolic link cannot be swapped in between (TOCTOU).
+        if order["is_pinned"] and os.getcwd() != order["folder"]:
+            raise OSError(errno.ELOOP, "the folder was replaced by a link")
         _require_same(stage, ".", order["folder_identity"])
         stage = "program"
         if order["program"]:
             _require_same(stage, order["program"], order["program_identity"])
         stage = "confinement"
-        _confine(order)
+        if order["is_confined"]:
+            _confine(order)
         if not order["program"]:
             os._exit(0)
         stage = "start"
@@ -53,8 +65,10 @@ def exec_command(order: dict[str, Any], report: int) -> NoReturn:
     except StepRefused as refused:
         os.write(report, refused.line())
     except (OSError, ValueError) as error:
-        os.write(report, StepRefused(stage, getattr(error, "errno", None)).line())
-    os._exit(127)
+        problem = getattr(error, "errno", None) or errno.EINVAL
+        os.write(report, StepRefused(stage, problem).line())
+    finally:
+        os._exit(127)
 
 
 def confine(order: dict[str, Any]) -> None:
@@ -69,9 +83,6 @@ def limit(limits: list[tuple[int, int]]) -> None:
         hard = resource.getrlimit(name)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(name, (bound, bound))
-    # Under memory pressure the OOM killer should choose the command, not Holdfast.
-    with SuppressErrors(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("500")
 
 
 def _require_same(stage: str, path: str, wanted: tuple[int, ...]) -> None:
@@ -85,6 +96,9 @@ def _confine(order: dict[str, Any]) -> None:
     """Drop capabilities, set no_new_privs, and apply Landlock and seccomp."""
     if not LINUX:
         return
+    # Under memory pressure the OOM killer should choose the command, not Holdfast.
+    with SuppressErrors(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
     if os.geteuid() == 0:
         for number in range(64):
             if not order["kept_capabilities"] >> number & 1:

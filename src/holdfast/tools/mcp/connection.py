@@ -267,7 +267,7 @@ class _Process:
 
     def __init__(self, child: SupervisedChild, order: ChildOrder) -> None:
         self.child = child
-        self.streams = cast("StreamWriter", child.stdin), cast("StreamReader", child.stdout)
+        self.streams = cast("StreamWriter", child.stdin), child.stdout
         self.gone = asyncio.ensure_future(child.ended())
         self._name = visible(order.argv[0])
         self._complaints = OutputBuffer(STDERR_MOST)
