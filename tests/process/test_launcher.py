@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -318,6 +319,63 @@ async def test_a_supervisor_that_dies_takes_the_command_along(tmp_path: Path) ->
     await until(lambda: marked(mark) == [])
 
 
+async def test_without_namespaces_a_command_dies_with_its_supervisor(tmp_path: Path) -> None:
+    mark = f"command-{os.getpid()}-{time.monotonic_ns()}"
+    child = await Launcher(Means()).start(
+        python(f"import time; mark = '{mark}'; time.sleep(600)", tmp_path)
+    )
+    await child.started()
+    await until(lambda: len(marked(mark)) == 1)
+
+    child._kill()
+
+    await until(lambda: marked(mark) == [])
+    await child.close()
+
+
+async def test_termination_signals_do_not_end_a_supervisor(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    source = (
+        "status = open('/proc/self/status').read()\n"
+        "for name in ('SigBlk', 'SigIgn'):\n"
+        "    print(int(status.partition(name + ':')[2].split()[0], 16) & 0xffff)\n"
+        "input()"
+    )
+    child = await launcher.start(python(source, tmp_path))
+    try:
+        assert child.stdin is not None
+        # Python ignores SIGPIPE itself; nothing else may be inherited from the supervisor.
+        inherited = [int(await child.stdout.readline()) for _ in range(2)]
+        assert child._supervisor is not None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(child._supervisor.get_pid(), number)
+        child.stdin.write(b"go on\n")
+        code = await child.ended()
+    finally:
+        await child.close()
+
+    assert (inherited, code) == ([0, 1 << (signal.SIGPIPE - 1)], 0)
+
+
+async def test_an_adopted_orphan_does_not_stay_a_zombie(tmp_path: Path) -> None:
+    source = (
+        "import os, sys\n"
+        "if (child := os.fork()) == 0:\n"
+        "    if (orphan := os.fork()) == 0: os._exit(0)\n"
+        "    print(orphan, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "input()"
+    )
+    child = await Launcher(Means()).start(python(source, tmp_path))
+    orphan = int(await child.stdout.readline())
+
+    await until(lambda: not os.path.exists(f"/proc/{orphan}"))
+
+    await child.close()
+
+
 async def test_a_supervisor_that_says_nothing_is_no_success(tmp_path: Path) -> None:
     child = await Launcher().start(python("import time; time.sleep(600)", tmp_path))
 
@@ -341,11 +399,18 @@ async def test_many_commands_run_at_once(launcher: Launcher, tmp_path: Path) -> 
 
 def test_the_servers_loop_can_run_commands_too(tmp_path: Path) -> None:
     async def run() -> tuple[int, str]:
-        finished = await Launcher().run(python("print('here')", tmp_path), time_limit=20)
+        source = "import os; print('here', sorted(map(int, os.listdir('/proc/self/fd'))))"
+        finished = await Launcher().run(python(source, tmp_path), time_limit=20)
         return finished.exit_code, finished.stdout
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(run()) == (0, "here\n")
+    # This loop leaks descriptors; the command gets none of them. The last is the listing's own.
+    leaked = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            assert runner.run(run()) == (0, "here [0, 1, 2, 3]\n")
+    finally:
+        os.close(leaked)
 
 
 async def test_nothing_is_left_open(tmp_path: Path) -> None:
@@ -360,9 +425,10 @@ async def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_starts_without_the_rest_of_holdfast() -> None:
-    boot = proces_child._BOOT.replace("main()", "print(*sys.modules)")
+    argv = proces_child.supervisor_argv("main")
+    assert argv[:4] == (sys.executable, "-I", "-S", "-c")
     run = subprocess.run(
-        [PYTHON, "-I", "-S", "-c", boot, str(Path(proces_child.__file__).parents[1])],
+        [word.replace("main()", "print(*sys.modules)") for word in argv],
         capture_output=True,
         text=True,
         check=True,

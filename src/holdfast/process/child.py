@@ -35,9 +35,15 @@ import sys
 for name, path in (("holdfast", sys.argv[1]), ("holdfast.process", sys.argv[1] + "/process")):
     sys.modules[name] = type(sys)(name)
     sys.modules[name].__path__ = [path]
-from holdfast.process.supervisor.main import main
+from holdfast.process.supervisor.{module} import main
 main()
 """
+
+
+def supervisor_argv(module: str) -> tuple[str, ...]:
+    """Return the argv that runs `main` of a supervisor module in a bare interpreter."""
+    boot = _BOOT.format(module=module)
+    return (sys.executable, "-I", "-S", "-c", boot, str(Path(__file__).parents[1]))
 
 
 class ChildOrder(Struct, frozen=True, kw_only=True):
@@ -191,8 +197,8 @@ class SupervisedChild:
             stderr = theirs[-1]
         self._supervisor, _ = await asyncio.get_running_loop().subprocess_exec(
             lambda: _ExitProtocol(self.gone),
-            *(sys.executable, "-I", "-S", "-c", _BOOT),
-            *(str(Path(__file__).parents[1]), *map(str, given)),
+            *supervisor_argv("main"),
+            *map(str, given),
             stdin=stdin,
             stdout=output,
             stderr=stderr,

@@ -7,9 +7,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.process.supervisor.syscalls import status_fields
+
 SESSION_VARIABLE = "HOLDFAST_SESSION_ID"
 # PF_EXITING, the kernel flag of a process that is terminating.
 _EXITING = 0x4
+# States of a process that has ended: zombie and dead.
+_ENDED = {b"Z", b"X"}
 
 
 class ProcessEntry(Struct, frozen=True, kw_only=True):
@@ -31,25 +35,16 @@ def boot_id() -> str:
 
 def find_process(pid: int) -> ProcessEntry | None:
     """Return a running process by its PID; `None` for zombies."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The process name in parentheses may contain any character, so parse after the last one.
-    fields = status.rpartition(")")[2].split()
-    if fields[0] in {"Z", "X"}:
+    fields = status_fields(pid)
+    if not fields or fields[0] in _ENDED:
         return None
     return ProcessEntry(pid=pid, group=int(fields[2]), started=int(fields[19]))
 
 
 def is_leaving(pid: int) -> bool:
     """Return whether a process has ended or is terminating."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-    fields = status.rpartition(")")[2].split()
-    return fields[0] in {"Z", "X"} or bool(int(fields[6]) & _EXITING)
+    fields = status_fields(pid)
+    return not fields or fields[0] in _ENDED or bool(int(fields[6]) & _EXITING)
 
 
 def group_members(group: int) -> Iterator[ProcessEntry]:

@@ -6,23 +6,12 @@ protected paths.
 
 import marshal
 import os
-import sys
-from pathlib import Path
-from typing import Final
 
 from holdfast.process.cancellation import run_in_thread
+from holdfast.process.child import supervisor_argv
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Confinement, Guard, cover_orders
 from holdfast.tools.process_context import ProcessSettings
-
-_BOOT: Final = """
-import sys
-for name, path in (("holdfast", sys.argv[1]), ("holdfast.process", sys.argv[1] + "/process")):
-    sys.modules[name] = type(sys)(name)
-    sys.modules[name].__path__ = [path]
-from holdfast.process.supervisor.wrapper import main
-main()
-"""
 
 
 class TerminalCovers:
@@ -39,8 +28,7 @@ class TerminalCovers:
             return () if self._settings.allows_unprotected else None
         confinement = await run_in_thread(lambda _: self._confinement(folder))
         order = marshal.dumps(cover_orders(confinement, means)).hex()
-        boot = (sys.executable, "-I", "-S", "-c", _BOOT)
-        return (*boot, str(Path(__file__).parents[1]), order)
+        return (*supervisor_argv("wrapper"), order)
 
     def _confinement(self, folder: str) -> Confinement:
         settings, home = self._settings, self._settings.environment.get("HOME")

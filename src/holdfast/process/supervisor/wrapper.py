@@ -1,4 +1,8 @@
-"""Run one command with its protected paths covered, under a process managed by the caller.
+"""Run one command with its protected paths covered, below the supervisor of an ACP terminal.
+
+This is not a second supervisor: it obeys no control pipe, leaves signals to the command, and exits
+as the command does. It is a command prefix, because the tools decide on the covers, and the ACP
+client, which starts the terminal, must not depend on them.
 
 The arguments are the order and the argv of the command. The names of its environment variables
 carry a prefix, so that none of them takes effect before the covers are mounted. When the command
@@ -9,7 +13,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import signal
 import sys
 import time
 
@@ -17,6 +20,8 @@ from holdfast.process.supervisor.namespaces import cover, enter_namespaces
 from holdfast.process.supervisor.path_survey import ASIDE, restore
 from holdfast.process.supervisor.restrictions import confine
 from holdfast.process.supervisor.syscalls import (
+    ASKING_SIGNALS,
+    KILL,
     SUBREAPER,
     TERM,
     StepRefused,
@@ -24,7 +29,9 @@ from holdfast.process.supervisor.syscalls import (
     end_descendants,
     libc,
     reap,
+    reset_signals,
     send,
+    set_signals,
 )
 
 TYPE_CHECKING = False
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
 
 # Equals `ports.COVERED_VARIABLE`, which a bare interpreter cannot import.
 VARIABLE = "+"
-_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Seconds between SIGTERM and SIGKILL for background processes.
 _GRACE = 1.0
 
@@ -53,8 +59,7 @@ def main() -> NoReturn:
         os.write(2, f"protected paths cannot be covered here: {reason}\n".encode())
         os._exit(126)
     # Termination signals are ignored: the command handles them, and `restore` must run afterwards.
-    for number in _ASKED_TO_END:
-        signal.signal(number, signal.SIG_IGN)
+    set_signals(ASKING_SIGNALS, is_ignored=True)
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     command = os.fork()
     if command == 0:
@@ -64,8 +69,8 @@ def main() -> NoReturn:
     _restore(order["guard"], known)
     if os.WIFSIGNALED(status):
         ended_by = os.WTERMSIG(status)
-        if ended_by != signal.SIGKILL:
-            signal.signal(ended_by, signal.SIG_DFL)
+        if ended_by != KILL:
+            set_signals((ended_by,))
         os.kill(os.getpid(), ended_by)
     os._exit(os.WEXITSTATUS(status))
 
@@ -101,8 +106,7 @@ def _become(order: dict[str, Any], words: list[str]) -> NoReturn:
         if name.startswith(VARIABLE)
     }
     try:
-        for number in (*_ASKED_TO_END, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        reset_signals()
         confine(order)
         os.execve(words[0], words, environment)  # noqa: S606 — no shell
     except (OSError, StepRefused) as trouble:
