@@ -91,7 +91,7 @@ class SupervisedChild:
     """A process under a supervisor, with its streams; the caller must `close` it.
 
     `exited` resolves to the wait status of the program, or to `None` if it is unknown. `gone`
-    resolves when the supervisor has exited, and with it every descendant of the program.
+    resolves when the supervisor has exited; unless it is killed, it exits after all descendants.
     """
 
     def __init__(self) -> None:

@@ -118,6 +118,7 @@ def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> 
     os.close(begins)
     # EOF means that exec has succeeded or failed, because the pipe is close-on-exec.
     os.read(begun, 1)
+    os.close(begun)
     _report(report, f"born {program} {start_time(program)}\n".encode())
 
     groups = [-program]
