@@ -34,10 +34,10 @@ def test_a_file_becomes_an_agent_that_answers(cli: Cli, file: Path) -> None:
 
     assert imported.code == 0
     assert imported.out == (
-        "Agent reviewer is there; `holdfast chat --agent reviewer` talks to it.\n"
+        "Created agent reviewer; chat with it: `holdfast chat --agent reviewer`.\n"
     )
     assert imported.err == (
-        "field_not_applied: output_schema is kept with the agent, and changes nothing yet.\n"
+        "field_not_applied: output_schema is stored with the agent, but has no effect yet.\n"
     )
     assert answered.code == 0
 
@@ -147,7 +147,7 @@ def test_an_agent_is_the_same_after_its_own_file_was_imported(
     assert (exported.code, imported.code) == (0, 0)
     assert imported.document == before
     is_open = before["default_model_id"] is None
-    assert ("leaves its model open" in exported.err) is is_open
+    assert ("has no model of its own" in exported.err) is is_open
 
 
 async def make_careful(home: Path) -> None:
@@ -209,4 +209,4 @@ def test_what_an_agent_of_ones_own_may_reach_is_what_the_configuration_says(
     shown = cli("agents", "show", "runner")
 
     assert (ran.code, ran.out) == (0, "It ended with 0.\n\nhello\n")
-    assert "what [chat] of holdfast.toml says" in shown.out
+    assert "the default of [chat] in holdfast.toml" in shown.out

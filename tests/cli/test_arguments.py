@@ -59,8 +59,8 @@ def test_a_word_that_is_not_text_is_refused_by_every_command(
     assert (ran.code, ran.out) == (2, "")
     assert ran.error == {
         "error": "invalid_text",
-        "message": f"Word {len(line)} of the command is not UTF-8 text; write it, or rename the "
-        "file.",
+        "message": f"Argument {len(line)} of the command is not UTF-8 text; correct it, or rename "
+        "the file.",
         "details": {"word": len(line)},
     }
     assert not home.exists()
@@ -84,8 +84,8 @@ def test_a_file_whose_name_is_not_text_is_refused_in_one_line(
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"holdfast: Word {len(line) + 1} of the command is not UTF-8 text; write it, or rename "
-        "the file.\n"
+        f"holdfast: Argument {len(line) + 1} of the command is not UTF-8 text; correct it, or "
+        "rename the file.\n"
     )
 
 

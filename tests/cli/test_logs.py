@@ -188,16 +188,16 @@ def test_arguments_that_do_not_fit_cost_neither_the_event_nor_a_secret(
     for event in events:
         del event["at"], event["level"], event["logger"]
     assert events == [
-        {"message": "%d apples (and arguments that do not fit)"},
-        {"message": "%s (and arguments that do not fit)"},
+        {"message": "%d apples (arguments do not match the format)"},
+        {"message": "%s (arguments do not match the format)"},
         {
-            "message": "a Unprintable that cannot be shown (and arguments that do not fit)",
+            "message": "a Unprintable that cannot be printed (arguments do not match the format)",
         },
         {
             "message": "fields",
-            "a": "a Unprintable that cannot be shown",
+            "a": "a Unprintable that cannot be printed",
             "b": "nan",
-            "c": "a int that cannot be shown",
+            "c": "a int that cannot be printed",
         },
         {"message": "no fields"},
     ]

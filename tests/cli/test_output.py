@@ -79,9 +79,9 @@ def test_remarks_are_broken_between_words(
 ) -> None:
     stream = terminal()
     monkeypatch.setenv("COLUMNS", "20")
-    Printer(GlobalOptions(color=Color.NEVER)).remark(f"There is more: --cursor {ID}\n\nand this")
+    Printer(GlobalOptions(color=Color.NEVER)).remark(f"More results: --cursor {ID}\n\nand this")
 
-    assert stream.getvalue() == f"There is more:\n--cursor\n{ID}\n\nand this\n"
+    assert stream.getvalue() == f"More results:\n--cursor\n{ID}\n\nand this\n"
 
 
 def test_a_record_leaves_out_what_is_not_set(capsys: pytest.CaptureFixture[str]) -> None:

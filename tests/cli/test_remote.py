@@ -113,7 +113,7 @@ def test_a_session_becomes_a_workflow_and_is_played_as_at_home(far: Far, tmp_pat
 
 
 def test_sessions_are_looked_at_as_at_home(far: Far) -> None:
-    assert far("sessions", "list").err == "No sessions; `holdfast chat` opens one.\n"
+    assert far("sessions", "list").err == "No sessions; start one with `holdfast chat`.\n"
     far("chat", "What is 2+3?", "--title", "Sums")
     far("chat", "Hello", "--model", "offline:holdfast")
     session = session_in(far)
@@ -182,9 +182,9 @@ def test_agents_are_made_changed_and_archived_as_at_home(far: Far, tmp_path: Pat
     again = far("agents", "import", str(file))
 
     assert (made["slug"], made["system_prompt"], made["tags"]) == ("ada", "Be terse.", ["demo"])
-    assert (edited.code, edited.out) == (0, "Agent lovelace is changed.\n")
+    assert (edited.code, edited.out) == (0, "Changed agent lovelace.\n")
     assert imported.out.startswith("Agent reviewer is there")
-    assert again.out == f"Agent reviewer is what {file} says.\n"
+    assert again.out == f"Updated agent reviewer from {file}.\n"
     assert [each["slug"] for each in far.both("agents", "list")["data"]] == ["reviewer", "lovelace"]
     assert far.both("agents", "show", "lovelace")["description"] == "Terse."
     exported = far.both("agents", "export", "reviewer")
@@ -238,7 +238,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(far: Far) -> None:
 
     assert done.code == 0
     assert "denied (rejected)" in done.out
-    assert "No user is present to approve this. --yes-to write_file answers for you.\n" in done.err
+    assert "No user is present to approve this. Allow it with --yes-to write_file.\n" in done.err
     assert (asked["state"], asked["note"]) == ("denied", "No user is present to approve this.")
 
 

@@ -73,7 +73,7 @@ def test_an_answer_is_stopped_and_the_chat_goes_on(
         terminal.type("go\r")
         running_turn(home, terminal)
         terminal.type("\x03")
-        terminal.wait_for("Stopped; what was said so far is kept.")
+        terminal.wait_for("Stopped; the partial answer is saved.")
         terminal.type("and now?\r")
         terminal.wait_for("here again")
         assert leave(terminal) == 0

@@ -51,13 +51,13 @@ def test_a_desk_goes_through_its_life_over_there(far: Far) -> None:
     deleted = [far("zones", "delete", "a", ms).out for _ in range(2)]
 
     assert written["bytes_written"] == 7
-    assert appended.out == f"{size} bytes were appended to agent:a:current.\n"
+    assert appended.out == f"Appended {size} bytes to agent:a:current.\n"
     assert archived["files"] == {"output": size, "output.state.json": 7}
-    assert restored == f"agent:a:archive:{ms} lies on the desk again.\n"
+    assert restored == f"Copied agent:a:archive:{ms} to the active zone.\n"
     assert again["displaced"] not in (None, archived["archive_zoneid"])
-    assert deleted == ["It is removed.\n", "There was none.\n"]
+    assert deleted == ["Deleted.\n", "There is no such archive.\n"]
     assert far("zones", "read", "a").out == "größe\n"
-    assert far("zones", "archive", "b").out == "Nothing lies there.\n"
+    assert far("zones", "archive", "b").out == "The active zone is empty.\n"
 
 
 def test_what_is_refused_here_is_refused_there_in_the_same_words(far: Far) -> None:

@@ -109,7 +109,7 @@ def test_revoking_the_token_of_another_home_leaves_ones_own(
 
     assert (revoked.returncode, revoked.stdout) == (
         0,
-        f"Token {theirs.id} ({theirs.name}) is revoked.\n",
+        f"Revoked token {theirs.id} ({theirs.name}).\n",
     )
     assert (secret_in(one), statuses) == (own, [ACCEPTED] * 3)
 

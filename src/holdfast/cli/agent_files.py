@@ -31,28 +31,27 @@ class ImportOptions:
     """A file that describes an agent."""
 
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file, .agent.yaml.", show_default=False)
+        Path, typer.Argument(metavar="FILE", help="An agent file, .agent.yaml.", show_default=False)
     ]
 
 
 async def import_file(printer: Printer, options: ImportOptions) -> None:
-    """Make an agent out of a file, or make it what the file says now.
+    """Create or update an agent from a file.
 
-    The file grants nothing: what a new agent may reach comes from the configuration, and one that
-    is there keeps its grant. A model that it leaves open stays open where the file names the
-    default.
+    A file grants no access: a new agent gets its grant from the configuration, and an existing one
+    keeps its own. An agent without a model stays without one if the file names the default model.
     """
     from holdfast.wire.agents import agent_form
 
     described = read_agent_file(options.file)
     for key in described.not_applied:
-        printer.warn(f"field_not_applied: {key} is kept with the agent, and changes nothing yet.")
+        printer.warn(f"field_not_applied: {key} is stored with the agent, but has no effect yet.")
     async with connect(printer) as holdfast:
         agent, is_new = await import_agent(holdfast, described)
     result = (
-        f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+        f"Created agent {agent.slug}; chat with it: `holdfast chat --agent {agent.slug}`."
         if is_new
-        else f"Agent {agent.slug} is what {options.file} says."
+        else f"Updated agent {agent.slug} from {options.file}."
     )
     printer.done(agent_form(agent), result)
 
@@ -101,8 +100,8 @@ def merge_tools(known: Agent, named: list[dict[str, Any]]) -> list[dict[str, Any
 async def export_file(printer: Printer, options: AgentRef) -> None:
     """Print an agent as a file.
 
-    Its grant and its tags have no place in one. A file names a model, and an agent that leaves it
-    open is written with the default of now.
+    The grant and the tags are not included. A file must name a model, so an agent without one is
+    written with the current default.
     """
     from holdfast.domain.agents import file_form
     from holdfast.parsing.yaml import write_yaml
@@ -114,8 +113,9 @@ async def export_file(printer: Printer, options: AgentRef) -> None:
         form = file_form(agent, refs, default=default)
     if isinstance(agent.runtime, LlmRuntime) and not agent.runtime.models:
         printer.remark(
-            f"Agent {agent.slug} leaves its model open; the file names the default, {default}. "
-            "Where it is imported as a new agent, `agents edit --model ''` leaves it open again."
+            f"Agent {agent.slug} has no model of its own; the file names the default, "
+            f"{default}. After importing it as a new agent, remove the model again with "
+            "`agents edit --model ''`."
         )
     if printer.is_json:
         printer.document(form)
@@ -151,7 +151,7 @@ async def _require_created(holdfast: "Holdfast", ref: str) -> None:
     if ref in PRESETS and await _find_stored(holdfast, ref) is None:
         raise NotFound(
             Code.AGENT_NOT_FOUND,
-            f"There is no agent {ref} yet; `holdfast agents create --preset {ref}` makes it.",
+            f"There is no agent {ref} yet; create it with `holdfast agents create --preset {ref}`.",
         )
 
 
@@ -169,7 +169,10 @@ def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
 
     described = read_agent_file(file)
     if not _is_path(ref) and described.slug != ref:
-        result = f"{file} describes the agent {described.slug}, and is named after {ref}."
+        result = (
+            f"{file} defines agent {described.slug}, but its name says {ref}; rename the "
+            "file or change its slug."
+        )
         raise Invalid(Code.AGENT_INVALID, result, {"file": str(file), "fields": ["id"]})
     return described
 
@@ -190,8 +193,9 @@ async def _store_with_consent(holdfast: "Holdfast", described: "AgentFile", file
     if found is None:
         raise Denied(
             Code.CONSENT_REQUIRED,
-            f"This folder brings an agent {described.slug} along that you have not agreed to; "
-            f"read {file}, and `holdfast agents import {file}` agrees to what it says now.",
+            f"This folder contains an agent {described.slug} that you have not approved; "
+            f"read {file}, then approve its current content with `holdfast agents import "
+            f"{file}`.",
             {"file": str(file), "agent": described.slug},
         )
     return found

@@ -76,10 +76,13 @@ def load_module(module: str) -> CommandModule:
 
 PROGRAM: Final = "holdfast"
 _LIBRARY_PREFIX: Final = re.compile(r": Value error, ")
-HELP: Final = """Holdfast: the durable session layer for AI agents.
-
-Everything that happens in a session is written down before it counts, and can be picked up
-again. Start with `holdfast chat`."""
+HELP: Final = (
+    "Holdfast: the durable session layer for AI agents.\n"
+    "\n"
+    "Every step of a session is saved before it takes effect, so a session can "
+    "always be resumed.\n"
+    "Start with `holdfast chat`."
+)
 
 
 def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -143,7 +146,8 @@ def _require_text(arguments: Sequence[str]) -> None:
         if "\x00" in word or not is_encodable(word):
             raise Invalid(
                 Code.INVALID_TEXT,
-                f"Word {number} of the command is not UTF-8 text; write it, or rename the file.",
+                f"Argument {number} of the command is not UTF-8 text; correct it, or rename "
+                "the file.",
                 {"word": number},
             )
 
@@ -177,7 +181,7 @@ def _report_usage(error: TyperException, *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
     end = "" if message.endswith((".", "?")) else "."
-    remedy = f"{message}{end} `{path} --help` shows how it is used."
+    remedy = f"{message}{end} See `{path} --help`."
     return _report(Invalid(Code.INVALID_INPUT, remedy), as_json=as_json)
 
 

@@ -18,8 +18,8 @@ ExitCode = int | None
 Command = Callable[[Printer, T], ExitCode | Coroutine[Any, Any, ExitCode]]
 
 EPILOG: Final = (
-    "Every command also takes --json, --config FILE, --color, -q, -v, --server URL and --version, "
-    "anywhere on the line; `holdfast --help` explains them."
+    "All commands also accept --json, --config FILE, --color, -q, -v, --server "
+    "URL and --version, anywhere on the line; see `holdfast --help`."
 )
 
 
@@ -78,8 +78,8 @@ def require_local(settings: GlobalOptions, what: str) -> None:
     if settings.server is not None:
         raise Invalid(
             Code.INVALID_INPUT,
-            f"`{what}` works on the files of the machine it runs on; run it where the server runs, "
-            "without --server and with HOLDFAST_SERVER unset.",
+            f"`{what}` works on local files; run it on the server's machine, without "
+            "--server and with HOLDFAST_SERVER unset.",
             {"field": "--server"},
         )
 

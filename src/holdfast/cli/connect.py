@@ -64,8 +64,8 @@ async def connect_server(printer: "Printer", server: str) -> AsyncIterator["Hold
         # The server's message is for programs; at the command line the remedy is a variable.
         raise Denied(
             Code.UNAUTHENTICATED,
-            "The server was sent no token that it takes; put one of that server into "
-            "HOLDFAST_TOKEN. `holdfast token create` makes one where the server runs.",
+            "The server did not accept a token; set HOLDFAST_TOKEN to a token of that "
+            "server. Create one with `holdfast token create` on the server's machine.",
         ) from None
 
 
@@ -77,8 +77,8 @@ async def _token(url: str, home: "Path") -> str | None:
     if not is_here(url):
         raise Denied(
             Code.UNAUTHENTICATED,
-            f"Put a token of that server into {TOKEN_VARIABLE}; `holdfast token create` makes one "
-            "where the server runs.",
+            f"Set {TOKEN_VARIABLE} to a token of that server; create one with `holdfast "
+            "token create` on the server's machine.",
         )
     from holdfast.store.sqlite.token_file import SecretFile
 
@@ -105,7 +105,7 @@ def _require_address(server: str) -> None:
     if not is_address:
         raise Invalid(
             Code.INVALID_INPUT,
-            "--server (HOLDFAST_SERVER) takes an address like http://HOST:PORT, or https://HOST.",
+            "--server (HOLDFAST_SERVER) must be a URL such as http://HOST:PORT or https://HOST.",
             {"field": "--server"},
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.ports.store import Store
 
 _EVENTS_MISSING: Final = "events_missing"
-_BENEATH: Final = "files are opened beneath their folder by the kernel itself (openat2)"
+_BENEATH: Final = "the kernel resolves paths beneath their folder (openat2)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +27,15 @@ class DoctorOptions:
         bool,
         typer.Option(
             "--rebuild",
-            help="First compute anew what is computed from the record: histories, timelines, and "
-            "the index of search.",
+            help="First rebuild all derived data: histories, timelines and the search index.",
         ),
     ] = False
 
 
 async def examine(printer: Printer, options: DoctorOptions) -> int:
-    """Check the home and everything in the store.
+    """Check the home folder and the store.
 
-    Ends with 1 if something is wrong.
+    Exits with 1 if a problem is found.
     """
     config = printer.settings.load()
     facts, findings = _check_files(config)
@@ -78,7 +77,10 @@ def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]
     ]
     kind = sqlite_checks.unsuitable_file_system(_nearest_existing(config.home))
     if kind is not None and config.database_url is None:
-        text = f"The home is on a {kind} file system, which cannot keep a store safe."
+        text = (
+            f"The home folder is on a {kind} file system, which cannot store data safely; "
+            "move it to a local disk."
+        )
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, text))
     return facts, findings
 
@@ -206,8 +208,8 @@ async def _check_imports(config: "Config", store: "Store") -> list[dict[str, str
         return []
     count = await blocks_left(store, config.block_zones)
     text = (
-        f"{count} agent blocks have a snapshot that no archive or desk holds; "
-        f"`holdfast import block-zones {config.block_zones}` brings them in."
+        f"{count} agent blocks have a snapshot that is in no zone and no archive; "
+        f"import them with `holdfast import block-zones {config.block_zones}`."
     )
     return [_finding("blocks_left", text)] if count else []
 
@@ -219,27 +221,30 @@ def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[s
         {
             "Holdfast": facts["version"],
             "home": facts["home"],
-            "store": facts["store"] or "none yet; the first session makes it",
+            "store": facts["store"] or "none yet; created with the first session",
             **_file_summary(facts),
             "schema": facts["schema"],
-            "turns open": f"in {len(waiting)} sessions" if waiting else "none",
+            "open turns": f"in {len(waiting)} sessions" if waiting else "none",
             **_tools_summary(facts),
         },
     )
     for session in waiting:
-        printer.line(f"  {session} waits; a server plays it, or `holdfast chat --resume {session}`")
+        printer.line(
+            f"  {session} has a waiting turn; a server runs it, or `holdfast chat "
+            f"--resume {session}`"
+        )
     for kind in ("active", "weaker"):
         for text in facts["safety"][kind]:
             printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {text}")
     rebuilt = facts["rebuilt"]
     if rebuilt is not None:
         counted = f"{rebuilt['entities']} histories and {rebuilt['documents']} documents"
-        printer.line(f"computed anew: {counted}")
+        printer.line(f"rebuilt: {counted}")
         for text in rebuilt["differences"]:
-            printer.line(f"put right: {text}")
+            printer.line(f"repaired: {text}")
     for finding in findings:
-        printer.line(f"wrong: {finding['message']}")
-    printer.line("All is well." if not findings else f"{len(findings)} found.")
+        printer.line(f"problem: {finding['message']}")
+    printer.line("No problems found." if not findings else f"{len(findings)} found.")
 
 
 def _tools_summary(facts: dict[str, Any]) -> dict[str, str]:
@@ -253,7 +258,8 @@ def _tools_summary(facts: dict[str, Any]) -> dict[str, str]:
         "commands": ", ".join(commands) or "none",
         "domains": ", ".join(allowed["domains"]) or "none",
         "keys": ", ".join(keys) or "none",
-        "programs": ", ".join(programs) or "none; `holdfast agents detect` says how to get some",
+        "programs": ", ".join(programs)
+        or "none; `holdfast agents detect` shows how to install some",
     }
 
 

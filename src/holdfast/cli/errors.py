@@ -78,8 +78,8 @@ def _disk_full() -> HoldfastError:
 def _system_limit() -> HoldfastError:
     return Unavailable(
         Code.SYSTEM_LIMIT,
-        "The system gives this process no more files, threads or processes; end some, or raise "
-        "the limit (`ulimit -n`, `ulimit -u`).",
+        "This process has reached the system's limit of files, threads or processes; "
+        "stop some, or raise the limit (`ulimit -n`, `ulimit -u`).",
     )
 
 
@@ -116,7 +116,5 @@ def translate_error(error: BaseException) -> HoldfastError:
     # Python has no exception class of its own for this.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return _system_limit()
-    log.error("an unforeseen error", exc_info=error)
-    return Internal(
-        Code.INTERNAL, "Something went wrong inside Holdfast; the lines above have the details."
-    )
+    log.error("unexpected error", exc_info=error)
+    return Internal(Code.INTERNAL, "Internal error in Holdfast; see the lines above for details.")

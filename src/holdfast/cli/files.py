@@ -51,7 +51,7 @@ def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
 def _require_folder(path: Path) -> None:
     # A missing folder is more likely a typing error than intended.
     if not os.path.isdir(path.parent):
-        message = f"{path.parent} is not a folder; make it first."
+        message = f"{path.parent} is not a folder; create it first."
         raise Invalid(Code.NOT_A_FOLDER, message, {"file": str(path)})
 
 

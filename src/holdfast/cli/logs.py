@@ -90,7 +90,7 @@ class LineFormatter(logging.Formatter):
             text = record.getMessage()
         # Any exception: the logging library would print the arguments unredacted.
         except Exception:  # noqa: BLE001
-            text = f"{_text_of(record.msg)} (and arguments that do not fit)"
+            text = f"{_text_of(record.msg)} (arguments do not match the format)"
         return self._safe(text, MESSAGE_LONGEST)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -181,4 +181,4 @@ def _text_of(value: object) -> str:
         return str(value)
     # A value that cannot be formatted must not lose the event.
     except Exception:  # noqa: BLE001
-        return f"a {type(value).__name__} that cannot be shown"
+        return f"a {type(value).__name__} that cannot be printed"

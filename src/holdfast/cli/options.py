@@ -32,17 +32,15 @@ class Color(StrEnum):
 class GlobalOptions:
     """The global flags."""
 
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
-    ] = False
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Use this configuration file."),
     ] = None
-    color: Annotated[Color, typer.Option("--color", help="When to use colours.")] = Color.AUTO
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Leave out what is only said for comfort.")
-    ] = False
+    color: Annotated[Color, typer.Option("--color", help="When to use colors.")] = Color.AUTO
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = (
+        False
+    )
     verbose: Annotated[
         int,
         typer.Option(
@@ -50,7 +48,7 @@ class GlobalOptions:
             "-v",
             count=True,
             show_default=False,
-            help="Log more; twice for everything.",
+            help="Log more; use twice for everything.",
         ),
     ] = 0
     server: Annotated[
@@ -59,12 +57,12 @@ class GlobalOptions:
             "--server",
             metavar="URL",
             envvar="HOLDFAST_SERVER",
-            help="Work with this server instead of the store in the home; HOLDFAST_TOKEN opens "
-            "it, or on this machine the home's own token.",
+            help="Use this server instead of the local store; authenticates with "
+            "HOLDFAST_TOKEN, or on the same machine with the token of the home folder.",
         ),
     ] = None
     # For the help only: `main` handles it before anything else is loaded.
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
 
     def load(self, flags: Mapping[str, Any] | None = None) -> "Config":
         """Return the configuration, and configure logging from it.
@@ -106,10 +104,10 @@ def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
 
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
-SESSION_HELP: Final = "The session's id, or its first 8 characters or more."
+SESSION_HELP: Final = "The session's id, or a prefix of at least 8 characters."
 YES_TO_HELP: Final = (
-    "Allow what this tool asks about, without asking; repeatable. Commits, files that run later "
-    "by themselves, and money are still asked about."
+    "Approve the requests of this tool automatically; repeatable. Commits, files "
+    "that are executed later, and costs still require approval."
 )
 
 
@@ -125,10 +123,10 @@ class Paging:
     """Pagination of a listing."""
 
     limit: Annotated[
-        int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")
+        int, typer.Option(metavar="N", help=f"At most this many, 1 to {LIMIT_MOST}.")
     ] = LIMIT
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
 
 
@@ -155,11 +153,12 @@ class ResumeOptions:
     resume: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
     prompt: Annotated[
         str | None,
-        typer.Argument(metavar="PROMPT", help="Say this, print the answer and leave."),
+        typer.Argument(metavar="PROMPT", help="Send this message, print the answer and exit."),
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Print all turns of the past.")] = False
+    all: Annotated[bool, typer.Option("--all", help="Print all earlier turns.")] = False
     cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on in this folder, not where it was.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Continue in this folder instead of the session's own."),
     ] = None
     yes_to: Annotated[
         list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
@@ -174,17 +173,18 @@ class ChatOptions:
         str | None,
         typer.Argument(
             metavar="PROMPT",
-            help="Say this, print the answer and leave; - takes it from stdin. Without it, "
-            "converse: at a terminal line by line, else one message for each line of stdin.",
+            help="Send this message, print the answer and exit; - reads it from stdin. "
+            "Without it, chat at the terminal, or send each line of stdin as a message.",
         ),
     ] = None
     agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Who answers; else Holdfast's own agent.")
+        str | None,
+        typer.Option(metavar="AGENT", help="The agent's slug or id; default: the built-in agent."),
     ] = None
     model: Annotated[
-        str | None, typer.Option(metavar="P:N", help="The model to ask first, provider:name.")
+        str | None, typer.Option(metavar="P:N", help="The model to try first, provider:name.")
     ] = None
-    resume: Annotated[str | None, typer.Option(metavar="ID", help="Go on in this session.")] = None
+    resume: Annotated[str | None, typer.Option(metavar="ID", help="Resume this session.")] = None
     repo: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Work in this Git repository.")
     ] = None
@@ -192,7 +192,8 @@ class ChatOptions:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Work in this folder, not the current one; with --resume, not where it was.",
+            help="Work in this folder instead of the current one; with --resume, instead of "
+            "the session's own.",
         ),
     ] = None
     title: Annotated[str | None, typer.Option(metavar="TITLE", help="The session's title.")] = None
@@ -202,24 +203,24 @@ class ChatOptions:
     ] = None
     tools: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these tools of the agent's; '' is none of them."),
+        typer.Option(metavar="A,B", help="Allow only these tools of the agent; '' allows none."),
     ] = None
     fs_scope: Annotated[
         FsTier | None,
-        typer.Option(metavar="TIER", help=f"Reach less of the disk: {', '.join(FsTier)}."),
+        typer.Option(metavar="TIER", help=f"Restrict file access: {', '.join(FsTier)}."),
     ] = None
     yes_to: Annotated[
         list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
     ] = None
-    all: Annotated[
-        bool, typer.Option("--all", help="With --resume: print all turns of the past.")
-    ] = False
+    all: Annotated[bool, typer.Option("--all", help="With --resume: print all earlier turns.")] = (
+        False
+    )
     input: Annotated[
         InputForm,
         typer.Option(
-            metavar="FORM",
-            help="What stdin is: text, a message on each line; or ndjson, a JSON object with text, "
-            "id and on_busy on each, taken while turns run.",
+            metavar="FORMAT",
+            help="The format of stdin: text, one message per line; or ndjson, one JSON object "
+            "per line with text, id and on_busy, read while turns run.",
         ),
     ] = InputForm.TEXT
 
@@ -231,7 +232,8 @@ def message_cursor(cursor: str | None, after: int) -> int:
     # Bounded, because int() raises its own error for very long numbers.
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise Invalid(
-            Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew."
+            Code.INVALID_CURSOR,
+            "The cursor does not belong to this listing; start without --cursor.",
         )
     return int(cursor)
 
@@ -243,7 +245,9 @@ class WorkflowFile:
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A workflow, .relavium.yaml; - is stdin.", show_default=False
+            metavar="FILE",
+            help="A workflow file, .relavium.yaml; - reads stdin.",
+            show_default=False,
         ),
     ]
 
@@ -253,10 +257,10 @@ class FormatOptions(WorkflowFile):
     """Options for formatting a workflow."""
 
     write: Annotated[
-        bool, typer.Option("--write", help="Put it into the file; comments are not kept.")
+        bool, typer.Option("--write", help="Write the result to the file; comments are lost.")
     ] = False
     check: Annotated[
-        bool, typer.Option("--check", help="Only tell whether the file has that form.")
+        bool, typer.Option("--check", help="Only check whether the file is in canonical form.")
     ] = False
 
 
@@ -265,10 +269,11 @@ class RunOptions(WorkflowFile):
     """Options for running a workflow."""
 
     cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Work in this folder, not the current one.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Work in this folder instead of the current one."),
     ] = None
     model: Annotated[
-        str | None, typer.Option(metavar="P:N", help="The model to ask first, provider:name.")
+        str | None, typer.Option(metavar="P:N", help="The model to try first, provider:name.")
     ] = None
     yes_to: Annotated[
         list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)

@@ -50,7 +50,7 @@ class Printer:
         self.table(columns, rows)
         # Not in a pipe: the program set its own limit.
         if next_cursor is not None and is_terminal(sys.stdout):
-            self.remark(f"There is more: --cursor {next_cursor}")
+            self.remark(f"More results: --cursor {next_cursor}")
 
     def record(self, form: object, rows: Mapping[str, object]) -> None:
         """Print one record: JSON for programs, a line per field for people."""

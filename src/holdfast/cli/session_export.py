@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 STDOUT: Final = "-"
 REVIEW: Final = (
-    "Review it before you share or commit it: it holds all that was said, also what you typed."
+    "Review the file before you share or commit it: it contains the whole "
+    "conversation, including everything you typed."
 )
 
 
@@ -41,8 +42,8 @@ class WorkflowOptions(SessionRef):
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write this file; - is the standard output. Without it a workflow is named after "
-            "its session, and everything else is printed.",
+            help="The file to write; - is stdout. Default: a workflow is named after its "
+            "session, any other format is printed.",
             show_default=False,
         ),
     ] = None
@@ -55,25 +56,28 @@ class ExportOptions(WorkflowOptions):
 
     form: Annotated[
         ExportFormat,
-        typer.Option("--format", metavar="FORM", help=f"One of {', '.join(sorted(ExportFormat))}."),
+        typer.Option(
+            "--format", metavar="FORMAT", help=f"The format: {', '.join(sorted(ExportFormat))}."
+        ),
     ] = ExportFormat.WORKFLOW
-    through: Annotated[int | None, typer.Option(metavar="N", help="Only up to this message.")] = (
-        None
-    )
+    through: Annotated[
+        int | None, typer.Option(metavar="N", help="Export only up to this message.")
+    ] = None
 
 
 async def export(printer: Printer, options: ExportOptions) -> None:
-    """Write a session out, as a workflow or to be read.
+    """Export a session as a workflow or a transcript.
 
-    A workflow is a file, .relavium.yaml: one node for each answered turn, and the transcript.
-    Secrets that Holdfast knows are masked; what was typed is not.
+    A workflow is a .relavium.yaml file with one node for each answered turn, and the transcript.
+    Secrets known to Holdfast are masked; secrets you typed are not.
     """
     if options.through is not None and options.through < 1:
-        raise Invalid(Code.INVALID_INPUT, "--through is the number of a message, 1 or more.")
+        raise Invalid(Code.INVALID_INPUT, "--through must be the number of a message, 1 or more.")
     is_workflow = options.form is ExportFormat.WORKFLOW
     if is_workflow and printer.is_json and options.out == STDOUT:
         raise Invalid(
-            Code.INVALID_INPUT, "With --json the event is printed; name a file for the workflow."
+            Code.INVALID_INPUT,
+            "With --json, stdout is used for the event; name a file for the workflow.",
         )
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, options.id)
@@ -90,13 +94,13 @@ async def export(printer: Printer, options: ExportOptions) -> None:
             async for piece in pieces:
                 size += stream.write(piece)
     form = {"session_id": session_id, "format": options.form, "file": str(path), "bytes": size}
-    printer.done(form, f"Session {session_id} is written to {path}.")
+    printer.done(form, f"Exported session {session_id} to {path}.")
 
 
 async def chat_export(printer: Printer, options: WorkflowOptions) -> None:
-    """Write a session out as a workflow.
+    """Export a session as a workflow.
 
-    The same as `sessions export`.
+    Same as `sessions export`.
     """
     await export(printer, ExportOptions(id=options.id, out=options.out, force=options.force))
 
@@ -107,8 +111,8 @@ def remarks_on(workflow: "Workflow") -> list[str]:
     from holdfast.workflows.export import left_out
 
     bound = unresolved(workflow)
-    report = [f"Bind agent_ref: the file brings no agent {ref} along." for ref in bound]
-    report += [f"{name} is in no node: it was called, and refused." for name in left_out(workflow)]
+    report = [f"Bind agent_ref: the file does not contain agent {ref}." for ref in bound]
+    report += [f"{name} is not in any node: the call was denied." for name in left_out(workflow)]
     found = [each for each in check(workflow) if each.code != "agent_ref_unresolved"]
     return report + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
 
@@ -166,7 +170,7 @@ async def _save_workflow(
     if printer.is_json:
         printer.document(await _line(holdfast, session_id, event))
     elif target != STDOUT:
-        printer.line(f"Session {session_id} is written to {target}.")
+        printer.line(f"Exported session {session_id} to {target}.")
 
 
 def _parse_workflow_file(file: "Export") -> "Workflow":

@@ -19,7 +19,7 @@ def absolute_path(path: Path) -> Path:
         return expanded.absolute()
     except OSError:
         raise Invalid(
-            Code.NOT_A_FOLDER, "There is no current folder; name an absolute path."
+            Code.NOT_A_FOLDER, "The current folder does not exist; name an absolute path."
         ) from None
 
 

@@ -119,7 +119,7 @@ async def test_the_first_answer_counts_and_a_late_one_is_told_so(
 
     assert (asked.state, asked.answered_by) == (theirs, "bob")
     assert (desk / "a.txt").exists() is (theirs is ApprovalState.ALLOWED)
-    assert f"Answered elsewhere meanwhile: {theirs}, by bob.\n" in capsys.readouterr().err
+    assert f"Already answered elsewhere: {theirs}, by bob.\n" in capsys.readouterr().err
 
 
 async def test_an_answer_from_elsewhere_ends_the_typing(
@@ -144,7 +144,7 @@ async def test_an_answer_from_elsewhere_ends_the_typing(
         tasks.create_task(elsewhere())
         await conversation.say("write a.txt: hi")
 
-    assert "Answered elsewhere meanwhile: allowed, by bob.\n" in capsys.readouterr().err
+    assert "Already answered elsewhere: allowed, by bob.\n" in capsys.readouterr().err
     assert (desk / "a.txt").exists()
 
 

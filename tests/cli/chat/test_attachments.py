@@ -57,8 +57,11 @@ def test_files_that_are_named_come_between_fences(
     [
         ("@../outside.txt", Denied(Code.FORBIDDEN, "../outside.txt is outside of what")),
         ("@.env", Denied(Code.FORBIDDEN, ".env")),
-        ("@picture", Invalid(Code.INVALID_INPUT, "picture is no text file.")),
-        ("@large", Invalid(Code.TOO_LARGE, "large has 131073 bytes, and 131072 can be attached")),
+        ("@picture", Invalid(Code.INVALID_INPUT, "picture is not a text file.")),
+        (
+            "@large",
+            Invalid(Code.TOO_LARGE, "large has 131073 bytes; at most 131072 can be attached"),
+        ),
     ],
 )
 def test_what_the_session_could_not_read_is_refused(

@@ -48,7 +48,7 @@ def test_nobody_says_no_to_our_own_turn(
 
     assert (found.state, found.answered_by) == ("denied", "flag")
     assert capsys.readouterr().err == (
-        "No user is present to approve this. --yes-to write_file answers for you.\n"
+        "No user is present to approve this. Allow it with --yes-to write_file.\n"
     )
 
 
@@ -79,7 +79,7 @@ def test_what_is_anothers_or_somebody_may_come_for_is_told_once_and_left(
 
     assert found.state == "waiting"
     assert capsys.readouterr().err == (
-        f"`holdfast approvals answer {asked.id} --allow` answers it, or --deny.\n"
+        f"Answer it with `holdfast approvals answer {asked.id} --allow` or --deny.\n"
     )
 
 

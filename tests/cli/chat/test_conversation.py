@@ -119,7 +119,7 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
     conversation.screen = Pressing(Printer(GlobalOptions()), quiet)
 
     assert await asyncio.wait_for(asyncio.ensure_future(leave()), PATIENCE)
-    assert remarks == ["The turn has not begun yet; Ctrl-C again leaves it waiting."]
+    assert remarks == ["The turn has not started yet; press Ctrl-C again to leave it waiting."]
     assert (await conversation.session()).turn == 1
 
 

@@ -138,11 +138,13 @@ async def test_leaving_waits_for_the_turn_and_leaving_again_does_not(
         seat.press("slow\r")
         await seat.until(StepStarted)
         seat.press(CTRL_D)
-        await seat.until_written("Leaving when the turn has ended;")
+        await seat.until_written("Leaving when the turn ends;")
         seat.press(CTRL_D)
 
     assert talking.result() == 0
-    assert "A turn is left open; it goes on when the session is resumed." in capsys.readouterr().err
+    assert (
+        "A turn is still open; it continues when the session is resumed." in capsys.readouterr().err
+    )
 
 
 async def test_a_chat_that_was_told_to_leave_does_so_when_the_turn_has_ended(
@@ -152,7 +154,7 @@ async def test_a_chat_that_was_told_to_leave_does_so_when_the_turn_has_ended(
         seat.press("slow\r")
         await seat.until(StepStarted)
         seat.press("/exit\r")
-        await seat.until_written("Leaving when the turn has ended;")
+        await seat.until_written("Leaving when the turn ends;")
         await seat.conversation.interrupt()
 
     assert talking.result() == 0
@@ -170,7 +172,7 @@ async def test_ctrl_c_stops_first_then_empties_the_line_then_leaves(
         await seat.conversation.is_calm.wait()
         seat.press(CTRL_C)
         seat.press(CTRL_C)
-        await seat.until_written("Ctrl-C again, or Ctrl-D, leaves.")
+        await seat.until_written("Press Ctrl-C again, or Ctrl-D, to leave.")
         seat.press(CTRL_C)
 
     assert talking.result() == 0
@@ -227,7 +229,7 @@ async def test_in_a_turn_cancel_stops_it_and_a_fork_goes_on_elsewhere(
 
     told = capsys.readouterr().out
     assert told.startswith("> /cancel\n")
-    assert "> /fork\nThis is session " in told
+    assert "> /fork\nThis is now session " in told
     assert (await seat.conversation.session()).status is Status.COMPLETED
 
 
@@ -259,7 +261,9 @@ async def test_a_turn_that_nobody_plays_cannot_be_stopped_and_is_left_at_the_sec
         seat.press("anybody?\r")
         await until(lambda: not seat.conversation.is_calm.is_set())
         seat.press(CTRL_C)
-        await seat.until_written("The turn has not begun yet; Ctrl-C again leaves it waiting.")
+        await seat.until_written(
+            "The turn has not started yet; press Ctrl-C again to leave it waiting."
+        )
         seat.press(CTRL_C)
 
     assert talking.result() == 0

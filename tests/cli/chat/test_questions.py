@@ -41,15 +41,14 @@ def test_a_question_is_whole_and_its_changes_are_coloured() -> None:
     asked = an_approval("/desk/a.txt (change)\n@@ -1 +1 @@\n-old\n+new\n same")
 
     assert list(question_lines(asked)) == [
-        ("write_file asks (write):", "1"),
+        ("write_file asks for approval (write):", "1"),
         ("/desk/a.txt (change)", ""),
         ("@@ -1 +1 @@", "36"),
         ("-old", "31"),
         ("+new", "32"),
         (" same", ""),
         (
-            "y allows it once, a all of the like in this session (write:/desk), "
-            "n or n REASON denies it.",
+            "y: allow once, a: allow for this session (write:/desk), n or n REASON: deny.",
             "",
         ),
     ]
@@ -75,7 +74,7 @@ def test_nothing_is_cut_and_nothing_hides() -> None:
 def test_what_has_to_be_seen_each_time_is_offered_once(kind: ToolClass, memory: str | None) -> None:
     lines = [line for line, _ in question_lines(an_approval("x", kind=kind, memory=memory))]
 
-    assert lines[-1] == "y allows it once, n or n REASON denies it."
+    assert lines[-1] == "y: allow once, n or n REASON: deny."
 
 
 @each_case(
@@ -105,11 +104,11 @@ def test_everything_else_is_asked_again(said: str) -> None:
 
 
 def test_what_is_not_offered_is_no_answer() -> None:
-    assert read_answer("a", has_more=False) == "This can be allowed once only."
+    assert read_answer("a", has_more=False) == "This call can be allowed only once; answer y or n."
     assert read_answer("x", has_more=False) == "Answer y or n; n may be followed by a reason."
 
 
 def test_a_reason_is_not_cut_but_asked_for_again() -> None:
     assert read_answer(f"n {'x' * 501}", has_more=True) == (
-        "A reason may have 500 characters; this one has 501."
+        "A reason may have at most 500 characters; this one has 501."
     )

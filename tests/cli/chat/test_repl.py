@@ -73,7 +73,7 @@ async def test_what_is_typed_is_sent_and_answered(
         f"Holdfast {__version__}, agent holdfast, model offline:holdfast\n"
         f"Session {conversation.session_id}\n"
     )
-    assert f"`holdfast chat --resume {conversation.session_id}` goes on." in told.err
+    assert f"`holdfast chat --resume {conversation.session_id}`." in told.err
 
 
 async def test_the_greeting_names_the_model_that_answers(
@@ -96,7 +96,7 @@ async def test_one_ctrl_c_at_the_prompt_warns_and_two_in_a_row_leave(
 
     assert code == 0
     assert await said(holdfast, conversation.session_id) == ["hello"]
-    assert capsys.readouterr().err.count("Ctrl-C again, or Ctrl-D, leaves.") == 2
+    assert capsys.readouterr().err.count("Press Ctrl-C again, or Ctrl-D, to leave.") == 2
 
 
 async def test_what_is_refused_is_told_and_the_conversation_goes_on(
@@ -108,7 +108,7 @@ async def test_what_is_refused_is_told_and_the_conversation_goes_on(
 
     told = capsys.readouterr()
     assert code == 0
-    assert "There is no turn 99; /history shows those there are.\n" in told.err
+    assert "There is no turn 99; /history shows all turns.\n" in told.err
     assert (await said(holdfast, conversation.session_id))[-1] == "hello"
 
 
@@ -138,8 +138,8 @@ async def test_an_unknown_command_names_the_nearest_and_is_never_sent(
 
     told = capsys.readouterr().err
     assert "There is no /histry; did you mean /history?" in told
-    assert "It is written /history [N]." in told
-    assert "It is written /help." in told
+    assert "Usage: /history [N]." in told
+    assert "Usage: /help." in told
     assert await said(holdfast, conversation.session_id) == []
 
 
@@ -156,8 +156,8 @@ async def test_commands_show_what_they_say(
     assert out.count("> What is 1+1?") == 1
     assert out.count("> What is 2+2?") == 2
     assert f"{conversation.session_id}  idle, 2 turns, 4 messages" in out
-    assert re.search(r"^/fork \[TURN\] +go on in a new session", out, re.MULTILINE)
-    assert re.search(r"^//text +send /text as it stands$", out, re.MULTILINE)
+    assert re.search(r"^/fork \[TURN\] +fork the session at", out, re.MULTILINE)
+    assert re.search(r"^//text +send /text as a message$", out, re.MULTILINE)
 
 
 async def test_a_fork_goes_on_from_the_end_of_a_turn(
@@ -173,7 +173,7 @@ async def test_a_fork_goes_on_from_the_end_of_a_turn(
     middle = last.forked_from.session_id
     assert await said(holdfast, middle) == ["What is 1+1?", "hello"]
     assert await said(holdfast, first) == ["What is 1+1?", "What is 2+2?"]
-    assert f"{first} stays as it is." in capsys.readouterr().out
+    assert f"{first} is unchanged." in capsys.readouterr().out
 
 
 async def test_the_past_is_printed_and_an_open_turn_is_played(
@@ -234,7 +234,7 @@ async def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(
     told = capsys.readouterr()
     assert code == 0
     assert told.out == "here I am\n"
-    assert "Stopped; what was said so far is kept." in told.err
+    assert "Stopped; the partial answer is saved." in told.err
 
 
 async def press_when_running(

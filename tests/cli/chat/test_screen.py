@@ -100,7 +100,7 @@ async def test_a_step_that_was_in_vain_is_told_of_when_the_next_begins(
     await shown(screen, STARTED, delta("Good day"), STOPPED)
 
     assert before == ("Goo", "")
-    assert capsys.readouterr() == ("\nGood day\n", "The answer was cut off. Asking again.\n")
+    assert capsys.readouterr() == ("\nGood day\n", "The answer was cut off. Retrying.\n")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_what_is_tried_again_by_itself_asks_nobody_to_try_again(
     await shown(screen, STARTED, StepFailed(step=1, failure=failure))
     await shown(screen, STARTED, delta("yes"), STOPPED)
 
-    assert capsys.readouterr() == ("yes\n", "It is away. Asking again.\n")
+    assert capsys.readouterr() == ("yes\n", "It is away. Retrying.\n")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_what_is_tried_again_by_itself_asks_nobody_to_try_again(
         (STOPPED, ""),
         (
             TurnEnded(stop_reason=StopReason.ABORTED),
-            "Stopped; what was said so far is kept.\n",
+            "Stopped; the partial answer is saved.\n",
         ),
         (TurnEnded(stop_reason=StopReason.LENGTH), "The turn ended with length.\n"),
         (
@@ -168,8 +168,8 @@ async def test_tools_questions_and_closings_are_remarks(
     assert capsys.readouterr() == (
         "",
         "read_file a.txt …\nread_file a.txt: ok\n"
-        "write_file asks: May \\u202eI?\n"
-        "The question: denied, by ada\n"
+        "write_file asks for approval: May \\u202eI?\n"
+        "The approval request: denied, by ada\n"
         "The unknown call c1 was skipped.\n"
         "The session was closed: idle_timeout.\n"
         "The session was closed: cancelled.\n",
@@ -222,7 +222,7 @@ async def test_what_a_flag_does_not_answer_for_is_not_recommended(
         await shown(screen, ended)
 
     assert capsys.readouterr().err.splitlines() == [
-        f"write_file: denied (rejected): {message} --yes-to write_file answers for you.",
+        f"write_file: denied (rejected): {message} Allow it with --yes-to write_file.",
         f"edit_file: denied (rejected): {message}",
         f"git_commit: denied (rejected): {message}",
     ]
@@ -233,7 +233,7 @@ async def test_a_summary_is_told_of(quiet: Holdfast, capsys: pytest.CaptureFixtu
 
     await shown(TextScreen(Printer(GlobalOptions()), quiet), folded)
 
-    assert capsys.readouterr().err == "What came before message 7 is summed up.\n"
+    assert capsys.readouterr().err == "Everything before message 7 has been summarized.\n"
 
 
 async def test_what_was_missed_is_read_from_the_message(

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 Script = Callable[[str], str]
 SLOW = "[{text: slow, delay_ms: 600000}, {text: next}]"
-NEXT = "Another process plays a turn of this session; what you said is saved and comes next."
+NEXT = "Another process is running a turn of this session; your message is saved and runs next."
 
 
 def begun(process: subprocess.Popen[str]) -> str:
@@ -73,7 +73,7 @@ def test_what_was_said_behind_another_turn_is_answered_when_that_has_ended(
             out, err = mine.communicate()
 
     assert (mine.returncode, out) == (0, "next\n")
-    assert err == "Stopped; what was said so far is kept.\n"
+    assert err == "Stopped; the partial answer is saved.\n"
 
 
 def test_over_a_server_it_is_on_disk_at_once_too(home: Path, script: Script) -> None:
@@ -92,9 +92,11 @@ def test_a_second_terminal_is_told_who_plays(home: Path, script: Script) -> None
     with running(home, "chat", "first", "--model", script(SLOW), "--json") as other:
         session = begun(other)
         with at_terminal(home, "chat", "--resume", session) as terminal:
-            terminal.wait_for("Another process plays this turn; reading along (Ctrl-C stops it).")
+            terminal.wait_for(
+                "Another process is running this turn; following it (Ctrl-C stops it)."
+            )
             terminal.type("\x03")
-            terminal.wait_for("Stopped; what was said so far is kept.")
+            terminal.wait_for("Stopped; the partial answer is saved.")
 
     assert "left open" not in terminal.plain
 
@@ -121,7 +123,7 @@ def test_a_question_that_waits_in_a_server_is_not_waited_for_where_nobody_is(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), " --yes-to write_file answers for you."),
+        ((), " Allow it with --yes-to write_file."),
         (("--yes-to", "write_file"), "write_file b.txt: ok, 2 bytes written"),
     ],
 )
@@ -163,7 +165,9 @@ def test_the_question_of_another_turn_is_named_with_its_remedy_and_not_answered(
                 (asked,) = waiting(home)
 
     assert asks.startswith("write_file asks: ")
-    assert remedy == f"`holdfast approvals answer {asked['id']} --allow` answers it, or --deny.\n"
+    assert (
+        remedy == f"Answer it with `holdfast approvals answer {asked['id']} --allow` or --deny.\n"
+    )
 
 
 def until_running(home: Path, session: str) -> None:

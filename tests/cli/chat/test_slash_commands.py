@@ -64,7 +64,7 @@ async def test_the_cost_is_told_by_model_from_the_ledger(
     free, _ = await told(holdfast, capsys, "/cost", "What is 2+3?", "/cost")
     unpriced, _ = await told(holdfast, capsys, "one", "two", "/cost", model=model)
 
-    assert free[0] == "No model was asked yet."
+    assert free[0] == "No model requests yet."
     assert free[-1].startswith("offline:holdfast  1 requests, ")
     assert free[-1].endswith(" out, free")
     assert unpriced[-1].startswith(f"{model}  2 requests, ")
@@ -86,7 +86,7 @@ async def test_the_mode_is_shown_and_tightened_and_never_loosened(
         "The approval mode is edits.",
     ]
     assert f"holdfast: The configuration allows edits at most; edit chat.approval in {home}" in err
-    assert "It is written /mode [deny|ask|edits|auto]." in err
+    assert "Usage: /mode [deny|ask|edits|auto]." in err
 
 
 async def test_questions_and_calls_of_the_session_are_shown(
@@ -103,7 +103,7 @@ async def test_questions_and_calls_of_the_session_are_shown(
         model=script(WRITING),
     )
 
-    assert out[:2] == ["Nothing was asked.", "The agent has done nothing yet."]
+    assert out[:2] == ["No approval requests.", "No tool calls yet."]
     assert out[2] == "done"
     assert out[3].endswith("  allowed  write_file a.txt (by flag)")
     assert out[4] == "c1  finished  write_file a.txt"
@@ -132,8 +132,8 @@ async def test_what_came_before_is_summed_up_when_asked(
         model=script("[{text: an answer, repeat: 9}]"),
     )
 
-    assert out == ["There is nothing to sum up.", "an answer", "an answer"]
-    assert err.count("is summed up.\n") == 1
+    assert out == ["There is nothing to summarize.", "an answer", "an answer"]
+    assert err.count("has been summarized.\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ async def test_the_doctor_comes_to_the_chat(
 
     out, _ = await told(holdfast, capsys, "What is 2+3?", "/doctor")
 
-    assert out[-1] == "All is well."
+    assert out[-1] == "No problems found."
 
 
 @pytest.mark.parametrize("name", ["cost", "approvals", "calls", "compact", "doctor"])
@@ -179,4 +179,4 @@ async def test_an_argument_that_is_not_taken_is_refused(
 ) -> None:
     out, err = await told(holdfast, capsys, f"/{name} now")
 
-    assert (out, f"It is written /{name}." in err) == ([], True)
+    assert (out, f"Usage: /{name}." in err) == ([], True)

@@ -49,13 +49,13 @@ def test_ctrl_c_stops_the_answer_again_and_again_and_the_session_stays_open(
             terminal.type("slow\r")
             terminal.wait_for("saved, waiting …")
             terminal.type(CTRL_C)
-            terminal.wait_for("Stopped; what was said so far is kept.")
+            terminal.wait_for("Stopped; the partial answer is saved.")
             terminal.wait_for(">")
         terminal.type("quick\r")
         terminal.wait_for("here I am")
         terminal.wait_for(">")
         terminal.type(CTRL_C)
-        terminal.wait_for("Ctrl-C again, or Ctrl-D, leaves.")
+        terminal.wait_for("Press Ctrl-C again, or Ctrl-D, to leave.")
         terminal.wait_for(">")
         terminal.type(CTRL_C)
         code = terminal.ended()
@@ -119,7 +119,7 @@ def test_a_deletion_is_asked_about(home: Path) -> None:
     codes = []
     for answer in ("n\r", "y\r"):
         with at_terminal(home, "sessions", "delete", session) as terminal:
-            terminal.wait_for("Delete “Tea” and all its messages for good? [y/N]")
+            terminal.wait_for("Delete “Tea” and all its messages permanently? [y/N]")
             terminal.type(answer)
             codes.append(terminal.ended())
 

@@ -140,7 +140,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(home: Path, de
         terminal.type("write one.txt: first\r")
         is_asked(terminal, "one.txt (new file)")
         terminal.type(CTRL_C)
-        terminal.wait_for("Stopped; what was said so far is kept.")
+        terminal.wait_for("Stopped; the partial answer is saved.")
         terminal.type("read notes.txt\r")
         terminal.wait_for("hold fast")
 
@@ -159,7 +159,7 @@ def test_ctrl_d_at_a_question_leaves_it_waiting_and_it_is_asked_again(
         terminal.type("write one.txt: first\r")
         is_asked(terminal, "one.txt (new file)")
         terminal.type(CTRL_D)
-        terminal.wait_for("The question waits;")
+        terminal.wait_for("The approval request is pending;")
         left = terminal.ended()
     (asked,) = waiting(home)
     with at_terminal(home, "chat", "--resume", asked["session_id"]) as terminal:

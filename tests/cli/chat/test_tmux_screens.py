@@ -141,7 +141,7 @@ def test_what_is_said_in_a_turn_is_queued_and_esc_stops_the_turn_and_not_the_lin
         screen.press("Up")
         screen.wait_for("tokens · ? (unpriced)\n> quick, please")
         screen.press("C-c", "C-c")
-        screen.wait_for("Ctrl-C again, or Ctrl-D, leaves.")
+        screen.wait_for("Press Ctrl-C again, or Ctrl-D, to leave.")
         screen.press("C-c")
         code = screen.ended()
 
@@ -150,7 +150,7 @@ def test_what_is_said_in_a_turn_is_queued_and_esc_stops_the_turn_and_not_the_lin
     assert lines[first : first + 7] == [
         "> slow",
         "",
-        "Stopped; what was said so far is kept.",
+        "Stopped; the partial answer is saved.",
         "",
         "> quick, please",
         "",
@@ -198,12 +198,12 @@ def test_a_turn_that_runs_is_waited_for_when_leaving_and_goes_on_elsewhere_when_
         screen.press("C-d")
         screen.wait_for("Leaving when the turn has ended;")
         screen.press("C-d")
-        screen.wait_for("A turn is left open; it goes on when the session is resumed.")
+        screen.wait_for("A turn is still open; it continues when the session is resumed.")
         left = screen.ended()
     session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]
     script(MODEL.replace("600000", "0").replace("never", "at last"))
     with on_screen(home, "chat-resume", session) as screen:
-        screen.wait_for("> slow\n", "A turn was left open; it goes on.", "at last")
+        screen.wait_for("> slow\n", "Continuing an interrupted turn.", "at last")
         screen.say("/status")
         screen.wait_for("idle, 1 turns, 2 messages")
         screen.say("/exit")

@@ -60,7 +60,7 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
     assert "denied (rejected)" in done.out
     assert done.err == (
         "write_file a.txt: denied (rejected): This needs an approval, and no user is present "
-        "to give it (unattended). --yes-to write_file answers for you.\n"
+        "to give it (unattended). Allow it with --yes-to write_file.\n"
     )
     assert not (desk / "a.txt").exists()
 
@@ -70,7 +70,7 @@ def test_a_flag_answers_for_its_tool(cli: Cli, desk: Path) -> None:
 
     assert (done.code, done.out) == (0, "I wrote 3 bytes to a.txt.\n")
     assert done.err == (
-        f"write_file asks: {desk}/a.txt (new file)\n+hi\n"
+        f"write_file asks for approval: {desk}/a.txt (new file)\n+hi\n"
         "write_file a.txt: allowed, by flag\n"
         "write_file a.txt …\n"
         "write_file a.txt: ok, 3 bytes written\n"

@@ -53,7 +53,7 @@ def test_a_long_argument_is_cut() -> None:
         (
             "run_command",
             {"exit_code": -9, "timed_out": True},
-            "ok, exit code -9, stopped because it took too long",
+            "ok, exit code -9, stopped by the timeout",
         ),
         ("http_request", {"status": 404}, "ok, status 404"),
         ("read_file", {"shortened": "media://x"}, 'ok, {"shortened":"media://x"}'),

@@ -95,7 +95,7 @@ def test_an_agent_that_is_archived_is_refused(cli: Cli, desk: Path) -> None:
     done = cli("acp", "--agent", "helper")
 
     assert (done.code, done.out) == (5, "")
-    assert "`holdfast agents edit helper --status active` brings it back." in done.err
+    assert "`holdfast agents edit helper --status active` to restore it." in done.err
 
 
 def test_behind_a_server_the_root_is_the_servers(

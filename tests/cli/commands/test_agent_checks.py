@@ -154,7 +154,7 @@ def test_an_agent_that_asks_a_model_has_no_program(cli: Cli) -> None:
     for verb in ("check", "sessions"):
         ran = cli("agents", verb, "one", "--json")
         assert (ran.code, ran.error["error"]) == (2, "invalid_input")
-        assert "it has no program to look at" in ran.error["message"]
+        assert "uses a model and has no program to start" in ran.error["message"]
 
 
 def test_the_sessions_that_a_program_keeps_are_listed_page_by_page(

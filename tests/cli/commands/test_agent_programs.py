@@ -51,7 +51,7 @@ def test_programs_that_are_missing_are_told_with_the_way_to_get_them(
         "version": None,
         "install": "npm install -g @google/gemini-cli",
     } in data
-    assert "not there; npm install -g @google/gemini-cli" in plain.out
+    assert "not installed; npm install -g @google/gemini-cli" in plain.out
 
 
 def test_a_version_is_read_from_the_package_without_running_the_program(
@@ -122,7 +122,7 @@ def test_the_doctor_names_the_programs_that_are_there(cli: Cli, bin_folder: Path
 
     told, plain = cli("doctor", "--json"), cli("doctor")
 
-    assert "programs     none; `holdfast agents detect` says how to get some\n" in nothing.out
+    assert "programs     none; `holdfast agents detect` shows how to install some\n" in nothing.out
     assert told.document["programs"] == [
         {"preset": "goose", "version": "1.2.3", "path": str(program)}
     ]
@@ -195,11 +195,11 @@ def test_a_program_that_needs_a_word_as_root_gets_it_as_root_only(
 @each_case(
     ("words", "told"),
     [
-        (("--preset", "nobody"), "There is no preset nobody; there are claude, codex,"),
-        (("--name", "x", "--mode", "plan"), "--mode is about a program"),
-        (("--name", "x", "--arg=-v", "--env", "A=1"), "--arg, --env is about a program"),
-        (("--preset", "gemini", "--env", "A"), "A variable is written --env NAME=VALUE."),
-        (("--preset", "gemini", "--env", "GEMINI_API_KEY=abc"), "say --env-name GEMINI_API_KEY"),
+        (("--preset", "nobody"), "There is no preset nobody; use one of claude, codex,"),
+        (("--name", "x", "--mode", "plan"), "--mode requires a program"),
+        (("--name", "x", "--arg=-v", "--env", "A=1"), "--arg, --env requires a program"),
+        (("--preset", "gemini", "--env", "A"), "Write a variable as --env NAME=VALUE."),
+        (("--preset", "gemini", "--env", "GEMINI_API_KEY=abc"), "use --env-name GEMINI_API_KEY"),
         (("--preset", "gemini", "--model", "offline:holdfast"), "chooses its own models"),
         (("--slug", "x"), "An agent needs a name"),
     ],
@@ -286,7 +286,7 @@ def test_a_well_known_program_that_is_no_agent_yet_is_told_how_to_become_one(cli
     )
     again = cli("chat", "--agent", "goose", "hello")
 
-    told = "There is no agent goose yet; `holdfast agents create --preset goose` makes it."
+    told = "There is no agent goose yet; create it with `holdfast agents create --preset goose`."
     assert (ran.code, ran.err, made.code) == (4, f"holdfast: {told}\n", 0)
     assert "There is no agent" not in again.err
 

@@ -27,16 +27,19 @@ def test_an_agent_is_created_and_shown(cli: Cli) -> None:
 def test_a_created_agent_answers(cli: Cli) -> None:
     told = cli("agents", "create", "--name", "Night watch", "--slug", "watch").out
 
-    assert told == "Agent watch is there; `holdfast chat --agent watch` talks to it.\n"
+    assert told == "Created agent watch; chat with it: `holdfast chat --agent watch`.\n"
     assert cli("chat", "What is 1+1?", "--agent", "watch").out.startswith("1+1 = 2")
 
 
 def test_a_name_without_letters_for_a_slug_gets_one_of_its_own_and_is_told(cli: Cli) -> None:
     one, other = (cli("agents", "create", "--name", name) for name in ("熊", "熊猫"))
 
-    told = "The name has no letter for a slug; --slug chooses one, also with edit.\n"
+    told = (
+        "The name has no letters to build a slug from; set one with --slug "
+        "(`agents edit` takes it too).\n"
+    )
     assert (one.err, other.err) == (told, told)
-    assert [each.out.split()[1] for each in (one, other)] == ["agent", "agent-2"]
+    assert [each.out.split()[2] for each in (one, other)] == ["agent;", "agent-2;"]
 
 
 def test_agents_are_listed_newest_first_page_by_page(cli: Cli) -> None:
@@ -85,9 +88,7 @@ def test_an_archived_agent_opens_no_session_until_it_is_brought_back(cli: Cli) -
     active = cli("agents", "list", "--json").document["data"]
     cli("agents", "edit", "one", "--status", "active")
 
-    assert archived.out == (
-        "Agent one is archived; `agents edit --status active` brings it back.\n"
-    )
+    assert archived.out == ("Archived agent one; `agents edit --status active` restores it.\n")
     assert (refused.code, refused.out, refused.error["error"]) == (5, "", "agent_archived")
     assert ([each["slug"] for each in listed], active) == (["one"], [])
     assert everyone == listed

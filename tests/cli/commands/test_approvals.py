@@ -37,7 +37,7 @@ def ask(home: Path, desk: Path, path: str = "a.txt", content: str = "hi\n") -> A
 def test_without_questions_the_list_is_empty(cli: Cli) -> None:
     plain, ran = cli("approvals", "list"), cli("approvals", "list", "--json")
 
-    assert (plain.code, plain.out, plain.err) == (0, "", "No question waits.\n")
+    assert (plain.code, plain.out, plain.err) == (0, "", "No pending approval requests.\n")
     assert ran.document == {"data": [], "next_cursor": None}
 
 
@@ -102,7 +102,7 @@ def test_an_answer_can_hold_for_the_session_and_be_taken_back(cli: Cli, asked: A
 
     assert given.out.endswith("is allowed for the whole session.\n")
     assert [each["scope"] for each in listed] == ["session"]
-    assert taken.out == "write_file is asked about again.\n"
+    assert taken.out == "Revoked; write_file has to ask again.\n"
     after = cli("approvals", "show", *named, "--json").document
     assert (after["state"], after["scope"]) == ("allowed", "once")
 
@@ -170,7 +170,7 @@ def test_lists_are_narrowed_and_paged(cli: Cli, home: Path, tmp_path: Path) -> N
     assert [each["id"] for each in page["data"] + rest["data"]] == [first.id, second.id]
     assert rest["next_cursor"] is None
     assert [each["id"] for each in one.document["data"]] == [second.id]
-    assert (none.out, none.err) == ("", "No such question.\n")
+    assert (none.out, none.err) == ("", "No matching approval requests.\n")
     assert [each["id"] for each in denied["data"]] == [first.id]
     assert (foreign.code, foreign.error["error"]) == (2, "invalid_cursor")
 

@@ -88,7 +88,7 @@ def test_a_call_that_never_ran_says_why(
 def test_without_unknown_calls_the_list_is_empty(cli: Cli, chatted: str) -> None:
     plain, every = cli("calls", "list"), cli("calls", "list", "--session", chatted)
 
-    assert (plain.code, plain.out, plain.err) == (0, "", "No call's outcome is unknown.\n")
+    assert (plain.code, plain.out, plain.err) == (0, "", "No calls with an unknown outcome.\n")
     assert (every.out, every.err) == ("", "No calls.\n")
 
 

@@ -121,7 +121,7 @@ def test_an_empty_stdin_leaves_nothing_behind(home: Path, flags: list[str]) -> N
         )
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "There is nothing on stdin; say something." in done.stderr
+    assert "stdin is empty; send a message on it." in done.stderr
     assert not home.exists()
 
 
@@ -360,7 +360,7 @@ def test_a_session_keeps_its_agent_as_it_was_and_says_so(cli: Cli) -> None:
 
     after = cli("chat", "--resume", session, "hi")
 
-    told = "Agent helper was changed since; this session keeps it as it was opened."
+    told = "Agent helper has changed; this session uses the version it was opened with."
     assert (told in before.err, told in after.err) == (False, True)
 
 
@@ -373,7 +373,7 @@ def test_a_session_whose_limits_are_reached_says_so(
     again = cli("chat", "--resume", first[0]["sessionId"])
 
     assert again.code == 0
-    assert again.err == "The session has had its 1 turns, and none is left; fork it to go on.\n"
+    assert again.err == "The session has reached its limit of 1 turns; fork it to continue.\n"
 
 
 def test_an_unknown_session_cannot_be_picked_up(cli: Cli) -> None:

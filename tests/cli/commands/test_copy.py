@@ -106,7 +106,7 @@ def test_work_goes_on_where_the_copy_is(
     asyncio.run(work())
 
     assert (told.code, told.err.splitlines()[0]) == (0, "agents: 1 rows")
-    assert told.out.endswith(f"tables are copied and verified in {_shown(url)}.\n")
+    assert told.out.endswith(f"tables copied and verified in {_shown(url)}.\n")
     assert len(cli("sessions", "messages", lived, "--json").document["data"]) == 3
     assert cli("doctor", "--json").document["findings"] == []
 

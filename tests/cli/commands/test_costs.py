@@ -16,7 +16,7 @@ NOTHING = {
 def test_where_nothing_was_spent_that_is_said(cli: Cli) -> None:
     plain, listed = cli("costs"), cli("costs", "--json")
 
-    assert (plain.code, plain.out, plain.err) == (0, "", "Nothing was spent.\n")
+    assert (plain.code, plain.out, plain.err) == (0, "", "No costs.\n")
     total = {
         "requests": 0,
         "usage": NOTHING,

@@ -68,7 +68,7 @@ def test_a_sound_store_is_described(cli: Cli, home: Path, chatted: str) -> None:
     assert facts["unsettled"] == []
     assert facts["findings"] == []
     assert tuple(map(int, facts["sqlite"].split("."))) >= (3, 51, 3)
-    assert plain.out.endswith("All is well.\n")
+    assert plain.out.endswith("No problems found.\n")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
     )
     assert damaged["events"] == []
     assert mended.code == 0
-    assert "computed anew: 1 histories and 1 documents" in mended.out
+    assert "rebuilt: 1 histories and 1 documents" in mended.out
     assert "put right: What was kept of ent_31ed4722e1f7ffa6ea9a9ed8 is not" in mended.out
     assert again["rebuilt"]["differences"] == []
     assert cli("timeline", "abc123", "--json").document == before

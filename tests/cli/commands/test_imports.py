@@ -66,7 +66,7 @@ def test_the_doctor_tells_of_blocks_that_nobody_holds(
 
     (finding,) = before.document["findings"]
     assert (before.code, finding["code"]) == (1, "blocks_left")
-    assert finding["message"].startswith("1 agent blocks have a snapshot that no archive or desk")
+    assert finding["message"].startswith("1 agent blocks have a snapshot that is in no zone")
     assert (after.code, after.document["findings"]) == (0, [])
 
 

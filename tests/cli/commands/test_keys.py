@@ -31,11 +31,11 @@ def test_a_key_is_piped_in_listed_and_removed(cli: Cli, backend: Known) -> None:
 
     assert (kept.code, kept.out, kept.err) == (
         0,
-        "The key openai:default is in the keychain.\n",
+        "Stored the key openai:default in the keychain.\n",
         "",
     )
     assert listed.out == "KEY\tFROM\tENDS WITH\nopenai:default\tkeychain\tabcd\n"
-    assert gone.out == "The key openai:default is gone from the keychain.\n"
+    assert gone.out == "Removed the key openai:default from the keychain.\n"
     assert list(backend.entries) == [("holdfast", "accounts")]
 
 
@@ -70,14 +70,14 @@ def test_a_list_of_keys_has_pages(cli: Cli, backend: Known) -> None:
 def test_without_keys_the_list_says_how_to_get_one(cli: Cli, backend: Known) -> None:
     ran = cli("key", "list")
 
-    assert (ran.out, ran.err) == ("", "No keys; `holdfast key set PROVIDER` keeps one.\n")
+    assert (ran.out, ran.err) == ("", "No keys; add one with `holdfast key set PROVIDER`.\n")
 
 
 def test_a_short_key_is_kept_with_a_warning(cli: Cli, backend: Known) -> None:
     ran = cli("key", "set", "openai", stdin="short")
 
     assert ran.code == 0
-    assert ran.err == "It has fewer than 8 characters: too few to be found in texts.\n"
+    assert ran.err == "The key has fewer than 8 characters, too few to mask it in texts.\n"
     assert cli("key", "list").out.endswith("openai:default\tkeychain\t-\n")
 
 

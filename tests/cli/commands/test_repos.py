@@ -26,7 +26,7 @@ def test_a_repository_is_registered_once(
 
     assert (added["name"], added["path"]) == ("tree", str(tree))
     assert again == added
-    assert plain.out == f"Repository tree is registered as {added['id']}.\n"
+    assert plain.out == f"Registered repository tree as {added['id']}.\n"
 
 
 def test_repositories_are_listed_page_by_page(cli: Cli, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_words_are_found_in_what_was_said(cli: Cli, chatted: str) -> None:
 def test_where_nothing_was_found_that_is_said(cli: Cli) -> None:
     plain, listed = cli("search", "tide"), cli("search", "tide", "--json")
 
-    assert (plain.code, plain.out, plain.err) == (0, "", "Nothing was found.\n")
+    assert (plain.code, plain.out, plain.err) == (0, "", "No matches.\n")
     assert listed.document == {"data": [], "next_cursor": None}
 
 

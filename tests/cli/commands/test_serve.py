@@ -198,9 +198,9 @@ def test_it_starts_and_stops_in_this_process_too(cli: Cli, home: Path) -> None:
     url = listening.rpartition(" ")[2]
     assert ran.code == 0
     assert listening.startswith("Holdfast 0.1.0 listens on http://127.0.0.1:")
-    assert link.startswith(f"Sign in to the page, once: {url}/sign-in?code=hf_")
+    assert link.startswith(f"Sign in with this link, valid once: {url}/sign-in?code=hf_")
     assert hint.endswith(" chat`; stop with Ctrl-C.")
-    assert ran.err == "Stopped; open turns go on with the next start.\n"
+    assert ran.err == "Stopped; open turns continue at the next start.\n"
     assert not (home / "server.json").exists()
 
 

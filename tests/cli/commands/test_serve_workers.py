@@ -29,7 +29,7 @@ def test_several_processes_share_the_work_and_one_that_dies_is_replaced(home: Pa
     assert len(first & second) == 1
     assert (server.returncode, out) == (0, "")
     # One line for the one that died, whichever it was, and nothing of a second server.
-    assert [json.loads(line)["message"] for line in err.splitlines()] == ["a worker ended"]
+    assert [json.loads(line)["message"] for line in err.splitlines()] == ["a worker exited"]
     assert not (home / "server.json").exists()
 
 

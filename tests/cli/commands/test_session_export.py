@@ -11,7 +11,10 @@ from tests.marks import demands, each_case
 
 NOBODY = "019b7a00-0000-7000-8000-000000000000"
 NAME = "what-is-2-3.relavium.yaml"
-REVIEW = "Review it before you share or commit it: it holds all that was said, also what you typed."
+REVIEW = (
+    "Review the file before you share or commit it: it contains the whole conversation, "
+    "including everything you typed."
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +33,7 @@ def test_a_session_is_written_out_as_a_workflow(
 ) -> None:
     ran = cli(*words, chatted)
 
-    assert (ran.code, ran.out) == (0, f"Session {chatted} is written to {NAME}.\n")
+    assert (ran.code, ran.out) == (0, f"Exported session {chatted} to {NAME}.\n")
     assert ran.err == f"{REVIEW}\n"
     workflow = read_workflow(folder / NAME)
     assert list(workflow.nodes) == ["input", "turn-1", "output"]
@@ -104,7 +107,7 @@ def test_a_tool_that_was_refused_is_named(cli: Cli, script: object, folder: Path
 
     ran = cli("chat-export", str(lines[0]["sessionId"]))
 
-    assert ran.err == f"ghost is in no node: it was called, and refused.\n{REVIEW}\n"
+    assert ran.err == f"ghost is not in any node: the call was denied.\n{REVIEW}\n"
     assert "tools" not in read_workflow(folder / "go.relavium.yaml").nodes["turn-1"]
 
 
@@ -114,7 +117,7 @@ def test_an_agent_that_does_not_come_along_is_named(cli: Cli, folder: Path) -> N
 
     ran = cli("chat-export", session)
 
-    assert ran.err.startswith("Bind agent_ref: the file brings no agent bare along.\n")
+    assert ran.err.startswith("Bind agent_ref: the file does not contain agent bare.\n")
     assert "agents" not in read_workflow(folder / "hi.relavium.yaml").body
 
 
@@ -150,7 +153,7 @@ def test_a_file_of_another_form_is_told_as_such(cli: Cli, chatted: str, folder: 
         "file": "talk.md",
         "bytes": file.stat().st_size,
     }
-    assert (forced.code, forced.out) == (0, f"Session {chatted} is written to talk.md.\n")
+    assert (forced.code, forced.out) == (0, f"Exported session {chatted} to talk.md.\n")
     assert file.read_text() == cli("sessions", "export", chatted, "--format", "markdown").out
 
 

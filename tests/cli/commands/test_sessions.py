@@ -22,7 +22,7 @@ def test_an_empty_list_is_no_error(cli: Cli) -> None:
     plain, listed = cli("sessions", "list"), cli("chat-list", "--json")
 
     assert (plain.code, plain.out) == (0, "")
-    assert plain.err == "No sessions; `holdfast chat` opens one.\n"
+    assert plain.err == "No sessions; start one with `holdfast chat`.\n"
     assert listed.document == {"data": [], "next_cursor": None}
 
 
@@ -121,7 +121,7 @@ def test_messages_go_page_by_page(cli: Cli, chatted: str) -> None:
     assert [each["sequence"] for each in first["data"]] == [1]
     assert second.document == behind.document
     assert [each["sequence"] for each in behind.document["data"]] == [2]
-    assert plain.err == "There is more: --cursor 1\n"
+    assert plain.err == "More results: --cursor 1\n"
 
 
 @each_case("cursor", ["x", "-1", "٣", "9" * 5000])
@@ -247,7 +247,7 @@ def test_a_session_is_forked_at_a_message(cli: Cli, chatted: str) -> None:
 
     assert fork["forked_from"] == {"session_id": chatted, "sequence": 1}
     assert (fork["title"], fork["message_count"]) == ("Fork", 1)
-    assert plain.out.endswith(f"goes on from {chatted}.\n")
+    assert plain.out.endswith(f"a fork of {chatted}.\n")
     assert (wrong.code, wrong.error["error"]) == (4, "message_not_found")
 
 
@@ -302,7 +302,7 @@ def test_sessions_are_verified(cli: Cli, chatted: str) -> None:
     assert every == {"data": [one]}
     assert (plain.code, plain.out) == (
         0,
-        "1 of 1 sessions are what was written (2 messages checked).\n",
+        "1 of 1 sessions are intact (2 messages checked).\n",
     )
 
 
@@ -315,7 +315,7 @@ def test_a_changed_message_is_found(cli: Cli, home: Path, monkeypatch: pytest.Mo
 
     assert (plain.code, form.code) == (1, 1)
     assert plain.out.startswith(f"{session}: ")
-    assert plain.out.endswith("0 of 1 sessions are what was written (0 messages checked).\n")
+    assert plain.out.endswith("0 of 1 sessions are intact (0 messages checked).\n")
     assert len(form.document["faults"]) == 1
 
 
@@ -342,7 +342,7 @@ def test_the_beginning_of_an_id_is_enough_everywhere(
 
 def test_the_beginning_of_a_session_is_told_whole(cli: Cli, chatted: str) -> None:
     assert cli("sessions", "show", chatted[:8], "--json").document["id"] == chatted
-    assert cli("sessions", "fork", chatted[:8]).out.endswith(f"goes on from {chatted}.\n")
+    assert cli("sessions", "fork", chatted[:8]).out.endswith(f"a fork of {chatted}.\n")
 
 
 @pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
@@ -388,16 +388,19 @@ def test_a_beginning_is_looked_for_on_every_page(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (["sessions", "list"], "No sessions; `holdfast chat` opens one."),
-        (["sessions", "list", "--tag", "x"], "No session fits; leave a filter out, or the cursor."),
-        (["chat-list", "--status", "idle"], "No session fits; leave a filter out, or the cursor."),
-        (["sessions", "verify"], "No sessions to check; `holdfast chat` opens one."),
+        (["sessions", "list"], "No sessions; start one with `holdfast chat`."),
+        (
+            ["sessions", "list", "--tag", "x"],
+            "No matching sessions; remove a filter or the cursor.",
+        ),
+        (["chat-list", "--status", "idle"], "No matching sessions; remove a filter or the cursor."),
+        (["sessions", "verify"], "No sessions to check; start one with `holdfast chat`."),
         (
             ["agents", "list"],
-            "No active agents; `holdfast agents create --name NAME` makes one.",
+            "No active agents; create one with `holdfast agents create --name NAME`.",
         ),
-        (["agents", "list", "--query", "x"], "No agent fits; leave a filter out, or the cursor."),
-        (["repos", "list"], "No repositories; `holdfast repos add PATH` registers one."),
+        (["agents", "list", "--query", "x"], "No matching agents; remove a filter or the cursor."),
+        (["repos", "list"], "No repositories; register one with `holdfast repos add PATH`."),
     ],
 )
 def test_an_empty_listing_says_what_to_do(cli: Cli, line: list[str], told: str) -> None:
@@ -414,9 +417,9 @@ def test_an_empty_session_says_what_to_do(cli: Cli, home: Path) -> None:
     behind = cli("sessions", "messages", session, "--after", "3")
     events = cli("sessions", "events", session, "--after", "1")
 
-    assert messages.err == f"No messages; `holdfast chat --resume {session}` says the first.\n"
-    assert behind.err == "There is no message behind 3.\n"
-    assert events.err == "There is no event behind 1; --follow waits for the next.\n"
+    assert messages.err == f"No messages; send the first with `holdfast chat --resume {session}`.\n"
+    assert behind.err == "There is no message after 3.\n"
+    assert events.err == "There is no event after 1; use --follow to wait for the next.\n"
     assert [ran.out for ran in (messages, behind, events)] == ["", "", ""]
 
 

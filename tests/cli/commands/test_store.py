@@ -99,7 +99,7 @@ def test_a_backup_overwrites_nothing_unless_it_is_told_to(
 
     assert (refused.code, refused.error["error"], kept) == (5, "file_exists", "mine")
     assert forced.code == 0
-    assert forced.out == f"{file} is written ({file.stat().st_size} bytes).\n"
+    assert forced.out == f"Wrote {file} ({file.stat().st_size} bytes).\n"
 
 
 def test_there_is_nothing_to_back_up_without_a_store(cli: Cli, home: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_backup_can_be_restored_into_an_empty_home_that_has_the_key(
     restored = cli("restore", str(file))
 
     assert (without.code, without.error["error"]) == (7, "store_key_missing")
-    assert restored.out == f"The store is as {file} has it.\n"
+    assert restored.out == f"Restored the store from {file}.\n"
     assert cli("sessions", "show", chatted).code == 0
 
 
@@ -168,7 +168,7 @@ def test_what_was_made_and_taken_back_is_told_and_what_has_a_place_stays(
     up = cli("migrate", "up")
 
     assert (refused.code, refused.error["error"]) == (5, "store_not_empty")
-    assert "may have no place for all of them" in refused.error["message"]
+    assert "may not be able to store all of their data" in refused.error["message"]
     assert down.out.startswith(f"The store has schema {before}; taken back: {newest():04}_")
     assert up.out.startswith(f"The store has schema {newest()}; made: {newest():04}_")
     assert cli("sessions", "show", chatted).code == 0

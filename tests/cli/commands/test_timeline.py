@@ -123,8 +123,8 @@ def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--from", "notadate"), "--from must be a day or a time, such as"),
-        (("--to", "notadate"), "--to must be a day or a time, such as"),
+        (("--from", "notadate"), "--from must be a date or a time, such as"),
+        (("--to", "notadate"), "--to must be a date or a time, such as"),
         (("--from", "2025-01-02", "--to", "2025-01-01"), "--to must not be before --from."),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_token_is_revoked_by_its_id_or_the_beginning_of_it(
 
     assert ran.document == {**token, "revoked_at": ran.document["revoked_at"]}
     assert SECOND.fullmatch(ran.document["revoked_at"])
-    assert again.out == f"Token {token['id']} (ci) is revoked.\n"
+    assert again.out == f"Revoked token {token['id']} (ci).\n"
     with pytest.raises(Denied):
         resolved(home, secret)
 
@@ -174,7 +174,7 @@ def test_a_file_that_others_can_read_does_not_keep_its_token_from_being_revoked(
 
     ran = cli("token", "revoke", token_id)
 
-    assert (ran.code, ran.out) == (0, f"Token {token_id} (local) is revoked.\n")
+    assert (ran.code, ran.out) == (0, f"Revoked token {token_id} (local).\n")
     assert "could be read by others" in ran.err
     with pytest.raises(Denied):
         resolved(home, before)

@@ -51,8 +51,8 @@ def test_a_workflow_is_checked(cli: Cli, write: Write, home: Path) -> None:
 
     told = cli("workflow", "validate", file)
 
-    assert (told.code, told.out) == (0, f"{file} is a workflow, w, of 3 nodes.\n")
-    assert told.err == "`holdfast workflow run` can play it.\n"
+    assert (told.code, told.out) == (0, f"{file} is a valid workflow, w, with 3 nodes.\n")
+    assert told.err == "`holdfast workflow run` can run it.\n"
     assert cli("workflow", "validate", file, "--json").document == {
         "file": file,
         "id": "w",
@@ -157,7 +157,7 @@ def test_a_workflow_has_one_form(cli: Cli, write: Write) -> None:
     assert written.document == {"file": "odd.yaml", "formatted": False, "written": True}
     assert Path("odd.yaml").read_text() == wanted
     checked = cli("workflow", "format", "odd.yaml", "--check")
-    assert (checked.code, checked.out) == (0, "odd.yaml has its one form.\n")
+    assert (checked.code, checked.out) == (0, "odd.yaml is in canonical form.\n")
 
 
 @pytest.mark.parametrize("words", [("w", "--check", "--write"), ("-", "--write")])

@@ -30,7 +30,7 @@ def test_a_fresh_desk_has_nothing_to_restore(cli: Cli) -> None:
         "content": None,
         "modified_ms": None,
     }
-    assert cli("zones", "archive", "a").out == "Nothing lies there.\n"
+    assert cli("zones", "archive", "a").out == "The active zone is empty.\n"
     assert cli("zones", "archives", "a").out == ""
 
 
@@ -60,9 +60,9 @@ def test_a_desk_goes_through_its_life(cli: Cli) -> None:
     assert [each["lines"] for each in listed] == [2]
     assert table.out.splitlines()[1].startswith(f"{ms}\t")
     assert (read.out, lines.out) == ("größe\n", f"{LINE}\n{{}}\n")
-    assert restored.out == f"agent:a:archive:{ms} lies on the desk again.\n"
+    assert restored.out == f"Copied agent:a:archive:{ms} to the active zone.\n"
     assert again["displaced"] not in (None, archived["archive_zoneid"])
-    assert deleted == ["It is removed.\n", "There was none.\n"]
+    assert deleted == ["Deleted.\n", "There is no such archive.\n"]
     assert cli("zones", "read", "a").out == "größe\n"
 
 
@@ -79,9 +79,9 @@ def test_an_archive_without_a_snapshot_says_where_to_look(cli: Cli) -> None:
     cli("zones", "append", "a", stdin="line\n")
     ms = str(cli("zones", "archive", "a", "--json").document["archived_at_ms"])
 
-    assert cli("zones", "read", "a", ms).out == "no snapshot; --output shows the lines\n"
+    assert cli("zones", "read", "a", ms).out == "no snapshot; use --output to show the lines\n"
     assert cli("zones", "read", "a", ms, "--limit", "1").out == "line\n"
-    assert cli("zones", "show", "a").err == "Nothing lies there.\n"
+    assert cli("zones", "show", "a").err == "The active zone is empty.\n"
 
 
 def test_a_line_without_an_end_is_refused_before_all_of_it_is_read(cli: Cli) -> None:
@@ -99,7 +99,7 @@ def test_lines_are_read_by_number_and_replayed(cli: Cli) -> None:
     document = cli("zones", "read", "a", "--output", "--limit", "1", "--json").document
     replay = cli("zones", "replay", "a", "--page", "2")
 
-    assert (page.out, page.err) == ("2\n3\n4\n", "There is more: --start 5\n")
+    assert (page.out, page.err) == ("2\n3\n4\n", "More results: --start 5\n")
     assert (document["lines"], document["total"], document["torn"]) == (["0"], 9, False)
     assert (replay.out, replay.err) == ("7\n8\n", "From tail: 2 of 9 lines.\n")
     assert cli("zones", "replay", "a", "--json").document["source"] == "tail"
@@ -141,7 +141,7 @@ def test_everything_of_an_id_goes_when_it_is_said_twice(cli: Cli) -> None:
 
     assert cli("zones", "purge", "a").code == 2
     assert cli("zones", "purge", "a", "--confirm", "b").code == 2
-    assert cli("zones", "purge", "a", "--confirm", "a").out == "2 zones are removed.\n"
+    assert cli("zones", "purge", "a", "--confirm", "a").out == "Deleted 2 zones.\n"
     assert cli("zones", "purge", "a", "--confirm", "a", "--json").document == {"purged": 0}
 
 

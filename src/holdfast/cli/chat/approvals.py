@@ -74,10 +74,10 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
     """Yield the lines of a question, each with its style; no character is omitted."""
     question = approval.question
     is_change = question.tool_class in _CHANGES
-    yield f"{question.tool} asks ({question.tool_class.replace('_', ' ')}):", _BOLD
+    yield f"{question.tool} asks for approval ({question.tool_class.replace('_', ' ')}):", _BOLD
     for line in escape_hidden(question.question).split("\n"):
         yield line, _MARKS.get(line[:1], "") if is_change else ""
-    yield f"y allows it once{_options_text(approval)}, n or n REASON denies it.", ""
+    yield f"y: allow once{_options_text(approval)}, n or n REASON: deny.", ""
 
 
 def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
@@ -93,11 +93,11 @@ def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
                 state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION
             )
         case "a" | "always" if not note:
-            return "This can be allowed once only."
+            return "This call can be allowed only once; answer y or n."
         case "n" | "no" if len(note) <= NOTE_LONGEST:
             return ApprovalAnswer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
         case "n" | "no":
-            return f"A reason may have {NOTE_LONGEST} characters; this one has {len(note)}."
+            return f"A reason may have at most {NOTE_LONGEST} characters; this one has {len(note)}."
         case _:
             return f"Answer y{', a' if has_more else ''} or n; n may be followed by a reason."
 
@@ -106,7 +106,7 @@ def _options_text(approval: Approval) -> str:
     question = approval.question
     if not is_for_session(question):
         return ""
-    return f", a all of the like in this session ({escape_hidden(question.memory or '')})"
+    return f", a: allow for this session ({escape_hidden(question.memory or '')})"
 
 
 _STATE_WORDS: Final = {
@@ -221,8 +221,12 @@ class InteractiveApprovals:
 def _answered_elsewhere(state: str, by: str) -> str:
     decision = _STATE_WORDS.get(ApprovalState(state))
     if decision is None:
-        return f"The question has expired ({by})." if by else "The question has expired."
-    return f"Answered elsewhere meanwhile: {decision}, by {by}."
+        return (
+            f"The approval request has expired ({by})."
+            if by
+            else "The approval request has expired."
+        )
+    return f"Already answered elsewhere: {decision}, by {by}."
 
 
 BY_FLAG: Final = "flag"
@@ -256,7 +260,7 @@ class AutomaticApprovals:
             tasks.create_task(self._answer(approval))
         else:
             self._screen.remark(
-                f"`holdfast approvals answer {approval.id} --allow` answers it, or --deny."
+                f"Answer it with `holdfast approvals answer {approval.id} --allow` or --deny."
             )
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
@@ -273,7 +277,7 @@ class AutomaticApprovals:
         if self._policy.answers(approval.question):
             await allow_by_flag(self._holdfast, approval)
         elif await _give(self._holdfast, approval, _DENIAL):
-            advice = "" if tool == NEVER_BY_FLAG else f" --yes-to {tool} answers for you."
+            advice = "" if tool == NEVER_BY_FLAG else f" Allow it with --yes-to {tool}."
             self._screen.remark(f"{UNATTENDED_NOTE}{advice}")
 
 

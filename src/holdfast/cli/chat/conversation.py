@@ -362,7 +362,9 @@ class ChatConversation:
         if self.signals.is_leaving:
             self.signals.leave()
         else:
-            self.screen.remark("The turn has not begun yet; Ctrl-C again leaves it waiting.")
+            self.screen.remark(
+                "The turn has not started yet; press Ctrl-C again to leave it waiting."
+            )
 
 
 def _new_id() -> str:

@@ -208,11 +208,11 @@ def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
     if len(content) > LARGEST:
         raise Invalid(
             Code.TOO_LARGE,
-            f"{name} has {len(content)} bytes, and {LARGEST} can be attached; name it without the "
-            "@ and let the agent read what it needs. Nothing was sent.",
+            f"{name} has {len(content)} bytes; at most {LARGEST} can be attached. Name it "
+            "without the @ and let the agent read it. Nothing was sent.",
         )
     if is_binary(content):
-        raise Invalid(Code.INVALID_INPUT, f"{name} is no text file. Nothing was sent.")
+        raise Invalid(Code.INVALID_INPUT, f"{name} is not a text file. Nothing was sent.")
     return content.decode("utf-8", "replace")
 
 
@@ -244,8 +244,8 @@ def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
     )
 
 
-_OTHER_PROCESS: Final = "Another process plays this turn; reading along (Ctrl-C stops it)."
-_UNFINISHED_TURN: Final = "A turn was left open; it goes on."
+_OTHER_PROCESS: Final = "Another process is running this turn; following it (Ctrl-C stops it)."
+_UNFINISHED_TURN: Final = "Continuing an interrupted turn."
 
 
 async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
@@ -299,12 +299,12 @@ def print_farewell(printer: "Printer", conversation: "ChatConversation") -> None
         printer.remark(f"Session {conversation.session_id} is closed and saved.")
         return
     if conversation.is_left:
-        printer.remark("The question waits; `holdfast approvals list` shows it.")
+        printer.remark("The approval request is pending; `holdfast approvals list` shows it.")
     elif not conversation.is_calm.is_set():
-        printer.remark("A turn is left open; it goes on when the session is resumed.")
+        printer.remark("A turn is still open; it continues when the session is resumed.")
     printer.remark(
-        f"Session {conversation.session_id} is saved; "
-        f"`holdfast chat --resume {conversation.session_id}` goes on."
+        f"Session {conversation.session_id} is saved; resume it with `holdfast chat "
+        f"--resume {conversation.session_id}`."
     )
 
 
@@ -320,15 +320,16 @@ def _guidance() -> str:
     usual = next(iter(DEFAULT_MODELS.values()))
     first, *others = [model_of(ref).provider for ref in DEFAULT_MODELS.values()]
     return (
-        "No key of a provider is set, so the built-in offline model answers.\n"
-        f"For a real one: `holdfast key set {first}` (or {', '.join(others)}), then\n"
-        f"`holdfast chat --model {usual}`; HOLDFAST_MODEL keeps the choice."
+        "No provider key is set, so the built-in offline model answers.\n"
+        f"To use a real model: `holdfast key set {first}` (or {', '.join(others)}), "
+        "then\n"
+        f"`holdfast chat --model {usual}`; set HOLDFAST_MODEL to make it the default."
     )
 
 
 _BOLD: Final = "1"
-_NOT_STARTED: Final = "The turn has not begun yet; Ctrl-C again leaves it waiting."
-_LEAVING: Final = "Leaving when the turn has ended; Ctrl-D again leaves now, and it stays open."
+_NOT_STARTED: Final = "The turn has not started yet; press Ctrl-C again to leave it waiting."
+_LEAVING: Final = "Leaving when the turn ends; press Ctrl-D again to leave now, with the turn open."
 
 
 async def run_repl(
@@ -493,7 +494,7 @@ class _Repl:
         self._presses += 1
         if self._presses == 2 or not self._conversation.is_calm.is_set():
             return True
-        self._conversation.screen.remark("Ctrl-C again, or Ctrl-D, leaves.")
+        self._conversation.screen.remark("Press Ctrl-C again, or Ctrl-D, to leave.")
         return False
 
     def _stop(self) -> bool:

@@ -218,9 +218,11 @@ class ToolView:
                 self._seen.add(event.call_id)
                 # If this process prompts, the prompt itself shows the question.
                 if not self._policy.asks:
-                    self._page.aside(f"{event.tool} asks: {escape_hidden(event.question)}")
+                    self._page.aside(
+                        f"{event.tool} asks for approval: {escape_hidden(event.question)}"
+                    )
             case ApprovalAnswered() if not self._policy.asks:
-                line = self._lines.get(event.call_id, "The question")
+                line = self._lines.get(event.call_id, "The approval request")
                 self._page.aside(f"{line}: {event.decision}, by {event.by}")
             case _:
                 pass
@@ -240,7 +242,7 @@ class ToolView:
         is_unattended = (failure.code, failure.message) == REFUSALS[Ruling.UNATTENDED]
         if not is_unattended or ended.name in {*self._policy.yes_to, NEVER_BY_FLAG}:
             return ""
-        return f" --yes-to {ended.name} answers for you."
+        return f" Allow it with --yes-to {ended.name}."
 
 
 class ChatScreen(Protocol):
@@ -354,7 +356,7 @@ class TextScreen:
         self._shown = 0
         self._missed = False
         if self._failure is not None:
-            self.remark(f"{_ADVICE.sub('', self._failure)} Asking again.")
+            self.remark(f"{_ADVICE.sub('', self._failure)} Retrying.")
             self._failure = None
         self.waiting()
 
@@ -408,7 +410,7 @@ class TextScreen:
         # The turn reports its own failure; that of a step was only one attempt.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:
-            self.page.aside("Stopped; what was said so far is kept.", is_loud=True)
+            self.page.aside("Stopped; the partial answer is saved.", is_loud=True)
         elif ended.failure is not None:
             rendered = one_line(ended.failure.message, longest=2_000)
             self.page.aside(f"The turn failed ({ended.failure.code}): {rendered}", is_loud=True)
@@ -421,6 +423,6 @@ def _describe_change(change: CallSettled | SessionCompacted | SessionClosed) -> 
         case CallSettled():
             return f"The unknown call {change.call_id} was {change.how}."
         case SessionCompacted():
-            return f"What came before message {change.dropped_through + 1} is summed up."
+            return f"Everything before message {change.dropped_through + 1} has been summarized."
         case SessionClosed():
             return f"The session was closed: {change.reason or change.status}."

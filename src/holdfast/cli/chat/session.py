@@ -60,11 +60,11 @@ def require_resumable_options(options: ChatOptions) -> None:
     if options.resume is not None and named:
         raise Invalid(
             Code.INVALID_INPUT,
-            f"{', '.join(named)} cannot be changed in a session that is resumed; leave it out, or "
-            "open a new session.",
+            f"{', '.join(named)} cannot be changed when a session is resumed; leave it "
+            "out, or start a new session.",
         )
     if options.prompt is not None and options.input is not InputForm.TEXT:
-        raise Invalid(Code.INVALID_INPUT, "Choose one of PROMPT and --input; one is what is said.")
+        raise Invalid(Code.INVALID_INPUT, "Choose one of PROMPT and --input.")
     if options.repo is not None and options.cwd is not None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --repo and --cwd.")
 
@@ -120,7 +120,7 @@ async def _remark_changed_agent(
     agent = await holdfast.agents.get(holdfast.owner, session.agent_id)
     if agent.updated_at > session.created_at:
         conversation.screen.remark(
-            f"Agent {agent.slug} was changed since; this session keeps it as it was opened."
+            f"Agent {agent.slug} has changed; this session uses the version it was opened with."
         )
 
 
@@ -128,7 +128,7 @@ def _limits(session: Session) -> Iterator[str]:
     """Yield which limits of the session are reached: a new turn would end at once."""
     if session.settled >= session.turn_cap:
         cap = session.turn_cap
-        yield f"The session has had its {cap} turns, and none is left; fork it to go on."
+        yield f"The session has reached its limit of {cap} turns; fork it to continue."
     budget = session.budget
     if budget is not None and 0 < budget.microcents <= session.microcents:
         yield f"The session's budget of {money(budget.microcents, priced=True)} is spent."
@@ -146,7 +146,7 @@ async def _require_answered(
         if not policy.answers(approval.question):
             raise Conflict(
                 Code.APPROVAL_WAITING,
-                f"{approval.question.tool} waits for an answer in this session; give it with "
+                f"{approval.question.tool} waits for approval in this session; answer with "
                 f"`holdfast approvals answer {approval.id} --allow` or --deny.",
                 {"approval": approval.id, "tool": approval.question.tool},
             )
@@ -246,8 +246,8 @@ async def _with_repository(holdfast: "Holdfast", options: ChatOptions) -> ChatOp
     if around is None:
         raise Invalid(
             Code.REPO_REQUIRED,
-            f"Agent {agent.slug} works in a Git repository, and there is none around this folder; "
-            "run this inside of one, or name one with --repo.",
+            f"Agent {agent.slug} requires a Git repository, and this folder is not in "
+            "one; change to one, or name one with --repo.",
         )
     return dataclasses.replace(options, repo=Path(around), cwd=None)
 
@@ -264,8 +264,8 @@ async def _require_openable(
     if agent.status is AgentStatus.ARCHIVED:
         raise Conflict(
             Code.AGENT_ARCHIVED,
-            f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status active` "
-            "brings it back.",
+            f"Agent {agent.slug} is archived; run `holdfast agents edit {agent.slug} "
+            "--status active` to restore it.",
         )
 
 
@@ -283,7 +283,9 @@ async def _context(
     variables = dict(_variable(each) for each in options.var or ())
     if folder is None:
         if variables:
-            raise Invalid(Code.INVALID_INPUT, "There is no current folder; name one with --cwd.")
+            raise Invalid(
+                Code.INVALID_INPUT, "The current folder does not exist; name one with --cwd."
+            )
         return None
     return SessionContext(
         working_dir=folder,
@@ -305,7 +307,7 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
     if folder is None and is_special:
         raise Invalid(
             Code.INVALID_INPUT,
-            "--var and --fs-scope belong to a folder; name a repository of the server with --repo.",
+            "--var and --fs-scope require a folder; name a repository of the server with --repo.",
         )
     # A repository alone is enough: the server knows its path.
     if folder is None or (options.repo is not None and not is_special):
@@ -341,7 +343,7 @@ def _resolve_repo(repo: Path) -> str:
 def _variable(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise Invalid(Code.INVALID_INPUT, "A variable is written --var NAME=VALUE.")
+        raise Invalid(Code.INVALID_INPUT, "Write a variable as --var NAME=VALUE.")
     return name, value
 
 
@@ -386,14 +388,15 @@ def _require_permitted(mode: ApprovalMode, call: Call, policy: AttendancePolicy)
     """Refuse, before anything is written, a rerun that could only be denied."""
     if mode is ApprovalMode.DENY:
         raise Denied(
-            Code.GRANT_EXCEEDED, "The session's approval mode is deny: nothing can be run again."
+            Code.GRANT_EXCEEDED, "The session's approval mode is deny, so no call can be run again."
         )
     is_flagged = call.name in policy.yes_to and call.name != NEVER_BY_FLAG
     if mode is not ApprovalMode.AUTO and not policy.is_attended and not is_flagged:
         raise Denied(
             Code.GRANT_EXCEEDED,
-            f"No user is present to approve {call.name}; settle the call at a terminal, or add "
-            f"--yes-to {call.name} where that may answer for it. Nothing was changed.",
+            f"No user is present to approve {call.name}; settle the call at a terminal, "
+            f"or add --yes-to {call.name} if that tool may run unattended. Nothing was "
+            "changed.",
             {"tool": call.name},
         )
 

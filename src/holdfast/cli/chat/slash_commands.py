@@ -92,7 +92,7 @@ async def cost(context: SlashContext, argument: str) -> bool:
     for line in sorted(lines):
         context.printer.line(line)
     if not spent:
-        context.printer.line("No model was asked yet.")
+        context.printer.line("No model requests yet.")
     return False
 
 
@@ -107,10 +107,10 @@ async def mode(context: SlashContext, argument: str) -> bool:
             key = SETTING_KEYS["approval"].path
             is_remote = context.printer.settings.server is not None
             home = context.printer.settings.load().home
-            file = "the server's own" if is_remote else home / "holdfast.toml"
+            file = "the configuration of the server" if is_remote else home / "holdfast.toml"
             raise Denied(
                 Code.GRANT_EXCEEDED,
-                f"The configuration allows {loosest} at most; edit {key} in {file}.",
+                f"The configuration allows at most {loosest}; edit {key} in {file}.",
                 {"key": key},
             )
         changes = {"approval": wanted}
@@ -131,10 +131,10 @@ async def approvals(context: SlashContext, argument: str) -> bool:
     for each in found:
         context.printer.line(_line(each))
     if not found:
-        context.printer.line("Nothing was asked.")
+        context.printer.line("No approval requests.")
     if any(each.scope is ApprovalScope.SESSION for each in found):
         context.printer.remark(
-            f"`holdfast approvals revoke {conversation.session_id} ID` takes one back."
+            f"Revoke one with `holdfast approvals revoke {conversation.session_id} ID`."
         )
     return False
 
@@ -151,9 +151,9 @@ async def calls(context: SlashContext, argument: str) -> bool:
         label = await call_status(conversation.holdfast, each)
         context.printer.line(f"{each.id}  {label}  {call_line(each.name, each.arguments)}")
     if not found:
-        context.printer.line("The agent has done nothing yet.")
+        context.printer.line("No tool calls yet.")
     if Counter(each.state for each in found)[CallState.UNKNOWN]:
-        context.printer.remark("`holdfast calls settle CALL` puts an unknown one right.")
+        context.printer.remark("Settle an unknown call with `holdfast calls settle CALL`.")
     return False
 
 
@@ -164,7 +164,7 @@ async def compact(context: SlashContext, argument: str) -> bool:
     holdfast = conversation.holdfast
     is_folded = await holdfast.compactions.compact(holdfast.owner, conversation.session_id)
     if not is_folded:
-        context.printer.line("There is nothing to sum up.")
+        context.printer.line("There is nothing to summarize.")
     await conversation.catch_up()
     return False
 
@@ -232,7 +232,7 @@ async def run_slash_command(context: SlashContext, line: str) -> bool:
     try:
         return await found.run(context, argument.strip())
     except WrongArgumentError:
-        context.printer.warn(f"It is written {found.usage}.")
+        context.printer.warn(f"Usage: {found.usage}.")
         return False
 
 
@@ -241,7 +241,7 @@ async def _help(context: SlashContext, argument: str) -> bool:
     width = max(len(each.usage) for each in REGISTRY)
     for each in REGISTRY:
         context.printer.line(f"{each.usage:<{width}}  {each.help}")
-    context.printer.line(f"{'//text':<{width}}  send /text as it stands")
+    context.printer.line(f"{'//text':<{width}}  send /text as a message")
     return False
 
 
@@ -297,9 +297,7 @@ async def _fork(context: SlashContext, argument: str) -> bool:
     fork = await holdfast.sessions.fork(
         holdfast.owner, conversation.session_id, at=at, is_settled=True
     )
-    context.printer.line(
-        f"This is session {fork.id} now; {conversation.session_id} stays as it is."
-    )
+    context.printer.line(f"This is now session {fork.id}; {conversation.session_id} is unchanged.")
     conversation.move_to(fork)
     return False
 
@@ -310,9 +308,7 @@ async def _last_row(context: SlashContext, turn: int) -> int:
     for past in await last_turns(context.conversation.holdfast, session, None):
         if past.number == turn:
             return past.messages[-1].sequence
-    raise NotFound(
-        Code.MESSAGE_NOT_FOUND, f"There is no turn {turn}; /history shows those there are."
-    )
+    raise NotFound(Code.MESSAGE_NOT_FOUND, f"There is no turn {turn}; /history shows all turns.")
 
 
 REGISTRY: Final = (
@@ -325,26 +321,26 @@ REGISTRY: Final = (
         "stop the turn; without one, cancel the session",
         _cancel,
     ),
-    SlashCommand("history", "/history [N]", "show the last N turns, 20 by itself", _history),
-    SlashCommand("status", "/status", "show where the session stands", _status),
-    SlashCommand("cost", "/cost", "show what the session has cost, by model", cost),
+    SlashCommand("history", "/history [N]", "show the last N turns (default 20)", _history),
+    SlashCommand("status", "/status", "show the session's state", _status),
+    SlashCommand("cost", "/cost", "show the session's cost by model", cost),
     SlashCommand(
         "mode",
         f"/mode [{'|'.join(ApprovalMode)}]",
-        "show or change what is asked about",
+        "show or change the approval mode",
         mode,
         tuple(ApprovalMode),
     ),
-    SlashCommand("approvals", "/approvals", "show what was asked, and what was allowed", approvals),
-    SlashCommand("calls", "/calls", "show what the agent did", calls),
-    SlashCommand("compact", "/compact", "sum up what came before the last answer", compact),
-    SlashCommand("fork", "/fork [TURN]", "go on in a new session, from the end of a turn", _fork),
+    SlashCommand("approvals", "/approvals", "show approval requests and answers", approvals),
+    SlashCommand("calls", "/calls", "show the tool calls", calls),
+    SlashCommand("compact", "/compact", "summarize everything before the last answer", compact),
+    SlashCommand("fork", "/fork [TURN]", "fork the session at the end of a turn", _fork),
     SlashCommand(
         "export",
         "/export [FILE] [--force]",
-        "write the session out, as sessions export does",
+        "export the session, like `sessions export`",
         export,
     ),
-    SlashCommand("doctor", "/doctor", "check the home and the store", doctor),
+    SlashCommand("doctor", "/doctor", "check the home folder and the store", doctor),
 )
 BY_NAME: Final = {each.name: each for each in REGISTRY}

@@ -29,7 +29,7 @@ def read_all() -> str:
     """Return all of stdin as one message; refuse an empty one."""
     text = _decode(_stdin().read(LINE_LARGEST))
     if not text.strip():
-        raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
+        raise Invalid(Code.MESSAGE_EMPTY, "stdin is empty; send a message on it.")
     return text
 
 
@@ -46,7 +46,7 @@ async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIt
         return lines
     first = await anext(lines, None)
     if first is None:
-        raise Invalid(Code.MESSAGE_EMPTY, "There is nothing on stdin; say something.")
+        raise Invalid(Code.MESSAGE_EMPTY, "stdin is empty; send a message on it.")
     require_sendable((Text(text=first),))
     return _with_first(first, lines)
 
@@ -96,7 +96,7 @@ def _stdin() -> IO[bytes]:
     # Python sets sys.stdin to None if it was closed at the start.
     stdin: TextIO | None = sys.stdin
     if stdin is None:
-        raise Invalid(Code.MESSAGE_EMPTY, "There is no stdin; say something as an argument.")
+        raise Invalid(Code.MESSAGE_EMPTY, "There is no stdin; pass the message as an argument.")
     return stdin.buffer
 
 
@@ -120,7 +120,7 @@ def _duplicate(stream: IO[bytes]) -> IO[bytes]:
 def _decode(data: bytes) -> str:
     # A line that is too long may be cut inside a character; report the length, not the encoding.
     if len(data) >= LINE_LARGEST:
-        raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
+        raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have at most 1 MiB of text.")
     try:
         return data.decode()
     except UnicodeDecodeError:

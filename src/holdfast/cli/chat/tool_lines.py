@@ -64,7 +64,7 @@ def _pluralize(number: int, one: str, many: str) -> str:
 
 
 def _exit_summary(found: Values) -> str:
-    late = ", stopped because it took too long" if found.get("timed_out") else ""
+    late = ", stopped by the timeout" if found.get("timed_out") else ""
     return f"exit code {found['exit_code']}{late}"
 
 

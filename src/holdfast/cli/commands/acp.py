@@ -24,23 +24,27 @@ class AcpOptions:
     """With whom the editor talks, and where."""
 
     agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="The agent's slug or id; else the default.")
+        str | None,
+        typer.Option(
+            metavar="AGENT", help="The agent's slug or id; default: the configured agent."
+        ),
     ] = None
     root: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder that all work lies in; else AGENT_WORKSPACE_ROOT, else this folder.",
+            help="The folder that contains all work; default: AGENT_WORKSPACE_ROOT, else the "
+            "current folder.",
         ),
     ] = None
 
 
 async def acp(printer: Printer, options: AcpOptions) -> int:
-    """Serve an editor.
+    """Run an ACP server on stdin and stdout.
 
-    Speaks the Agent Client Protocol on stdin and stdout, for editors and other programs that start
-    agents; logs go to stderr. Sessions are those of every other command. It ends with its input,
-    and stops the turns that run then; behind --server they go on.
+    Editors and other programs start it to use Holdfast as an agent over the Agent Client Protocol;
+    logs go to stderr. Its sessions are visible to every other command. It exits when stdin is
+    closed and stops the running turns; with --server they continue on the server.
     """
     from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
     from holdfast.acp.rpc.stdio import standard_streams
@@ -95,7 +99,8 @@ async def _connect(
     if options.root is not None:
         raise Invalid(
             Code.INVALID_INPUT,
-            "--root is about folders of this machine; behind --server the server has its own.",
+            "--root names a folder of this machine; with --server the server uses its "
+            "own. Leave out --root.",
         )
     agent = options.agent or BUILT_IN
     holdfast = await stack.enter_async_context(connect_server(printer, server))
@@ -121,8 +126,8 @@ async def _require_agent(holdfast: "Holdfast", ref: str) -> None:
     if agent.status is AgentStatus.ARCHIVED:
         raise Conflict(
             Code.AGENT_ARCHIVED,
-            f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status active` "
-            "brings it back.",
+            f"Agent {agent.slug} is archived; run `holdfast agents edit {agent.slug} "
+            "--status active` to restore it.",
         )
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 async def show_detected(printer: Printer, _: NoOptions) -> None:
-    """Look for well-known agents on this machine.
+    """Find known agent programs on this machine.
 
-    Each of them can be made an agent of yours with `agents create --preset NAME`.
+    Add one of them with `agents create --preset NAME`.
     """
     from holdfast.acp.client.presets import detect
 
@@ -48,7 +48,7 @@ async def show_detected(printer: Printer, _: NoOptions) -> None:
 
 
 def _where(each: "DetectedAgent") -> str:
-    return each.path or f"not there; {each.install}"
+    return each.path or f"not installed; {each.install}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +56,14 @@ class CheckOptions(AgentRef):
     """How closely to look."""
 
     deep: Annotated[
-        bool, typer.Option("--deep", help="Have it open a session, too, in an empty folder.")
+        bool, typer.Option("--deep", help="Also open a session in an empty folder.")
     ] = False
 
 
 async def check(printer: Printer, options: CheckOptions) -> None:
-    """Start an agent's program, hear who it is, and end it.
+    """Start an agent's program, show what it reports, and stop it.
 
-    Nothing is asked of a model.
+    No model request is made.
     """
     from holdfast.acp.client.probe import probe_agent
 
@@ -72,9 +72,9 @@ async def check(printer: Printer, options: CheckOptions) -> None:
     printer.record(
         found,
         {
-            "agent": " ".join(filter(None, [found.name, found.version])) or "it does not say",
+            "agent": " ".join(filter(None, [found.name, found.version])) or "not reported",
             "protocol": found.protocol,
-            "can": ", ".join(found.can) or "nothing beyond the least",
+            "capabilities": ", ".join(found.can) or "only the required ones",
             "sign in": ", ".join(found.sign_in) or None,
             "session": "opened" if options.deep else None,
             "modes": ", ".join(found.modes or ()) or None,
@@ -87,21 +87,21 @@ class ProgramSessionsOptions(AgentRef):
     """Which of the conversations that a program keeps."""
 
     cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of this folder, not of the current one.")
+        Path | None, typer.Option(metavar="DIR", help="Use this folder instead of the current one.")
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Of every folder.")] = False
+    all: Annotated[bool, typer.Option("--all", help="List the sessions of all folders.")] = False
 
 
 async def show_program_sessions(printer: Printer, options: ProgramSessionsOptions) -> None:
-    """List the sessions that an agent's program keeps by itself.
+    """List the sessions that an agent's program stores itself.
 
-    They are the program's own, also those that it had with others than Holdfast.
+    This includes sessions that were not started by Holdfast.
     """
     from holdfast.acp.client.probe import list_agent_sessions
 
     folder = working_dir(options.cwd)
     if folder is None:
-        raise Invalid(Code.NOT_A_FOLDER, "There is no current folder; name one with --cwd.")
+        raise Invalid(Code.NOT_A_FOLDER, "The current folder does not exist; name one with --cwd.")
     async with _open_program(printer, options.ref) as (start_settings, runtime):
         found = await list_agent_sessions(
             start_settings, runtime, folder, is_everywhere=options.all
@@ -113,7 +113,7 @@ async def show_program_sessions(printer: Printer, options: ProgramSessionsOption
         [(each.id, each.updated_at or "-", each.folder or "-", each.title or "") for each in found],
     )
     if not found:
-        printer.remark("It keeps none of this folder; --all shows those of every folder.")
+        printer.remark("No sessions in this folder; use --all to list those of all folders.")
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ async def _open_program(
         if not isinstance(agent.runtime, AcpRuntime):
             raise Invalid(
                 Code.INVALID_INPUT,
-                f"Agent {agent.slug} asks a model; it has no program to look at.",
+                f"Agent {agent.slug} uses a model and has no program to start.",
             )
         try:
             yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
@@ -144,25 +144,35 @@ class AgentProgramOptions:
 
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Begin with this: {', '.join(sorted(PRESETS))}."),
+        typer.Option(metavar="NAME", help=f"Start from a preset: {', '.join(sorted(PRESETS))}."),
     ] = None
     command: Annotated[
         str | None,
-        typer.Option(metavar="PROGRAM", help="A program that speaks the Agent Client Protocol."),
+        typer.Option(
+            metavar="PROGRAM", help="A program that implements the Agent Client Protocol."
+        ),
     ] = None
     arg: Annotated[
-        list[str] | None, typer.Option(metavar="ARG", help="An argument of it; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="ARG", help="An argument for the program; repeatable."),
     ] = None
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="K=V", help="A variable for it; repeatable. Never a secret."),
+        typer.Option(
+            metavar="K=V",
+            help="An environment variable for the program; repeatable. Never a secret.",
+        ),
     ] = None
     env_name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A variable of yours that it gets; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Pass this variable of your environment on to the program; repeatable.",
+        ),
     ] = None
     mode: Annotated[
-        str | None, typer.Option(metavar="MODE", help="The mode it works in, of those it offers.")
+        str | None,
+        typer.Option(metavar="MODE", help="The program's session mode, one of those it offers."),
     ] = None
 
     def fields(self) -> dict[str, Any]:
@@ -170,7 +180,7 @@ class AgentProgramOptions:
         if self.preset is not None and self.preset not in PRESETS:
             raise Invalid(
                 Code.INVALID_INPUT,
-                f"There is no preset {self.preset}; there are {', '.join(sorted(PRESETS))}.",
+                f"There is no preset {self.preset}; use one of {', '.join(sorted(PRESETS))}.",
                 {"field": "--preset"},
             )
         if self.preset is not None:
@@ -210,7 +220,7 @@ class AgentProgramOptions:
         if named:
             raise Invalid(
                 Code.INVALID_INPUT,
-                f"{', '.join(named)} is about a program; name it with --preset or --command.",
+                f"{', '.join(named)} requires a program; name one with --preset or --command.",
             )
 
 
@@ -219,13 +229,13 @@ def _variable(text: str) -> tuple[str, str]:
 
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise Invalid(Code.INVALID_INPUT, "A variable is written --env NAME=VALUE.")
+        raise Invalid(Code.INVALID_INPUT, "Write a variable as --env NAME=VALUE.")
     if is_credential_variable(name):
         # Its value would be stored in plain text.
         raise Invalid(
             Code.INVALID_INPUT,
-            f"{name} looks like a credential; keep it in your environment or the keychain, and "
-            f"say --env-name {name}.",
+            f"{name} looks like a credential; store it in your environment or the "
+            f"keychain, and use --env-name {name}.",
             {"field": "--env"},
         )
     return name, value
@@ -243,12 +253,15 @@ class AgentFilter(StrEnum):
 class AgentListOptions(Paging):
     """Which agents."""
 
-    status: Annotated[AgentFilter, typer.Option(help="Which agents.")] = AgentFilter.ACTIVE
+    status: Annotated[AgentFilter, typer.Option(help="Show only agents with this status.")] = (
+        AgentFilter.ACTIVE
+    )
     tag: Annotated[
         list[str] | None, typer.Option(metavar="TAG", help="Only agents with this tag.")
     ] = None
     query: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only with this in their name or slug.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Only agents with this text in their name or slug."),
     ] = None
 
 
@@ -277,9 +290,11 @@ async def show_list(printer: Printer, options: AgentListOptions) -> None:
         rows,
     )
     if not page.items and any((options.tag, options.query, options.cursor)):
-        printer.remark("No agent fits; leave a filter out, or the cursor.")
+        printer.remark("No matching agents; remove a filter or the cursor.")
     elif not page.items:
-        printer.remark(f"No {_filter_of(options)}; `holdfast agents create --name NAME` makes one.")
+        printer.remark(
+            f"No {_filter_of(options)}; create one with `holdfast agents create --name NAME`."
+        )
 
 
 def _filter_of(options: AgentListOptions) -> str:
@@ -299,25 +314,27 @@ class AgentOptions:
     """What can be said about an agent; what is left out stays as it is."""
 
     slug: Annotated[
-        str | None, typer.Option(metavar="SLUG", help="Its short name: A-Z, a-z, 0-9, _ and -.")
+        str | None, typer.Option(metavar="SLUG", help="The agent's slug: A-Z, a-z, 0-9, _ and -.")
     ] = None
     system_prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt, sent before every turn.")
+        str | None, typer.Option(metavar="TEXT", help="The system prompt, sent with every turn.")
     ] = None
     model: Annotated[
         list[str] | None,
         typer.Option(
             metavar="P:N",
-            help="A model, provider:name; repeat it to name what is asked next. '' leaves it to "
-            "the configuration.",
+            help="A model, provider:name; repeat it to add fallbacks. '' uses the configured "
+            "model.",
         ),
     ] = None
     tools: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="The tools it has, by their names; '' is none."),
+        typer.Option(metavar="A,B", help="The agent's tools, separated by commas; '' is none."),
     ] = None
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; repeatable.")] = None
-    description: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for.")] = None
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A description of the agent.")
+    ] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields; an empty description removes it."""
@@ -325,7 +342,7 @@ class AgentOptions:
 
         models = None if self.model is None else [each for each in self.model if each]
         if models and models != self.model:
-            raise Invalid(Code.INVALID_INPUT, "--model '' stands alone: it names no model.")
+            raise Invalid(Code.INVALID_INPUT, "--model '' cannot be combined with other models.")
         named = {
             "slug": self.slug,
             "system_prompt": self.system_prompt,
@@ -345,7 +362,7 @@ class AgentCreateOptions(AgentProgramOptions, AgentOptions):
 
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What it is called; needed without a preset."),
+        typer.Option(metavar="NAME", help="The agent's name; required without a preset."),
     ] = None
 
     def changes(self) -> dict[str, Any]:
@@ -354,15 +371,14 @@ class AgentCreateOptions(AgentProgramOptions, AgentOptions):
         # The grant comes from the configuration, as for an agent from a file.
         found = {"grant": None} | self.fields() | super().changes() | own
         if "name" not in found:
-            raise Invalid(Code.INVALID_INPUT, "An agent needs a name: --name NAME.")
+            raise Invalid(Code.INVALID_INPUT, "An agent needs a name; add --name NAME.")
         return found
 
 
 async def create(printer: Printer, options: AgentCreateOptions) -> None:
     """Create an agent.
 
-    It asks a model, or it is a program of its own: a well-known one (--preset) or another
-    (--command).
+    An agent uses a model, or runs a program: a known one (--preset) or any other (--command).
     """
     from holdfast.wire.agents import agent_form
 
@@ -370,9 +386,12 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
     _require_tools(fields)
     async with connect(printer) as holdfast:
         agent = await holdfast.agents.create(holdfast.owner, fields)
-    summary = f"Agent {agent.slug} is there; `holdfast chat --agent {agent.slug}` talks to it."
+    summary = f"Created agent {agent.slug}; chat with it: `holdfast chat --agent {agent.slug}`."
     if options.slug is None and not slug_of(agent.name):
-        printer.remark("The name has no letter for a slug; --slug chooses one, also with edit.")
+        printer.remark(
+            "The name has no letters to build a slug from; set one with --slug (`agents "
+            "edit` takes it too)."
+        )
     printer.done(agent_form(agent), summary)
 
 
@@ -380,8 +399,8 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
 class AgentEditOptions(AgentOptions, AgentRef):
     """Changes to an agent."""
 
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What it is called.")] = None
-    status: Annotated[AgentStatus | None, typer.Option(help="Archive it, or bring it back.")] = None
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The agent's name.")] = None
+    status: Annotated[AgentStatus | None, typer.Option(help="Archive or restore the agent.")] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields."""
@@ -393,14 +412,15 @@ class AgentEditOptions(AgentOptions, AgentRef):
 async def edit(printer: Printer, options: AgentEditOptions) -> None:
     """Change an agent.
 
-    Sessions that are open keep the one they know.
+    Open sessions keep the version they were opened with.
     """
     from holdfast.wire.agents import agent_form
 
     changes = options.changes()
     if not changes:
         raise Invalid(
-            Code.INVALID_INPUT, "Say what to change; `holdfast agents edit --help` shows what can."
+            Code.INVALID_INPUT,
+            "Nothing to change; `holdfast agents edit --help` lists the options.",
         )
     async with connect(printer) as holdfast:
         before = await holdfast.agents.get(holdfast.owner, options.ref)
@@ -408,31 +428,31 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
             _require_tools(changes, before.tools)
             changes["tools"] = merge_tools(before, changes["tools"])
         agent = await holdfast.agents.update(holdfast.owner, options.ref, changes)
-    printer.done(agent_form(agent), f"Agent {agent.slug} is changed.")
+    printer.done(agent_form(agent), f"Changed agent {agent.slug}.")
 
 
 async def archive(printer: Printer, options: AgentRef) -> None:
     """Archive an agent.
 
-    No new session opens with it, and its sessions go on.
+    No new session can use it; existing sessions continue.
     """
     from holdfast.wire.agents import agent_form
 
     async with connect(printer) as holdfast:
         agent = await holdfast.agents.archive(holdfast.owner, options.ref)
-    summary = f"Agent {agent.slug} is archived; `agents edit --status active` brings it back."
+    summary = f"Archived agent {agent.slug}; `agents edit --status active` restores it."
     printer.done(agent_form(agent), summary)
 
 
 async def purge(printer: Printer, options: AgentRef) -> None:
-    """Remove an archived agent for good.
+    """Delete an archived agent permanently.
 
-    Refused while there are sessions with it: they keep what it was.
+    Refused while sessions with this agent exist.
     """
     async with open_local(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, options.ref)
         await holdfast.agents.purge(holdfast.owner, agent.id)
-    printer.done({"purged": agent.id}, f"Agent {agent.slug} is removed.")
+    printer.done({"purged": agent.id}, f"Deleted agent {agent.slug}.")
 
 
 def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
@@ -475,7 +495,7 @@ def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> 
 def _grant_text(grant: Grant | None) -> str:
     """Return the maximum grant of an agent, in one line."""
     if grant is None:
-        return "what [chat] of holdfast.toml says"
+        return "the default of [chat] in holdfast.toml"
     commands = [*grant.commands, *grant.command_globs]
     summary = [("commands", commands), ("domains", grant.domains)]
     rest = [f"{what}: {', '.join(each) or 'none'}" for what, each in summary]
@@ -484,7 +504,7 @@ def _grant_text(grant: Grant | None) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(name="agents", help="See and change who answers.", no_args_is_help=True)
+    group = typer.Typer(name="agents", help="Manage agents.", no_args_is_help=True)
     command(group, "list", AgentListOptions)(show_list)
     command(group, "show", AgentRef)(show_one)
     command(group, "create", AgentCreateOptions)(create)

@@ -27,18 +27,21 @@ class ApprovalListOptions(Paging):
     """Which questions."""
 
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only those of this session, answered or not.")
+        str | None,
+        typer.Option(metavar="ID", help="Only requests of this session, answered or not."),
     ] = None
     state: Annotated[
         ApprovalState | None,
-        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(ApprovalState)}."),
+        typer.Option(
+            metavar="STATE", help=f"Only requests in this state: {', '.join(ApprovalState)}."
+        ),
     ] = None
 
 
 async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
-    """List questions.
+    """List approval requests, oldest first.
 
-    Without a session and a state, those that wait in any of yours; the oldest comes first.
+    Without --session and --state, lists the pending requests of all your sessions.
     """
     from holdfast.domain.queries import require_limit
     from holdfast.wire.approvals import approval_form
@@ -60,7 +63,11 @@ async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
     )
     if not page.items and options.cursor is None:
         is_about_waiting = state is ApprovalState.WAITING
-        printer.remark("No question waits." if is_about_waiting else "No such question.")
+        printer.remark(
+            "No pending approval requests."
+            if is_about_waiting
+            else "No matching approval requests."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +78,7 @@ class OneApproval:
         str,
         typer.Argument(
             metavar="SESSION",
-            help=f"{SESSION_HELP} Alone it may be the id of a question that waits.",
+            help=f"{SESSION_HELP} If it is the only argument, the id of a pending request.",
             show_default=False,
         ),
     ]
@@ -79,14 +86,14 @@ class OneApproval:
         str | None,
         typer.Argument(
             metavar="APPROVAL",
-            help="The question's id, or its first 8 characters or more.",
+            help="The request's id, or a prefix of at least 8 characters.",
             show_default=False,
         ),
     ] = None
 
 
 async def show_one(printer: Printer, options: OneApproval) -> None:
-    """Show a whole question, and its answer once there is one."""
+    """Show an approval request and its answer."""
     from holdfast.wire.approvals import approval_form
 
     async with connect(printer) as holdfast:
@@ -98,31 +105,38 @@ async def show_one(printer: Printer, options: OneApproval) -> None:
 class AnswerOptions(OneApproval):
     """What to answer."""
 
-    allow: Annotated[bool, typer.Option("--allow", help="Let it be done.")] = False
-    deny: Annotated[bool, typer.Option("--deny", help="Do not let it be done.")] = False
+    allow: Annotated[bool, typer.Option("--allow", help="Allow the call.")] = False
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False
     for_session: Annotated[
-        bool, typer.Option("--for-session", help="With --allow: and all of the like, from now on.")
+        bool,
+        typer.Option(
+            "--for-session",
+            help="With --allow: also allow similar calls for the rest of the session.",
+        ),
     ] = False
     note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; the agent reads it. 500 characters.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The reason, shown to the agent; at most 500 characters."
+        ),
     ] = None
     digest: Annotated[
         str | None,
-        typer.Option(metavar="HEX", help="Answer only if this is the question that you saw."),
+        typer.Option(metavar="HEX", help="Answer only if the request has this digest."),
     ] = None
 
 
 async def answer(printer: Printer, options: AnswerOptions) -> None:
-    """Answer a question.
+    """Answer an approval request.
 
-    The first answer counts, wherever it comes from; the process that runs the turn continues.
+    The first answer counts, from any surface; the process that runs the turn continues.
     """
     from holdfast.wire.approvals import approval_form
 
     if options.allow is options.deny:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
     if options.for_session and options.deny:
-        raise Invalid(Code.INVALID_INPUT, "--for-session goes with --allow only.")
+        raise Invalid(Code.INVALID_INPUT, "--for-session requires --allow.")
     said = ApprovalAnswer(
         state=ApprovalState.ALLOWED if options.allow else ApprovalState.DENIED,
         by=BY_COMMAND,
@@ -142,16 +156,16 @@ async def answer(printer: Printer, options: AnswerOptions) -> None:
 
 
 async def revoke(printer: Printer, options: OneApproval) -> None:
-    """Take back an answer for a whole session.
+    """Revoke an approval that covers a whole session.
 
-    From now on the like is asked about again; what was done stays done.
+    From now on the agent has to ask again; actions already taken are not undone.
     """
     from holdfast.wire.approvals import approval_form
 
     async with connect(printer) as holdfast:
         found = await _find_approval(holdfast, options)
         revoked = await holdfast.approvals.revoke(holdfast.owner, found.session_id, found.id)
-    printer.done(approval_form(revoked), f"{revoked.question.tool} is asked about again.")
+    printer.done(approval_form(revoked), f"Revoked; {revoked.question.tool} has to ask again.")
 
 
 async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval:
@@ -169,16 +183,19 @@ async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval
     if found:
         raise Invalid(
             Code.INVALID_ID,
-            f"Several questions are called {asked}; write more of the id, or its session before "
-            "it.",
+            f"Several requests begin with {asked}; write more of the id, or put the "
+            "session before it.",
             {"approvals": [each.id for each in found]},
         )
     raise NotFound(
         Code.APPROVAL_NOT_FOUND,
-        "No such question waits; `holdfast approvals list` shows those that do. One that has its "
-        "answer is named with its session before it."
+        "There is no such pending request; `holdfast approvals list` shows them. For "
+        "an answered request, put its session before its id."
         if session is None
-        else "The session has no such question; `holdfast approvals list --session` shows its.",
+        else (
+            "The session has no such request; `holdfast approvals list --session` shows "
+            "those it has."
+        ),
     )
 
 
@@ -212,7 +229,7 @@ def _facts(approval: Approval) -> dict[str, object]:
         "state": approval.state.value,
         "answered by": approval.answered_by,
         "covers": question.memory if is_remembered else None,
-        "can cover": question.memory if is_for_session(question) and not is_remembered else None,
+        "may cover": question.memory if is_for_session(question) and not is_remembered else None,
         "note": approval.note,
         "asked": local_time(approval.asked_at),
         "expires": local_time(approval.expires_at),
@@ -225,7 +242,7 @@ def _facts(approval: Approval) -> dict[str, object]:
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
-        name="approvals", help="Answer what agents ask before they act.", no_args_is_help=True
+        name="approvals", help="List and answer approval requests of agents.", no_args_is_help=True
     )
     command(group, "list", ApprovalListOptions)(show_list)
     command(group, "show", OneApproval)(show_one)

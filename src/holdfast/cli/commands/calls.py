@@ -28,22 +28,22 @@ class CallListOptions(Paging):
     """Which calls."""
 
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="All calls of this session.")
+        str | None, typer.Option(metavar="ID", help="List the calls of this session.")
     ] = None
     unknown: Annotated[
         bool, typer.Option("--unknown", help="Only calls with an unknown outcome.")
     ] = False
     state: Annotated[
         CallState | None,
-        typer.Option(metavar="STATE", help=f"Only those that are {', '.join(CallState)}."),
+        typer.Option(metavar="STATE", help=f"Only calls in this state: {', '.join(CallState)}."),
     ] = None
 
 
 async def show_list(printer: Printer, options: CallListOptions) -> None:
     """List tool calls.
 
-    Without a session and a state, calls with an unknown outcome in all sessions: the process
-    that ran them died before it could tell.
+    Without --session and --state, lists calls with an unknown outcome in all sessions: their
+    process died before it recorded a result.
     """
     from holdfast.cli.chat.tool_lines import call_status
     from holdfast.domain.queries import require_limit
@@ -71,7 +71,7 @@ async def show_list(printer: Printer, options: CallListOptions) -> None:
     )
     if not page.items and options.cursor is None:
         is_about_unknown = state is CallState.UNKNOWN
-        printer.remark("No call's outcome is unknown." if is_about_unknown else "No calls.")
+        printer.remark("No calls with an unknown outcome." if is_about_unknown else "No calls.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +81,15 @@ class OneCall:
     call: Annotated[str, typer.Argument(metavar="CALL", help=CALL_HELP, show_default=False)]
     session: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Its session; an unknown call is found without it."),
+        typer.Option(
+            metavar="ID",
+            help="The session of the call; optional for a call with an unknown outcome.",
+        ),
     ] = None
 
 
 async def show_one(printer: Printer, options: OneCall) -> None:
-    """Show a call and what came of it."""
+    """Show a tool call and its result."""
     from holdfast.cli.chat.tool_lines import result_of
     from holdfast.wire.calls import call_result_form
 
@@ -101,15 +104,20 @@ class SettleOptions(OneCall):
     """How an unknown outcome is put right."""
 
     retry: Annotated[
-        bool, typer.Option("--retry", help="Run it again, wait, and print the result.")
+        bool, typer.Option("--retry", help="Run the call again, wait, and print the result.")
     ] = False
-    skip: Annotated[bool, typer.Option("--skip", help="Take it as not done.")] = False
+    skip: Annotated[bool, typer.Option("--skip", help="Record the call as not executed.")] = False
     done: Annotated[
         str | None,
-        typer.Option(metavar="RESULT", help="Take it as done, with this result: JSON, or text."),
+        typer.Option(
+            metavar="RESULT", help="Record the call as executed, with this result: JSON, or text."
+        ),
     ] = None
     note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; the agent reads it. 500 characters.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The reason, shown to the agent; at most 500 characters."
+        ),
     ] = None
     yes_to: Annotated[
         list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
@@ -117,10 +125,10 @@ class SettleOptions(OneCall):
 
 
 async def settle(printer: Printer, options: SettleOptions) -> int | None:
-    """Settle a call with an unknown outcome.
+    """Settle a tool call with an unknown outcome.
 
-    Nothing is changed in what was written: the agent reads how it was settled with the next
-    message. Ends with 1, or with 3 if it was not allowed, when a retry does not go well.
+    History is not changed: the agent gets the settlement with the next message. If a retry fails,
+    the exit code is 1, or 3 if it was denied.
     """
     from holdfast.cli.approval_policy import attendance_policy
     from holdfast.cli.chat.session import retry_call
@@ -187,8 +195,8 @@ async def _find_call(holdfast: "Holdfast", options: OneCall) -> Call:
         )
     raise NotFound(
         Code.CALL_NOT_FOUND,
-        f"No unknown call is called {options.call}; name its session with --session, or look at "
-        "`holdfast calls list`.",
+        f"There is no unknown call {options.call}; name its session with --session, "
+        "or see `holdfast calls list`.",
     )
 
 
@@ -234,7 +242,9 @@ def _json(value: object) -> str:
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
-        name="calls", help="Look at tool calls, and settle unknown ones.", no_args_is_help=True
+        name="calls",
+        help="List tool calls, and settle those with an unknown outcome.",
+        no_args_is_help=True,
     )
     command(group, "list", CallListOptions)(show_list)
     command(group, "show", OneCall)(show_one)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 async def chat(printer: Printer, chat_options: ChatOptions) -> int:
-    """Converse with an agent.
+    """Chat with an agent.
 
-    Everything is saved as it happens. At a terminal, Ctrl-C stops the answer and Ctrl-D leaves;
-    /help shows more. Before an agent changes something you are asked; in a pipe that is impossible,
-    so it is not done unless --yes-to says so. With --json, stdout is one JSON event for each line.
-    An unattended chat ends with the code of its last turn.
+    The session is saved as it happens. At a terminal, Ctrl-C stops the answer, Ctrl-D leaves and
+    /help lists commands. An agent asks before it changes something; without a terminal such calls
+    are denied unless --yes-to allows them. With --json, stdout has one JSON event per line. Without
+    a terminal, the exit code is that of the last turn.
     """
     from holdfast.cli.chat.conversation import SignalHandler
     from holdfast.cli.chat.stdin import read_all
@@ -48,10 +48,10 @@ async def chat(printer: Printer, chat_options: ChatOptions) -> int:
 
 
 async def chat_resume(printer: Printer, chat_options: ResumeOptions) -> int:
-    """Pick a session up again.
+    """Resume a session.
 
-    Prints its last turns, plays a turn that was left open, then converses; the same as
-    `chat --resume`.
+    Prints the last turns, completes an interrupted turn, then continues the chat; same as `chat
+    --resume`.
     """
     options = ChatOptions(
         resume=chat_options.resume,
@@ -195,7 +195,8 @@ async def _queue_next(
     message = await conversation.put(text)
     if conversation.is_theirs:
         conversation.screen.remark(
-            "Another process plays a turn of this session; what you said is saved and comes next."
+            "Another process is running a turn of this session; your message is saved "
+            "and runs next."
         )
     return message
 
@@ -203,7 +204,9 @@ async def _queue_next(
 def _exit_code_when_left(aside: "Printer | ChatScreen") -> int:
     from holdfast.cli.errors import INTERRUPTED
 
-    aside.remark("Left; what was said is saved, and an open turn goes on when it is resumed.")
+    aside.remark(
+        "Left the chat; the session is saved, and an open turn continues when it is resumed."
+    )
     return INTERRUPTED
 
 

@@ -12,7 +12,7 @@ from holdfast.cli.output import Printer
 
 
 def show(printer: Printer, _: NoOptions) -> None:
-    """Show all settings and where they came from."""
+    """Show all settings and their sources."""
     from holdfast.config import SETTING_KEYS, explain, setting_value
 
     config, origins = explain(file=printer.settings.config)

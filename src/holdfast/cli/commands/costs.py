@@ -21,27 +21,31 @@ class CostsOptions:
 
     by: Annotated[
         CostGroup,
-        typer.Option("--group-by", metavar="WHAT", help=f"One of {', '.join(CostGroup)}."),
+        typer.Option("--group-by", metavar="GROUP", help=f"Group by: {', '.join(CostGroup)}."),
     ] = CostGroup.MODEL
     session: Annotated[
         str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
     ] = None
     agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Only this agent, by its slug or id.")
+        str | None, typer.Option(metavar="AGENT", help="Only this agent: its slug or id.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="From this day or time on, 2026-01-31T12:00Z."),
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Only from this date or time on, such as 2026-01-31T12:00Z.",
+        ),
     ] = None
     until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Before this day or time.")
+        str | None, typer.Option("--to", metavar="TIME", help="Only before this date or time.")
     ] = None
 
 
 async def show_costs(printer: Printer, options: CostsOptions) -> None:
-    """Add up what was spent by model, agent, session or day (of UTC).
+    """Show costs by model, agent, session or day (UTC).
 
-    A day or time without an offset is that of this machine.
+    A date or time without an offset is in the local time zone.
     """
     from holdfast.wire.costs import costs_form
 
@@ -68,12 +72,14 @@ async def show_costs(printer: Printer, options: CostsOptions) -> None:
     columns = (options.by.value.upper(), "REQUESTS", "INPUT", "OUTPUT", "COST")
     printer.table(columns, [*rows, *total])
     if not rows:
-        printer.remark("Nothing was spent.")
+        printer.remark("No costs.")
         return
     if report.total.unpriced_requests > report.total.estimated_requests:
         printer.remark("+ ?: some requests have no known price and may have cost more.")
     if report.total.estimated_requests:
-        printer.remark("at most: some requests ended without a usage and are counted in full.")
+        printer.remark(
+            "at most: some requests ended without a usage report and are counted in full."
+        )
 
 
 def _group_label(spent: CostSum, by: CostGroup) -> str:
@@ -99,7 +105,7 @@ def parse_time_option(text: str | None, name: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        message = f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z."
+        message = f"{name} must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00Z."
         raise Invalid(Code.INVALID_INPUT, message, {"field": name}) from None
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 SOURCE: Final = "holdfast"
 LIMIT: Final = 50
 LARGEST: Final = 8 << 20
-SESSION_HELP: Final = "The session's id as it was submitted, or that of a session hosted here."
-AT_HELP: Final = "As it was true then; a day is its last moment."
-INGESTED_HELP: Final = "As it had been written down by then."
+SESSION_HELP: Final = "The submitted session id, or the id of a session in this store."
+AT_HELP: Final = "The state that was valid at this time; a date means its end."
+INGESTED_HELP: Final = "The state that was recorded by this time."
 Word = TypeVar("Word", bound=StrEnum)
 _STDIN: Final = Path("-")
 
@@ -49,7 +49,7 @@ class IdempotentOptions:
         typer.Option(
             "--idempotency-key",
             metavar="KEY",
-            help="Send the same key again to say the same thing once.",
+            help="An idempotency key: a submission with the same key is stored once.",
         ),
     ] = None
 
@@ -58,9 +58,9 @@ class IdempotentOptions:
 class PageOptions:
     """A part of a listing."""
 
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many, 1 to 500.")] = LIMIT
+    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, 1 to 500.")] = LIMIT
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
 
 
@@ -70,7 +70,7 @@ async def read_document(file: Path) -> Any:
 
     raw = await asyncio.to_thread(_read, file)
     if len(raw) > LARGEST:
-        raise Invalid(Code.TOO_LARGE, f"A document may have {LARGEST >> 20} MiB at most.")
+        raise Invalid(Code.TOO_LARGE, f"A document may have at most {LARGEST >> 20} MiB.")
     return decode_payload_strictly(raw)
 
 
@@ -102,8 +102,8 @@ def parse_choice(value: str, kind: type[Word], name: str) -> Word:
         raise Invalid(Code.INVALID_INPUT, message, {"field": name}) from None
 
 
-FILE_HELP = "A JSON file; - or nothing is stdin."
-REASON_HELP = "Why; for people."
+FILE_HELP = "A JSON file; - or no argument reads stdin."
+REASON_HELP = "The reason, for human readers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +116,9 @@ class SubmitOptions(IdempotentOptions):
 
 
 async def submit(printer: Printer, options: SubmitOptions) -> None:
-    """Write down what happened in a session.
+    """Submit an observation of a session.
 
-    Say it as often as you like: what belongs to one session_id is merged, and the same thing
-    twice is written once.
+    Observations with the same session_id are merged, and a repeated observation is stored once.
     """
     payload = await read_document(options.file)
     key = _take_key(payload, options.key)
@@ -152,7 +151,7 @@ class EntityOptions(IdempotentOptions):
 
 
 async def submit_entity(printer: Printer, options: EntityOptions) -> None:
-    """Write down what is known of an entity that is no session."""
+    """Submit an observation of an entity that is not a session."""
     from holdfast.observations.claims import require_sibling
 
     # Before stdin is read: an invalid command must not wait for input.
@@ -189,7 +188,7 @@ class CorrectOptions(HistoryRef, IdempotentOptions):
         str,
         typer.Argument(
             metavar="VALUE",
-            help="JSON, or else words as they are; null clears duration and ended_at.",
+            help="A JSON value, or plain text; null clears duration and ended_at.",
             show_default=False,
         ),
     ]
@@ -197,9 +196,10 @@ class CorrectOptions(HistoryRef, IdempotentOptions):
 
 
 async def correct(printer: Printer, options: CorrectOptions) -> None:
-    """Put one field of a session's history right.
+    """Correct one field of a session's history.
 
-    It outweighs whatever is submitted, before or after. Nothing that was written is changed.
+    A correction takes precedence over all observations, earlier and later ones. No observation is
+    changed.
     """
     from holdfast.observations.queries import Correction
 
@@ -226,7 +226,8 @@ class RemovalOptions(HistoryRef, IdempotentOptions):
 async def delete(printer: Printer, options: RemovalOptions) -> None:
     """Hide the history of a session.
 
-    It is in no list and on no timeline until it is restored; a session that is hosted here stays.
+    It is in no list and on no timeline until it is restored; a session of this store is not
+    affected.
     """
     from holdfast.wire.observations import removal_form
 
@@ -238,11 +239,11 @@ async def delete(printer: Printer, options: RemovalOptions) -> None:
             idempotency_key=options.key,
             source=SOURCE,
         )
-    printer.done(removal_form(done), "It is hidden; `holdfast history restore` shows it again.")
+    printer.done(removal_form(done), "Hidden; `holdfast history restore` shows it again.")
 
 
 async def restore(printer: Printer, options: RemovalOptions) -> None:
-    """Show the history of a session again."""
+    """Restore the hidden history of a session."""
     from holdfast.wire.observations import removal_form
 
     async with connect(printer) as holdfast:
@@ -253,17 +254,17 @@ async def restore(printer: Printer, options: RemovalOptions) -> None:
             idempotency_key=options.key,
             source=SOURCE,
         )
-    printer.done(removal_form(done), "It is shown again.")
+    printer.done(removal_form(done), "Restored.")
 
 
 def _print_result(printer: Printer, done: "SubmitResult") -> None:
     if printer.is_json:
         printer.document(done)
         return
-    known = "known already" if done.deduplicated else f"observation {done.observation_count}"
+    known = "already known" if done.deduplicated else f"observation {done.observation_count}"
     printer.line(f"{done.entity_id}: {known}, {done.observation_id}")
     for warning in done.warnings:
-        printer.warn(f"odd: {warning.message}")
+        printer.warn(f"warning: {warning.message}")
 
 
 def _take_key(payload: Any, given: str | None) -> Any:
@@ -289,8 +290,10 @@ ORDERS = "started_at, ended_at, duration, last_observation_at or session_id"
 class OrderedPageOptions(PageOptions):
     """A part of a listing, in an order."""
 
-    order_by: Annotated[str, typer.Option(metavar="WHAT", help=f"By {ORDERS}.")] = "started_at"
-    order: Annotated[str, typer.Option(metavar="HOW", help="asc or desc.")] = "desc"
+    order_by: Annotated[str, typer.Option(metavar="FIELD", help=f"Sort by {ORDERS}.")] = (
+        "started_at"
+    )
+    order: Annotated[str, typer.Option(metavar="DIRECTION", help="asc or desc.")] = "desc"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,17 +302,19 @@ class QueryOptions(OrderedPageOptions):
 
     session_id: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION_ID", help=f"{SESSION_HELP} Without one, all are listed."),
+        typer.Argument(
+            metavar="SESSION_ID", help=f"{SESSION_HELP} Without it, all sessions are listed."
+        ),
     ] = None
     offset: Annotated[
-        int, typer.Option(metavar="N", help="Pass over so many; a cursor leads further.")
+        int, typer.Option(metavar="N", help="Skip this many; for more pages use --cursor.")
     ] = 0
     at: Annotated[str | None, typer.Option(metavar="TIME", help=AT_HELP)] = None
     at_ingested: Annotated[str | None, typer.Option(metavar="TIME", help=INGESTED_HELP)] = None
 
 
 async def query(printer: Printer, options: QueryOptions) -> None:
-    """Show what is known of a session, or list all sessions."""
+    """Show the history of a session, or list all sessions."""
     async with connect(printer) as holdfast:
         if options.session_id is None:
             await _list(printer, holdfast, options)
@@ -352,7 +357,7 @@ async def _list(printer: Printer, holdfast: "Holdfast", options: QueryOptions) -
     columns = ("SESSION", "STARTED", "ENDED", "ACTIONS", "CHECKPOINTS", "TITLE")
     printer.listing((), page.next_cursor, columns, rows)
     if not rows:
-        printer.remark("No history; `holdfast history submit FILE` writes some down.")
+        printer.remark("No history; submit some with `holdfast history submit FILE`.")
 
 
 def _show(printer: Printer, session_id: str, history: "History", title: str | None) -> None:
@@ -363,7 +368,7 @@ def _show(printer: Printer, session_id: str, history: "History", title: str | No
         printer.document(history_form(history))
         return
     if not snapshot:
-        printer.line("Nothing was known then.")
+        printer.line("Nothing was recorded at that time.")
         return
     printer.record(
         None,
@@ -375,7 +380,7 @@ def _show(printer: Printer, session_id: str, history: "History", title: str | No
             "ended": snapshot.get("ended_at"),
             "duration": _seconds(snapshot.get("duration")),
             "observations": entity.observation_count,
-            "hosted here": "yes" if entity.hosted else None,
+            "hosted": "yes" if entity.hosted else None,
         },
     )
     for kind, columns, names in (
@@ -386,7 +391,7 @@ def _show(printer: Printer, session_id: str, history: "History", title: str | No
         rows = [[str(each.get(name, "-")) for name in names] for each in snapshot[kind]]
         printer.table(columns, rows)
     for warning in entity.warnings:
-        printer.warn(f"odd: {warning.message}")
+        printer.warn(f"warning: {warning.message}")
 
 
 def _seconds(duration: Any) -> str | None:
@@ -399,7 +404,7 @@ class ClaimsOptions(HistoryRef, PageOptions):
 
 
 async def observations(printer: Printer, options: ClaimsOptions) -> None:
-    """List every claim about a session as it was made, newest first."""
+    """List all observations of a session as submitted, newest first."""
     from holdfast.wire.observations import observation_list
 
     async with connect(printer) as holdfast:
@@ -427,13 +432,14 @@ class CheckpointOptions(HistoryRef):
         str, typer.Argument(metavar="NAME", help="The checkpoint's name.", show_default=False)
     ]
     timestamp: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When it was reached; else the latest.")
+        str | None,
+        typer.Option(metavar="TIME", help="The time of the checkpoint; default: the latest."),
     ] = None
     at: Annotated[str | None, typer.Option(metavar="TIME", help=AT_HELP)] = None
 
 
 async def checkpoint(printer: Printer, options: CheckpointOptions) -> None:
-    """Print what was kept at a checkpoint, to go on from there."""
+    """Print the resume information of a checkpoint."""
     from holdfast.domain.canonical_json import canonical_text
 
     async with connect(printer) as holdfast:
@@ -444,7 +450,12 @@ async def checkpoint(printer: Printer, options: CheckpointOptions) -> None:
             timestamp=options.timestamp,
             at=options.at,
         )
-    printer.done(found, canonical_text(found.state) if found.has_state else "Nothing was kept.")
+    printer.done(
+        found,
+        canonical_text(found.state)
+        if found.has_state
+        else "The checkpoint has no resume information.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -463,18 +474,18 @@ class EntitiesOptions(PageOptions):
         str | None,
         typer.Option(
             metavar="JSON",
-            help="An object of paths into what is known, each with a value, with contains, or with "
-            "gte and lte.",
+            help="A JSON object of field paths, each with a value, with contains, or with gte "
+            "and lte.",
         ),
     ] = None
-    order_by: Annotated[str, typer.Option(metavar="WHAT", help=f"By {ORDERS}.")] = (
+    order_by: Annotated[str, typer.Option(metavar="FIELD", help=f"Sort by {ORDERS}.")] = (
         "last_observation_at"
     )
-    order: Annotated[str, typer.Option(metavar="HOW", help="asc or desc.")] = "desc"
+    order: Annotated[str, typer.Option(metavar="DIRECTION", help="asc or desc.")] = "desc"
 
 
 async def entities(printer: Printer, options: EntitiesOptions) -> None:
-    """List entities of a type by what is known of them."""
+    """List entities of a type, filtered by their fields."""
     from holdfast.observations.model import EntityType
     from holdfast.observations.queries import Direction, EntityOrder, EntityQuery
     from holdfast.wire.observations import entity_list
@@ -498,7 +509,9 @@ async def entities(printer: Printer, options: EntitiesOptions) -> None:
     ]
     printer.listing((), page.next_cursor, ("ENTITY", "STATUS", "WHAT"), rows)
     if not rows:
-        printer.remark(f"No {options.entity_type}; `holdfast history submit-entity` adds some.")
+        printer.remark(
+            f"No {options.entity_type}; submit some with `holdfast history submit-entity`."
+        )
 
 
 def _filters(text: str | None) -> Any:
@@ -526,7 +539,7 @@ def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
         name="history",
-        help="Tell and read what agents did, wherever they ran.",
+        help="Submit and show the history of agents, on any platform.",
         no_args_is_help=True,
     )
     command(group, "submit", SubmitOptions)(submit)

@@ -25,18 +25,18 @@ class BlockZonesOptions:
 
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="The folder with its databases.", show_default=False),
+        typer.Argument(metavar="DIR", help="The folder with the databases.", show_default=False),
     ]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
     ] = False
 
 
 async def block_zones(printer: Printer, options: BlockZonesOptions) -> int:
-    """Bring the zones of blocks to the desks and archives of agents.
+    """Import block zones as the zones and archives of agents.
 
-    The folder is only read, and what was brought is not brought again. Ends with 1 if something
-    could not be read or written; the same command goes on from there.
+    The folder is only read, and nothing is imported twice. Exits with 1 if something could not be
+    read or written; run the command again to continue.
     """
     from msgspec.structs import asdict
 
@@ -65,24 +65,26 @@ class MemoryOptions:
 
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="The folder with sessions/ in it.", show_default=False),
+        typer.Argument(
+            metavar="DIR", help="The folder that contains sessions/.", show_default=False
+        ),
     ]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
     ] = False
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Put in what is missing: an action, or the time of the file."
+            "--repair", help="Fill in missing values: an action, or the time of the file."
         ),
     ] = False
 
 
 async def cursor_memory(printer: Printer, options: MemoryOptions) -> int:
-    """Bring the memories of another program into the history of sessions.
+    """Import the memories of another program into the history.
 
-    The folder is only read, and what was brought is not brought again. Ends with 1 if a file
-    could not be brought, or is not there afterwards; the others are brought all the same.
+    The folder is only read, and nothing is imported twice. Exits with 1 if a file could not be
+    imported or fails verification; all other files are imported.
     """
     from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions
     from holdfast.importers.cursor_memory_files import MemoryFolder
@@ -117,16 +119,16 @@ def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
         printer.warn(f"{failure.file}: {what}")
     verified = report.verified
     if verified.entities_found != verified.entities_expected:
-        printer.warn(f"{verified.entities_found} of {verified.entities_expected} are there.")
+        printer.warn(
+            f"Verified {verified.entities_found} of {verified.entities_expected} entities."
+        )
     for entity_id in verified.timeline_missing:
-        printer.warn(f"{entity_id} is on no timeline.")
+        printer.warn(f"{entity_id} is missing on every timeline.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="import", help="Bring in what other programs have left.", no_args_is_help=True
-    )
+    group = typer.Typer(name="import", help="Import data of other programs.", no_args_is_help=True)
     command(group, "cursor-memory", MemoryOptions, only_here=True)(cursor_memory)
     command(group, "block-zones", BlockZonesOptions, only_here=True)(block_zones)
     app.add_typer(group)

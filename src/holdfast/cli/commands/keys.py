@@ -31,17 +31,17 @@ class OneKey:
         str,
         typer.Argument(
             metavar="KEY",
-            help="A provider (openai), one of several keys of it (openai:work), an MCP server "
-            "(mcp:NAME) or a host (host:NAME).",
+            help="A provider (openai), one of several keys of a provider (openai:work), an "
+            "MCP server (mcp:NAME) or a host (host:NAME).",
             show_default=False,
         ),
     ]
 
 
 def set_key(printer: Printer, options: OneKey) -> None:
-    """Keep a key in the system's keychain.
+    """Store a key in the system keychain.
 
-    It is asked for without an echo, or read from stdin; a key that is there is replaced.
+    Prompts without echo, or reads stdin; an existing key is replaced.
     """
     from holdfast.domain.secrets import SHORTEST, Secret
     from holdfast.services.secrets import whole_account
@@ -52,14 +52,14 @@ def set_key(printer: Printer, options: OneKey) -> None:
     secret = Secret(_prompt_key(account) if is_terminal(sys.stdin) else _read_key())
     asyncio.run(secrets.set(account, secret))
     if len(secret.reveal()) < SHORTEST:
-        printer.warn(f"It has fewer than {SHORTEST} characters: too few to be found in texts.")
-    printer.done({"account": account}, f"The key {account} is in the keychain.")
+        printer.warn(f"The key has fewer than {SHORTEST} characters, too few to mask it in texts.")
+    printer.done({"account": account}, f"Stored the key {account} in the keychain.")
 
 
 def show_list(printer: Printer, options: Paging) -> None:
-    """List the keys and where they come from.
+    """List the keys and their sources.
 
-    Of a key its last four characters are shown, and nothing of a short one.
+    Shows the last four characters of a key, and none of a short key.
     """
     from holdfast.domain.queries import require_limit
 
@@ -74,13 +74,13 @@ def show_list(printer: Printer, options: Paging) -> None:
         [(each.account, each.origin, each.ending or "-") for each in shown],
     )
     if not found:
-        printer.remark("No keys; `holdfast key set PROVIDER` keeps one.")
+        printer.remark("No keys; add one with `holdfast key set PROVIDER`.")
 
 
 def remove(printer: Printer, options: OneKey) -> None:
-    """Take a key out of the system's keychain."""
+    """Remove a key from the system keychain."""
     account = asyncio.run(secrets_here().remove(options.key))
-    printer.done({"account": account}, f"The key {account} is gone from the keychain.")
+    printer.done({"account": account}, f"Removed the key {account} from the keychain.")
 
 
 def _place(each: "StoredSecret") -> str:
@@ -96,7 +96,7 @@ def _prompt_key(account: str) -> str:
         try:
             return getpass(f"Key for {account}: ")
         except (GetPassWarning, EOFError):
-            raise _unreadable("Nothing was typed, or this terminal shows what is typed") from None
+            raise _unreadable("Nothing was typed, or this terminal cannot hide the input") from None
 
 
 def _read_key() -> str:
@@ -123,7 +123,7 @@ def _unreadable(problem: str) -> "Invalid":
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
-        name="key", help="Keep keys in the system's keychain.", no_args_is_help=True
+        name="key", help="Manage keys in the system keychain.", no_args_is_help=True
     )
     command(group, "set", OneKey, only_here=True)(set_key)
     command(group, "list", Paging, only_here=True)(show_list)

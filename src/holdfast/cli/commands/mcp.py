@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 class McpOptions:
     """How clients reach it."""
 
-    http: Annotated[bool, typer.Option("--http", help="Run the server, which has MCP at /mcp.")] = (
+    http: Annotated[bool, typer.Option("--http", help="Run the HTTP server, with MCP at /mcp.")] = (
         False
     )
     host: Annotated[
         str, typer.Option(metavar="HOST", help="With --http, the address to listen on.")
     ] = "127.0.0.1"
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="With --http, the port; 0 takes any free one.")
+        int, typer.Option(metavar="PORT", help="With --http, the port; 0 picks a free one.")
     ] = 8765
 
 
 def mcp(printer: Printer, options: McpOptions) -> "int | Coroutine[Any, Any, int]":
-    """Serve agents that speak MCP.
+    """Run an MCP server on stdin and stdout.
 
-    Speaks the Model Context Protocol on stdin and stdout, for programs that start their servers
-    themselves; logs go to stderr. It ends with its input. With --http it runs the server, as
-    `holdfast serve` does, and says where its clients find it.
+    Programs start it to use Holdfast over the Model Context Protocol; logs go to stderr. It exits
+    when stdin is closed. With --http it runs the server like `holdfast serve`, and prints the
+    address for clients.
     """
     if options.http:
         serving = ServeOptions(host=options.host, port=options.port)

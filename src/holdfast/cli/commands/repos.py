@@ -17,7 +17,7 @@ from holdfast.domain.repos import Repo
 
 
 async def show_list(printer: Printer, options: Paging) -> None:
-    """List the repositories by name."""
+    """List repositories by name."""
     from holdfast.domain.queries import require_limit
     from holdfast.wire.repo_sessions import repository_form
 
@@ -34,7 +34,7 @@ async def show_list(printer: Printer, options: Paging) -> None:
         [(each.id, each.name, each.path) for each in shown],
     )
     if not every:
-        printer.remark("No repositories; `holdfast repos add PATH` registers one.")
+        printer.remark("No repositories; register one with `holdfast repos add PATH`.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +42,21 @@ class AddOptions:
     """A new repository."""
 
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A Git work tree.", show_default=False)
+        Path,
+        typer.Argument(metavar="PATH", help="The path of a Git work tree.", show_default=False),
     ]
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What it is called; else its folder's name.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The repository's name; default: the name of its folder."
+        ),
     ] = None
 
 
 async def add(printer: Printer, options: AddOptions) -> None:
     """Register a Git work tree.
 
-    The same one again changes nothing.
+    Registering the same work tree again changes nothing.
     """
     from holdfast.wire.repo_sessions import repository_form
 
@@ -68,8 +72,8 @@ async def add(printer: Printer, options: AddOptions) -> None:
             is_here = printer.settings.server is None
             if error.code is not Code.REPO_OUTSIDE_ROOT or not is_here:
                 raise
-            raise Denied(error.code, f"{error.message} Here it is {root}.") from None
-    printer.done(repository_form(repo), f"Repository {repo.name} is registered as {repo.id}.")
+            raise Denied(error.code, f"{error.message} Its work tree is {root}.") from None
+    printer.done(repository_form(repo), f"Registered repository {repo.name} as {repo.id}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +86,13 @@ class RemoveOptions:
 
 
 async def remove(printer: Printer, options: RemoveOptions) -> None:
-    """Forget a repository; its files stay.
+    """Unregister a repository; its files are not changed.
 
     Refused while a session is bound to it.
     """
     async with connect(printer) as holdfast:
         await holdfast.repos.remove(holdfast.owner, options.id)
-    printer.done({"removed": options.id}, f"Repository {options.id} is forgotten.")
+    printer.done({"removed": options.id}, f"Unregistered repository {options.id}.")
 
 
 def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
@@ -100,12 +104,16 @@ def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
     for place, repo in enumerate(every):
         if repo.id == cursor:
             return list(every[place + 1 :])
-    raise Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
+    raise Invalid(
+        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without --cursor."
+    )
 
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(name="repos", help="Register where agents may work.", no_args_is_help=True)
+    group = typer.Typer(
+        name="repos", help="Manage the repositories agents may work in.", no_args_is_help=True
+    )
     command(group, "list", Paging)(show_list)
     command(group, "add", AddOptions)(add)
     command(group, "remove", RemoveOptions)(remove)

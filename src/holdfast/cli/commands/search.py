@@ -36,7 +36,7 @@ class SearchOptions:
         str,
         typer.Argument(
             metavar="QUERY",
-            help='Words that all must be there; "…" is a phrase, word* a beginning, -word without.',
+            help='Words that must all match; "…" is a phrase, word* a prefix, -word excludes.',
             show_default=False,
         ),
     ]
@@ -44,38 +44,41 @@ class SearchOptions:
         str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
     ] = None
     agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Only this agent, by its slug or id.")
+        str | None, typer.Option(metavar="AGENT", help="Only this agent: its slug or id.")
     ] = None
     repo: Annotated[
         str | None,
-        typer.Option(metavar="REPO", help="Only in this repository, by its id, name or path."),
+        typer.Option(metavar="REPO", help="Only this repository: its id, name or path."),
     ] = None
     role: Annotated[
-        Role | None, typer.Option(metavar="ROLE", help=f"Only of one of {', '.join(Role)}.")
+        Role | None,
+        typer.Option(metavar="ROLE", help=f"Only messages of this role: {', '.join(Role)}."),
     ] = None
     tool: Annotated[
         str | None, typer.Option(metavar="TOOL", help="Only calls and results of this tool.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="From this day or time on, 2026-01-31T12:00Z."),
+        typer.Option(
+            metavar="TIME", help="Only from this date or time on, such as 2026-01-31T12:00Z."
+        ),
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this day or time.")] = (
-        None
-    )
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only before this date or time.")
+    ] = None
     limit: Annotated[
-        int, typer.Option(metavar="N", help=f"At most so many, 1 to {LIMIT_MOST}.")
+        int, typer.Option(metavar="N", help=f"At most this many, 1 to {LIMIT_MOST}.")
     ] = LIMIT_USUAL
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
 
 
 async def show_hits(printer: Printer, options: SearchOptions) -> None:
-    """Find words in messages, tools, titles and observations.
+    """Search messages, tool calls, titles and observations.
 
-    The newest session comes first, and in it the newest message. Case and accents make no
-    difference; what was found stands in brackets.
+    The newest session comes first, and within it the newest message. Case and accents are ignored;
+    matches are shown in brackets.
     """
     from holdfast.wire.search import hit_form
 
@@ -104,7 +107,7 @@ async def show_hits(printer: Printer, options: SearchOptions) -> None:
         [(shown[hit.session_id or "-"], *_row(hit)) for hit in page.items],
     )
     if not page.items and page.next_cursor is None:
-        printer.remark("Nothing was found.")
+        printer.remark("No matches.")
 
 
 async def _repo(holdfast: "Holdfast", ref: str) -> RepoId:
@@ -113,7 +116,7 @@ async def _repo(holdfast: "Holdfast", ref: str) -> RepoId:
         if named & {repo.id, repo.name, repo.path}:
             return repo.id
     raise NotFound(
-        Code.REPO_NOT_FOUND, "There is no such repository; `holdfast repos list` lists yours."
+        Code.REPO_NOT_FOUND, "There is no such repository; `holdfast repos list` shows yours."
     )
 
 

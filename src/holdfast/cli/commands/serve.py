@@ -110,7 +110,7 @@ class _WorkerPool:
             if child is None or self._is_stopping:
                 continue
             ended = os.waitstatus_to_exitcode(status)
-            log.error("a worker ended", extra={"fields": {"worker": child.place, "code": ended}})
+            log.error("a worker exited", extra={"fields": {"worker": child.place, "code": ended}})
             if ended > 0 and time.monotonic() - child.since < YOUNG_SECONDS:
                 code = ended
                 self._stop(signal.SIGTERM, None)
@@ -154,30 +154,31 @@ class ServeOptions:
         "127.0.0.1"
     )
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The port to listen on; 0 takes any free one.")
+        int, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.")
     ] = 8765
     workers: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=64, help="How many processes share the work."),
+        typer.Option(metavar="N", min=1, max=64, help="The number of worker processes."),
     ] = 1
     name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="A further name under which the server is asked for; may be repeated.",
+            help="An additional host name of the server, for the Host check; repeatable.",
         ),
     ] = None
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate, to speak TLS.")
-    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The TLS certificate.")] = (
+        None
+    )
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's private key.")
+        Path | None, typer.Option(metavar="FILE", help="The private key of the certificate.")
     ] = None
     behind_proxy: Annotated[
         bool,
         typer.Option(
             "--behind-proxy",
-            help="Something before Holdfast speaks TLS, so it may listen beyond this machine.",
+            help="A proxy in front of Holdfast terminates TLS, so it may listen on other "
+            "addresses.",
         ),
     ] = False
 
@@ -185,8 +186,8 @@ class ServeOptions:
 def serve(printer: Printer, options: ServeOptions) -> int:
     """Run the server.
 
-    It runs every waiting turn, of any sender, and answers on a port of this machine. Ctrl-C
-    or SIGTERM stops it; turns that run then go on with the next start.
+    It runs all waiting turns and serves HTTP on a port of this machine. Ctrl-C or SIGTERM stops it;
+    running turns continue at the next start.
     """
     return serve_http(printer, options)
 
@@ -210,7 +211,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
     with listen(options.host, options.port, exposure) as listener:
         # After the port is taken: a second server that fails there must not migrate the store.
         if done := migrate_forward(config):
-            printer.remark(f"The store was brought up to this program: {', '.join(done)}.")
+            printer.remark(f"Migrated the store: {', '.join(done)}.")
         # The process to signal for a stop, even if workers do the work.
         pid = os.getpid()
 
@@ -290,7 +291,7 @@ async def _serve(printer: Printer, process: ServerProcess) -> None:
         finally:
             server_file.withdraw()
     if process.role.is_first:
-        printer.remark("Stopped; open turns go on with the next start.")
+        printer.remark("Stopped; open turns continue at the next start.")
 
 
 def _freeze_garbage_collector() -> None:
@@ -324,21 +325,24 @@ def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, An
         printer.document(server_file)
     else:
         printer.line(f"Holdfast {__version__} listens on {server_file['url']}")
-        printer.line(f"Sign in to the page, once: {server_file['url']}{server_file['sign_in']}")
+        printer.line(
+            f"Sign in with this link, valid once: {server_file['url']}{server_file['sign_in']}"
+        )
         home = os.environ.get("HOLDFAST_HOME")
         # Can be pasted: the command may not be on the PATH of the other terminal.
         chat = f"{f'HOLDFAST_HOME={shlex.quote(home)} ' if home else ''}{sys.argv[0]} chat"
         if "mcp" in server_file:
             printer.line(
-                f"MCP is at {server_file['mcp']}; the token is in the home's file `token`."
+                f"MCP is at {server_file['mcp']}; the token is in the file `token` of the "
+                "home folder."
             )
         printer.line(f"Chat in another terminal with `{chat}`; stop with Ctrl-C.")
     sys.stdout.flush()
     # Another worker of this server may have written the file first.
     if other is not None and other.get("pid") != server_file["pid"]:
         printer.remark(
-            f"Another server of this home listens on {other.get('url')}; {SERVER_FILE} names that "
-            "one as long as it runs."
+            f"Another server of this home folder listens on {other.get('url')}; "
+            f"{SERVER_FILE} names that one while it runs."
         )
 
 

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 class EventsOptions(SessionRef):
     """Which events."""
 
-    after: Annotated[int, typer.Option(metavar="N", help="Only events behind this one.")] = 0
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many, 1 to 10,000.")] = 1_000
+    after: Annotated[int, typer.Option(metavar="N", help="Only events after this one.")] = 0
+    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, 1 to 10,000.")] = 1_000
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Wait for new events, until Ctrl-C.")
     ] = False
 
 
 async def show_events(printer: Printer, options: EventsOptions) -> None:
-    """Print the events of a session.
+    """Show the events of a session.
 
-    With --json they have the words of `chat --json`: one document, or with --follow one line for
-    each event.
+    With --json, events have the same form as in `chat --json`: one document, or with --follow one
+    event per line.
     """
     from holdfast.cli.json_stream import EventLines
 
@@ -68,7 +68,9 @@ async def show_events(printer: Printer, options: EventsOptions) -> None:
             rows = [_event_row(form) for form in forms]
             printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
             if not rows:
-                printer.remark(f"There is no event behind {after}; --follow waits for the next.")
+                printer.remark(
+                    f"There is no event after {after}; use --follow to wait for the next."
+                )
             return
         lines = await EventLines.behind(holdfast, session, after)
         async with aclosing(holdfast.follow(session.id, after=after)) as items:
@@ -104,9 +106,9 @@ class Ending(StrEnum):
 
 
 async def resume(printer: Printer, options: SessionRef) -> None:
-    """Open a closed session again.
+    """Reopen a closed session.
 
-    An open one stays as it is. A waiting turn is run by the process that runs turns.
+    An open session does not change. A waiting turn is run by the process that runs turns.
     """
     from holdfast.wire.session_actions import resumed_form
 
@@ -119,7 +121,7 @@ async def resume(printer: Printer, options: SessionRef) -> None:
     printer.done(form, f"Session {session.id} is {session.status}.")
     if session.turn > session.settled:
         printer.remark(
-            f"A turn waits in it: a running server plays it, or `holdfast chat --resume "
+            "A turn is waiting: a running server runs it, or `holdfast chat --resume "
             f"{session.id}`."
         )
 
@@ -127,7 +129,7 @@ async def resume(printer: Printer, options: SessionRef) -> None:
 async def interrupt(printer: Printer, options: SessionRef) -> None:
     """Stop the running turn of a session.
 
-    What was streamed is kept, and the session stays open.
+    The partial answer is saved, and the session stays open.
     """
     from holdfast.wire.session_actions import Interrupted
     from holdfast.wire.sessions import session_form
@@ -139,13 +141,13 @@ async def interrupt(printer: Printer, options: SessionRef) -> None:
     shown = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
     printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
     if not done.is_settled:
-        printer.remark(f"Turn {done.turn} ends as soon as the store can be written.")
+        printer.remark(f"Turn {done.turn} will end as soon as the store can be written.")
 
 
 async def compact(printer: Printer, options: SessionRef) -> None:
-    """Sum up what came before the last answer.
+    """Summarize everything before the last answer.
 
-    From then on the model reads the summary instead. No message is removed or changed.
+    From then on the model gets the summary instead. No message is removed or changed.
     """
     from holdfast.wire.session_actions import Compacted
     from holdfast.wire.sessions import session_form
@@ -155,7 +157,7 @@ async def compact(printer: Printer, options: SessionRef) -> None:
         is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
         form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
-    label = "is summed up" if is_folded else "has nothing to sum up"
+    label = "has been summarized" if is_folded else "has nothing to summarize"
     shown = Compacted(compacted=is_folded, session=form)
     printer.done(shown, f"Session {session.id} {label}.")
 
@@ -167,14 +169,16 @@ class ForkOptions(SessionRef):
     at: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Go on from this message; else from where the last turn ended."
+            metavar="N", help="The message to fork at; default: the end of the last turn."
         ),
     ] = None
-    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The fork's title.")] = None
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The title of the fork.")] = (
+        None
+    )
 
 
 async def fork(printer: Printer, options: ForkOptions) -> None:
-    """Go on from a message in a new session."""
+    """Fork a session at a message."""
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
@@ -183,19 +187,23 @@ async def fork(printer: Printer, options: ForkOptions) -> None:
             holdfast.owner, parent_id, at=options.at, title=options.title, is_settled=True
         )
         form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
-    printer.done(form, f"Session {session.id} goes on from {parent_id}.")
+    printer.done(form, f"Created session {session.id}, a fork of {parent_id}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloseOptions(SessionRef):
     """How to close."""
 
-    ending: Annotated[Ending, typer.Option("--as", help="How the session ends.")] = Ending.COMPLETED
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why it ends.")] = None
+    ending: Annotated[Ending, typer.Option("--as", help="The final status of the session.")] = (
+        Ending.COMPLETED
+    )
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The reason for closing it.")
+    ] = None
 
 
 async def close(printer: Printer, options: CloseOptions) -> None:
-    """End a session; `resume` opens it again."""
+    """Close a session; `resume` reopens it."""
     from holdfast.domain.sessions import Status
     from holdfast.wire.sessions import session_form
 
@@ -216,14 +224,14 @@ class DeleteOptions(SessionRef):
     """What becomes of forks."""
 
     cascade: Annotated[bool, typer.Option("--cascade", help="Delete its forks too.")] = False
-    detach: Annotated[bool, typer.Option("--detach", help="First make its forks stand alone.")] = (
+    detach: Annotated[bool, typer.Option("--detach", help="First make its forks independent.")] = (
         False
     )
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 
 
 async def delete(printer: Printer, options: DeleteOptions) -> int | None:
-    """Remove a session and its messages for good."""
+    """Delete a session and its messages permanently."""
     from holdfast.domain.errors import Code, Invalid
     from holdfast.services.session_lifecycle import DeletePolicy
 
@@ -253,7 +261,7 @@ def _is_sure(printer: Printer, name: str) -> bool:
     if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         return True
     # On stderr, and in spite of -q: an unseen question looks like a hang.
-    printer.warn(f"Delete “{name}” and all its messages for good? [y/N]")
+    printer.warn(f"Delete “{name}” and all its messages permanently? [y/N]")
     # asyncio's handler would only record a Ctrl-C; here it must interrupt the blocking read.
     noted = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -283,7 +291,8 @@ class SessionListOptions(Paging):
     status: Annotated[
         list[Status] | None,
         typer.Option(
-            metavar="STATUS", help=f"Only sessions that are {', '.join(Status)}; repeatable."
+            metavar="STATUS",
+            help=f"Only sessions with this status: {', '.join(Status)}; repeatable.",
         ),
     ] = None
     agent: Annotated[
@@ -293,9 +302,10 @@ class SessionListOptions(Paging):
         list[str] | None, typer.Option(metavar="TAG", help="Only sessions with this tag.")
     ] = None
     query: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only sessions with this in their title.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Only sessions with this text in their title."),
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="All of them, whatever the limit.")] = False
+    all: Annotated[bool, typer.Option("--all", help="All sessions, without a limit.")] = False
 
     def is_narrowed(self) -> bool:
         """Return whether any filter is set."""
@@ -303,10 +313,7 @@ class SessionListOptions(Paging):
 
 
 async def show_list(printer: Printer, options: SessionListOptions) -> None:
-    """List sessions.
-
-    The one that was written to last comes first.
-    """
+    """List sessions, most recently used first."""
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
@@ -319,13 +326,13 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
         [_row(each, shown[each.session.id]) for each in page.items],
     )
     if not page.items and options.is_narrowed():
-        printer.remark("No session fits; leave a filter out, or the cursor.")
+        printer.remark("No matching sessions; remove a filter or the cursor.")
     elif not page.items:
-        printer.remark("No sessions; `holdfast chat` opens one.")
+        printer.remark("No sessions; start one with `holdfast chat`.")
 
 
 async def show_one(printer: Printer, options: SessionRef) -> None:
-    """Show where a session stands and what it has cost."""
+    """Show a session's state and cost."""
     from holdfast.wire.sessions import session_form
 
     async with connect(printer) as holdfast:
@@ -338,20 +345,17 @@ async def show_one(printer: Printer, options: SessionRef) -> None:
 class MessagesOptions(SessionRef):
     """Which messages."""
 
-    after: Annotated[int, typer.Option(metavar="N", help="Only messages behind this one.")] = 0
+    after: Annotated[int, typer.Option(metavar="N", help="Only messages after this one.")] = 0
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many; else all, up to 10,000.")
+        int | None, typer.Option(metavar="N", help="At most this many; default: all, up to 10,000.")
     ] = None
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
 
 
 async def show_messages(printer: Printer, options: MessagesOptions) -> None:
-    """Print the messages of a session.
-
-    They come in the order they were written.
-    """
+    """Show the messages of a session, oldest first."""
     from holdfast.cli.chat.transcript import lines_of
     from holdfast.domain.queries import MESSAGES_MOST
     from holdfast.wire.messages import MessageList, message_forms
@@ -370,11 +374,11 @@ async def show_messages(printer: Printer, options: MessagesOptions) -> None:
         for line in lines_of(message):
             printer.line(line)
     if page.next_cursor is not None:
-        printer.remark(f"There is more: --cursor {page.next_cursor}")
+        printer.remark(f"More results: --cursor {page.next_cursor}")
     elif not page.items and after:
-        printer.remark(f"There is no message behind {after}.")
+        printer.remark(f"There is no message after {after}.")
     elif not page.items:
-        printer.remark(f"No messages; `holdfast chat --resume {session}` says the first.")
+        printer.remark(f"No messages; send the first with `holdfast chat --resume {session}`.")
 
 
 async def _interrupted(
@@ -401,15 +405,14 @@ class VerifyOptions:
 
     id: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help=f"{SESSION_HELP} Without one, all sessions."),
+        typer.Argument(metavar="ID", help=f"{SESSION_HELP} Default: all sessions."),
     ] = None
 
 
 async def verify(printer: Printer, options: VerifyOptions) -> int:
-    """Check that messages are what was written.
+    """Verify that messages are unchanged.
 
-    Every message is checked against the chain of hashes it belongs to. Ends with 1 if something
-    is wrong.
+    Every message is checked against its hash chain. Exits with 1 if a check fails.
     """
     from holdfast.wire.session_actions import verified_form
 
@@ -430,14 +433,14 @@ async def verify(printer: Printer, options: VerifyOptions) -> int:
 
 def _print_verification(printer: Printer, checked: "list[Verification]") -> None:
     if not checked:
-        printer.remark("No sessions to check; `holdfast chat` opens one.")
+        printer.remark("No sessions to check; start one with `holdfast chat`.")
         return
     for each in checked:
         for fault in each.faults:
             printer.line(f"{each.session_id}: {fault}")
     bad = sum(bool(each.faults) for each in checked)
     rows = sum(each.messages for each in checked)
-    sound = f"{len(checked) - bad} of {len(checked)} sessions are what was written"
+    sound = f"{len(checked) - bad} of {len(checked)} sessions are intact"
     printer.line(f"{sound} ({rows} messages checked).")
 
 
@@ -509,9 +512,7 @@ def _facts(overview: "SessionOverview") -> dict[str, object]:
 
 def register(app: typer.Typer) -> None:
     """Add the group, and its alias, to the command line."""
-    group = typer.Typer(
-        name="sessions", help="Look at sessions and steer them.", no_args_is_help=True
-    )
+    group = typer.Typer(name="sessions", help="Manage sessions.", no_args_is_help=True)
     command(group, "list", SessionListOptions)(show_list)
     command(group, "show", SessionRef)(show_one)
     command(group, "messages", MessagesOptions)(show_messages)

@@ -91,7 +91,11 @@ def _require_another(config: "Config", to: str) -> None:
     from holdfast.domain.errors import Code, Invalid
 
     if to == config.database_url:
-        raise Invalid(Code.INVALID_INPUT, "--to names the store itself.", {"field": "to"})
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "--to names the configured store itself; choose another target.",
+            {"field": "to"},
+        )
 
 
 def _require_room(path: Path) -> None:
@@ -102,7 +106,7 @@ def _require_room(path: Path) -> None:
 
     require_absent(path)
     if not _is_home(path) and not path.parent.is_dir():
-        raise Invalid(Code.NOT_A_FOLDER, f"{path.parent} is not a folder; make it first.")
+        raise Invalid(Code.NOT_A_FOLDER, f"{path.parent} is not a folder; create it first.")
     if (why := unusable_path_error(path.parent)) is not None:
         raise Denied(Code.STORE_UNWRITABLE, why)
 
@@ -133,21 +137,21 @@ class CopyOptions:
         str,
         typer.Option(
             metavar="URL|FOLDER|FILE.db",
-            help="An empty database (postgresql://…), a folder that becomes a home, or a file.",
+            help="An empty database (postgresql://…), a folder for a new home, or a file.",
             show_default=False,
         ),
     ]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Look at both sides and count; change nothing.")
+        bool, typer.Option("--dry-run", help="Check both databases and count rows; change nothing.")
     ] = False
 
 
 async def copy(printer: Printer, options: CopyOptions) -> None:
     """Copy the whole store into another database.
 
-    From the store that is configured into Postgres, or into a file. Writes are blocked meanwhile,
-    so stop every server first. Rows are counted and hashed on both sides and hash chains verified;
-    what fails leaves nothing in the target.
+    Copies the configured store into Postgres or into a file. Writes are blocked while it runs, so
+    stop all servers first. Row counts, row hashes and hash chains are verified in both databases;
+    if a check fails, the target stays empty.
     """
     from holdfast.store.transfer import run as transfer_run
 
@@ -184,7 +188,7 @@ def _report(
         "rows": rows,
         "tables": {each.table: {"rows": each.rows, "hash": each.hash} for each in tables},
     }
-    message = "would be copied to" if options.dry_run else "are copied and verified in"
+    message = "would be copied to" if options.dry_run else "copied and verified in"
     printer.done(form, f"{rows} rows of {len(tables)} tables {message} {target}.")
 
 
@@ -224,13 +228,13 @@ def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
     if not force and schema.is_filled():
         raise Conflict(
             Code.STORE_NOT_EMPTY,
-            "The database has agents or sessions, and an older schema may have no place for all of "
-            "them; back it up with pg_dump and add --force to go back all the same.",
+            "The database has agents or sessions, and an older schema may not be able to "
+            "store all of their data; back it up with pg_dump and add --force.",
         )
 
 
 def status(printer: Printer, _: NoOptions) -> None:
-    """Show which migrations were applied."""
+    """Show which migrations are applied."""
     from holdfast.store.sqlite.migrate import migrations, newest
 
     found = _version(printer.settings.load())
@@ -249,7 +253,7 @@ def status(printer: Printer, _: NoOptions) -> None:
 
 
 def up(printer: Printer, _: NoOptions) -> None:
-    """Bring the store up to this program."""
+    """Apply all pending migrations."""
     from holdfast.store.sqlite import migrate as sqlite_migrate
 
     config = printer.settings.load()
@@ -293,19 +297,20 @@ class DownOptions:
     to: Annotated[
         int,
         typer.Option(
-            metavar="N", help="The last migration to keep; 0 keeps none.", show_default=False
+            metavar="N", help="The last migration to keep; 0 reverts all.", show_default=False
         ),
     ]
     force: Annotated[
-        bool, typer.Option("--force", help="Also when rows are lost; a backup is written first.")
+        bool,
+        typer.Option("--force", help="Revert even if data is lost; a backup is written first."),
     ] = False
 
 
 def down(printer: Printer, options: DownOptions) -> None:
-    """Take migrations back.
+    """Revert migrations.
 
-    What they brought into the store is lost, so a store with something in it needs --force and
-    is backed up beside itself first.
+    Data added by these migrations is lost, so a store with data requires --force, and is backed up
+    first.
     """
     from holdfast.domain.errors import Code, NotFound
     from holdfast.store.sqlite import migrate as sqlite_migrate
@@ -334,7 +339,7 @@ def down(printer: Printer, options: DownOptions) -> None:
         done = sqlite_migrate.down(connection, options.to)
         now = sqlite_migrate.version(connection)
     if kept is not None:
-        printer.remark(f"What was there is kept in {kept}.")
+        printer.remark(f"A backup of the previous store is in {kept}.")
     form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
     printer.done(form, _summary(done, now))
 
@@ -351,8 +356,8 @@ def _backup_before_down(config: "Config", connection: "Connection", *, force: bo
     if not force:
         raise Conflict(
             Code.STORE_NOT_EMPTY,
-            "The store has agents or sessions, and an older schema may have no place for all of "
-            "them; add --force to go back all the same. A backup is written first.",
+            "The store has agents or sessions, and an older schema may not be able to "
+            "store all of their data; add --force to continue. A backup is written first.",
         )
     path = _path(config)
     return back_up(path, store_key(config, path).value, free_name(path, "down"))
@@ -369,23 +374,23 @@ class BackupOptions:
 
 
 def backup(printer: Printer, options: BackupOptions) -> None:
-    """Copy the whole store into a file.
+    """Back up the whole store to a file.
 
-    The copy is consistent, also while others work in the store. It is encrypted with the store's
-    own key, which is not in it: keep that too.
+    The backup is consistent even while the store is in use. It is encrypted with the key of the
+    store, which is not included: back up the key too.
     """
     from holdfast.app import store_key
     from holdfast.store.sqlite.backup import back_up
 
     config = printer.settings.load()
-    require_sqlite(config, instead="pg_dump, or the backups of your Postgres")
+    require_sqlite(config, instead="pg_dump, or the backups of your Postgres server")
     target = absolute_path(options.file)
     path = _path(config)
     # Only if a store exists, because for a new one a key would be created.
     key = store_key(config, path).value if path.exists() else None
     back_up(path, key, target, force=options.force)
     size = target.stat().st_size
-    printer.done({"file": str(target), "bytes": size}, f"{target} is written ({size} bytes).")
+    printer.done({"file": str(target), "bytes": size}, f"Wrote {target} ({size} bytes).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,26 +398,28 @@ class RestoreOptions:
     """Where from."""
 
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file of `backup`.", show_default=False)
+        Path, typer.Argument(metavar="FILE", help="A file written by `backup`.", show_default=False)
     ]
     plain: Annotated[
         bool,
-        typer.Option("--plain", help="Also when the store is then no longer encrypted."),
+        typer.Option(
+            "--plain", help="Allow replacing an encrypted store with an unencrypted backup."
+        ),
     ] = False
 
 
 def restore(printer: Printer, options: RestoreOptions) -> None:
-    """Put a backup in the place of the store.
+    """Replace the store with a backup.
 
-    The store that was there is kept beside it. Refused while another process has the store open,
-    when the backup does not verify, and when it would take the encryption away.
+    The previous store is renamed and kept. Refused while another process has the store open, if the
+    backup fails verification, or if the backup is not encrypted but the store is.
     """
     from holdfast.app import store_key
     from holdfast.store.sqlite import backup as backups
     from holdfast.store.sqlite.files import private_folder, require_suitable
 
     config = printer.settings.load()
-    require_sqlite(config, instead="pg_restore, or the backups of your Postgres")
+    require_sqlite(config, instead="pg_restore, or the backups of your Postgres server")
     source = absolute_path(options.file)
     # Before the key is read: a missing file would be treated as a new store.
     backups.require_file(source)
@@ -423,9 +430,9 @@ def restore(printer: Printer, options: RestoreOptions) -> None:
     require_suitable(private_folder(config.home))
     key = store_key(config, source)
     kept = backups.restore(source, key.value, store, plain=options.plain)
-    message = f"The store is as {source} has it."
+    message = f"Restored the store from {source}."
     if kept is not None:
-        message += f" The one before is kept as {kept}."
+        message += f" The previous store is kept as {kept}."
     printer.done({"file": str(source), "kept": str(kept) if kept else None}, message)
 
 
@@ -436,14 +443,14 @@ class SalvageOptions:
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="The file to write; `restore` takes it.", show_default=False
+            metavar="FILE", help="The file to write, for `restore`.", show_default=False
         ),
     ]
     messages: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write messages from behind the damage, which the store cannot hold, as JSON "
+            help="Write messages after the damage, which cannot be part of the store, as JSON "
             "lines; not encrypted.",
             show_default=False,
         ),
@@ -452,10 +459,10 @@ class SalvageOptions:
 
 
 def salvage(printer: Printer, options: SalvageOptions) -> int:
-    """Recover a store whose log is damaged.
+    """Recover a store with a damaged log.
 
-    Writes what is whole into a file for `restore`, and names what is lost. The store stays as it
-    is. Refused while another process has it open. Ends with 1 if something is lost.
+    Writes all intact data to a file for `restore`, and lists what is lost. The store is not
+    changed. Refused while another process has the store open. Exits with 1 if data is lost.
     """
     from holdfast.app import store_key
     from holdfast.cli.errors import FINDINGS
@@ -463,13 +470,13 @@ def salvage(printer: Printer, options: SalvageOptions) -> int:
     from holdfast.store.sqlite.salvage import salvage as recover
 
     config = printer.settings.load()
-    require_sqlite(config, instead="the backups of your Postgres")
+    require_sqlite(config, instead="the backups of your Postgres server")
     path, target = _path(config), absolute_path(options.file)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
     apart = absolute_path(options.messages) if options.messages is not None else None
     if apart is not None and apart.exists():
-        raise Conflict(Code.FILE_EXISTS, f"{apart} is there already; choose another name.")
+        raise Conflict(Code.FILE_EXISTS, f"{apart} exists; choose another name.")
     done = recover(path, store_key(config, path).value, target, force=options.force)
     if apart is not None:
         _write_messages(apart, done)
@@ -493,7 +500,7 @@ def salvage(printer: Printer, options: SalvageOptions) -> int:
 
 def _salvage_report(form: dict[str, Any]) -> str:
     """Return what was recovered and what was lost, for a person."""
-    lines = [f"{form['file']} is written: {form['frames']} frames of the log are in it."]
+    lines = [f"Wrote {form['file']} with {form['frames']} frames of the log."]
     if form["lost_frames"]:
         lines.append(f"Damaged or missing frames: {form['lost_frames']}.")
     for each in form["lost"]:
@@ -503,11 +510,11 @@ def _salvage_report(form: dict[str, Any]) -> str:
         where = form["messages"] or "nowhere; name a file with --messages"
         lines.append(
             f"Not in the store: session {each['session_id']}, message {each['sequence']} "
-            f"(kept in {where})."
+            f"(saved in {where})."
         )
     if form["lost_frames"] and not form["lost"] and not form["apart"]:
-        lines.append("No message is known to be lost.")
-    return "\n".join([*lines, f"`holdfast restore {form['file']}` puts it in place."])
+        lines.append("No known message is lost.")
+    return "\n".join([*lines, f"Run `holdfast restore {form['file']}` to use it."])
 
 
 def _write_messages(path: Path, done: "Salvaged") -> None:
@@ -553,14 +560,14 @@ def _names(done: "list[Migration]") -> list[str]:
 def _summary(done: "list[Migration]", now: int) -> str:
     if not done:
         return f"The store has schema {now}; nothing to do."
-    verb = "made" if done[-1].number == now else "taken back"
+    verb = "made" if done[-1].number == now else "reverted"
     return f"The store has schema {now}; {verb}: {', '.join(_names(done))}."
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     group = typer.Typer(
-        name="migrate", help="See and change the schema of the store.", no_args_is_help=True
+        name="migrate", help="Show and change the schema of the store.", no_args_is_help=True
     )
     command(group, "status", NoOptions, only_here=True)(status)
     command(group, "up", NoOptions, only_here=True)(up)

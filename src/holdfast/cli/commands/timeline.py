@@ -46,38 +46,41 @@ class TimelineOptions:
         str | None,
         typer.Argument(
             metavar="ENTITY_ID",
-            help="An entity's id, what it is known by, or what outcomes name it by. Without one, "
+            help="The id of an entity, its alias, or the id that outcomes refer to. Default: "
             "all sessions.",
         ),
     ] = None
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From this day or time on.")
+        str | None, typer.Option("--from", metavar="TIME", help="Only from this date or time on.")
     ] = None
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar="TIME", help="Up to this time, or to the end of this day."),
+        typer.Option(
+            "--to", metavar="TIME", help="Only up to this time, or to the end of this date."
+        ),
     ] = None
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", metavar="TYPE", help=f"Only these; repeatable: {', '.join(SYMBOLS)}."
+            "--type", metavar="TYPE", help=f"Only these events; repeatable: {', '.join(SYMBOLS)}."
         ),
     ] = None
     limit: Annotated[
         int,
         typer.Option(
-            metavar="N", help="At most so many events, 1 to 500; without an id, so many sessions."
+            metavar="N",
+            help="At most this many events, 1 to 500; without an id, this many sessions.",
         ),
     ] = LIMIT
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on behind an earlier page.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
     ] = None
 
 
 async def timeline(printer: Printer, options: TimelineOptions) -> None:
-    """Draw what happened, day by day.
+    """Show a timeline by day.
 
-    Times are those of this machine. A day or time without an offset is one of UTC.
+    Times are printed in the local time zone. A date or time without an offset is in UTC.
     """
     from holdfast.observations.timeline import EventType
     from holdfast.wire.observations import timeline_form
@@ -101,9 +104,11 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
     if not page.events:
         printer.remark("No events.")
     if page.next_cursor is not None:
-        printer.remark(f"There is more: --cursor {page.next_cursor}")
+        printer.remark(f"More results: --cursor {page.next_cursor}")
     if is_cut:
-        printer.remark("There are older sessions: --limit N shows more, --to DAY what was before.")
+        printer.remark(
+            "There are older sessions: use --limit N for more, or --to DATE for earlier ones."
+        )
 
 
 def _require_dates(start: str | None, end: str | None) -> None:
@@ -111,8 +116,8 @@ def _require_dates(start: str | None, end: str | None) -> None:
     from holdfast.observations.as_of import parse_window
 
     for name, given, rule in (
-        ("--from", (start,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
-        ("--to", (end,), "must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--from", (start,), "must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
+        ("--to", (end,), "must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
         ("--to", (start, end), "must not be before --from"),
     ):
         try:
@@ -144,7 +149,7 @@ async def _sessions_timeline(
     from holdfast.observations.timeline import timeline as in_order
 
     if options.cursor is not None:
-        text = "--cursor goes with an id; for all sessions use --to DAY."
+        text = "--cursor requires an id; for all sessions use --to DATE."
         raise Invalid(Code.INVALID_INPUT, text, {"field": "--cursor"})
     # Validated in the same way as with an id.
     most = TimelineQuery(limit=options.limit).limit

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
-_SCOPES = f"{', '.join(Scope)}; each contains the one before."
+_SCOPES = f"{', '.join(Scope)}; each includes the previous one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,13 @@ class TokenListOptions(Paging):
     owner: Annotated[
         str | None, typer.Option(metavar="OWNER", help="Only the tokens of this owner.")
     ] = None
-    all: Annotated[
-        bool, typer.Option("--all", help="Also tokens that have expired or were revoked.")
-    ] = False
+    all: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False
 
 
 async def show_list(printer: Printer, options: TokenListOptions) -> None:
-    """List the tokens, without their secrets.
+    """List tokens, without their secrets.
 
-    LAST USED is exact to the hour.
+    LAST USED is accurate to the hour.
     """
     from holdfast.domain.queries import require_limit
 
@@ -65,32 +63,40 @@ async def show_list(printer: Printer, options: TokenListOptions) -> None:
         [_row(each, now) for each in shown],
     )
     if not found:
-        printer.remark("No tokens; `holdfast token create NAME` makes one.")
+        printer.remark("No tokens; create one with `holdfast token create NAME`.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCreateOptions:
     """A new token."""
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)]
-    scope: Annotated[Scope, typer.Option(metavar="SCOPE", help=f"What it may do: {_SCOPES}")] = (
-        Scope.WRITE
-    )
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A name that says what the token is for.", show_default=False
+        ),
+    ]
+    scope: Annotated[
+        Scope, typer.Option(metavar="SCOPE", help=f"The scope of the token: {_SCOPES}")
+    ] = Scope.WRITE
     expires: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long it is good: seconds, or a number with s, m, h or d, such as 30d; else "
-            "until it is revoked.",
+            help="The lifetime: seconds, or a number with s, m, h or d, such as 30d; default: "
+            "no expiry.",
         ),
     ] = None
     owner: Annotated[
-        str, typer.Option(metavar="OWNER", help="For whom it acts; owners see nothing of another.")
+        str,
+        typer.Option(
+            metavar="OWNER", help="The owner it acts for; owners cannot see each other's data."
+        ),
     ] = LOCAL_OWNER
 
 
 async def create(printer: Printer, options: TokenCreateOptions) -> None:
-    """Make a token and print its secret, this once.
+    """Create a token and print its secret once.
 
     Programs send it as `Authorization: Bearer SECRET`.
     """
@@ -100,7 +106,7 @@ async def create(printer: Printer, options: TokenCreateOptions) -> None:
         token, secret = await holdfast.tokens.create(owner, options.name, options.scope, life)
     # Alone on stdout, so that a shell can capture it.
     printer.done({**token_form(token), "secret": secret}, secret)
-    printer.remark(f"This is the secret of token {token.id}; it is not shown again.")
+    printer.remark(f"This is the secret of token {token.id}; it will not be shown again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +117,17 @@ class RevokeOptions:
         str,
         typer.Argument(
             metavar="ID",
-            help=f"The token's id, or its first {PREFIX_SHORTEST} characters or more.",
+            help=f"The token's id, or a prefix of at least {PREFIX_SHORTEST} characters.",
             show_default=False,
         ),
     ]
 
 
 async def revoke(printer: Printer, options: RevokeOptions) -> None:
-    """End a token, for good.
+    """Revoke a token permanently.
 
-    Servers refuse it within seconds and close the streams it has open. In the place of the local
-    token, which is in the file `token` of the home, there is a new one at once.
+    Servers reject it within seconds and close its open streams. The local token, in the file
+    `token` of the home folder, is replaced by a new one at once.
     """
     async with open_local(printer) as holdfast:
         found = _find_token(await holdfast.tokens.list_all(), options.id)
@@ -133,7 +139,7 @@ async def revoke(printer: Printer, options: RevokeOptions) -> None:
                 # The token is revoked nevertheless, and this file may be the reason for revoking
                 # it.
                 printer.warn(error.message)
-    printer.done(token_form(token), f"Token {token.id} ({token.name}) is revoked.")
+    printer.done(token_form(token), f"Revoked token {token.id} ({token.name}).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,24 +147,24 @@ class LinkOptions:
     """Who signs in."""
 
     scope: Annotated[
-        Scope, typer.Option(metavar="SCOPE", help=f"What the page may do: {_SCOPES}")
+        Scope, typer.Option(metavar="SCOPE", help=f"The scope of the browser session: {_SCOPES}")
     ] = Scope.ADMIN
-    owner: Annotated[str, typer.Option(metavar="OWNER", help="For whom the page acts.")] = (
+    owner: Annotated[str, typer.Option(metavar="OWNER", help="The owner the browser acts for.")] = (
         LOCAL_OWNER
     )
 
 
 async def link(printer: Printer, options: LinkOptions) -> None:
-    """Print a link that signs a browser in to the running server.
+    """Print a sign-in link for a browser.
 
-    It works once, within ten minutes.
+    The server must be running. The link works once, within ten minutes.
     """
     owner = require_owner(options.owner)
     url = (read_server_file(printer.settings.load().home) or {}).get("url")
     if not isinstance(url, str):
         raise Conflict(
             Code.SERVER_NOT_RUNNING,
-            "No server runs in this home; start one with `holdfast serve`.",
+            "No server is running for this home folder; start one with `holdfast serve`.",
         )
     async with open_local(printer) as holdfast:
         code = await holdfast.tokens.sign_in_code(owner, options.scope)
@@ -199,8 +205,8 @@ def _find_token(every: Sequence[Token], text: str) -> Token:
     if not found:
         raise NotFound(
             Code.TOKEN_NOT_FOUND,
-            f"There is no such token; write its id or the first {PREFIX_SHORTEST} characters "
-            "or more, as `holdfast token list` shows it.",
+            "There is no such token; write its id or a prefix of at least "
+            f"{PREFIX_SHORTEST} characters, as shown by `holdfast token list`.",
         )
     if len(found) > 1:
         ids = [each.id for each in found]
@@ -223,7 +229,9 @@ def _parse_lifetime(text: str | None) -> "timedelta | None":
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(name="token", help="Say who may call the server.", no_args_is_help=True)
+    group = typer.Typer(
+        name="token", help="Manage access tokens of the server.", no_args_is_help=True
+    )
     command(group, "list", TokenListOptions, only_here=True)(show_list)
     command(group, "create", TokenCreateOptions, only_here=True)(create)
     command(group, "revoke", RevokeOptions, only_here=True)(revoke)

@@ -104,7 +104,7 @@ class _WorkflowRun:
 
     def _stopped(self, conversation: ChatConversation, node: str) -> int:
         self._printer.remark(
-            f"Stopped at {node}; `holdfast chat --resume {conversation.session_id}` goes on there."
+            f"Stopped at {node}; continue with `holdfast chat --resume {conversation.session_id}`."
         )
         if self._signals.is_leaving or conversation.last is None:
             return INTERRUPTED

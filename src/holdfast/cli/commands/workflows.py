@@ -27,8 +27,8 @@ STDIN: Final = "-"
 async def validate(printer: Printer, options: WorkflowFile) -> int:
     """Check a workflow.
 
-    What cannot be read is an error; what can be read and means nothing is a finding. Ends with 1
-    if something was found.
+    A file that cannot be parsed is an error; content that has no effect is a finding. Exits with 1
+    if there are findings.
     """
     from holdfast.workflows.checks import check
 
@@ -50,24 +50,24 @@ async def validate(printer: Printer, options: WorkflowFile) -> int:
         for each in findings:
             printer.line(f"{each.code} at {each.node}: {each.message}.")
         printer.line(
-            f"{options.file} is a workflow, {workflow.id}, of {len(workflow.nodes)} nodes."
+            f"{options.file} is a valid workflow, {workflow.id}, with {len(workflow.nodes)} nodes."
         )
-        printer.remark(why or "`holdfast workflow run` can play it.")
+        printer.remark(why or "`holdfast workflow run` can run it.")
     return FINDINGS if findings else 0
 
 
 def format_file(printer: Printer, options: FormatOptions) -> int:
-    """Print a workflow in its one form.
+    """Print a workflow in canonical form.
 
-    Keys are sorted and lists keep their order, so equal workflows are equal files. With --check
-    it ends with 1 if the file has another form.
+    Keys are sorted and lists keep their order, so equal workflows give equal files. With --check it
+    exits with 1 if the file is not in canonical form.
     """
     from holdfast.parsing.workflow_files import write_workflow
 
     if options.check and options.write:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --check and --write.")
     if options.write and options.file == STDIN:
-        raise Invalid(Code.INVALID_INPUT, "--write needs a file to write to.")
+        raise Invalid(Code.INVALID_INPUT, "--write requires a file name.")
     before = _text(options.file)
     text = write_workflow(parse(before, options.file))
     is_same = text == before
@@ -78,18 +78,17 @@ def format_file(printer: Printer, options: FormatOptions) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         return 0
-    state = "has its one form" if is_same or options.write else "has another form"
+    state = "is in canonical form" if is_same or options.write else "is not in canonical form"
     form = {"file": options.file, "formatted": is_same, "written": options.write and not is_same}
     printer.done(form, f"{options.file} {state}.")
     return FINDINGS if options.check and not is_same else 0
 
 
 async def run(printer: Printer, options: RunOptions) -> int:
-    """Play a workflow: one line from input over agents to output.
+    """Run a workflow: a line of nodes from input to output.
 
-    Its agents' turns are those of ordinary sessions: saved as they happen, and there to be
-    resumed. What cannot be played is refused before the first turn. Ends with the code of its
-    last turn.
+    The turns of its agents run in ordinary sessions, which are saved and can be resumed. A workflow
+    that cannot be run is refused before the first turn. The exit code is that of the last turn.
     """
     from holdfast.cli.commands.workflow_run import run_workflow
 
@@ -126,7 +125,9 @@ def _text(file: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise Invalid(Code.YAML_INVALID, "stdin is not UTF-8.", {"file": file}) from None
+        raise Invalid(
+            Code.YAML_INVALID, "stdin is not UTF-8 text; convert it first.", {"file": file}
+        ) from None
 
 
 def _why_not_runnable(workflow: "Workflow") -> str | None:
@@ -178,7 +179,7 @@ def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
-        name="workflow", help="Check, format and play workflows.", no_args_is_help=True
+        name="workflow", help="Check, format and run workflows.", no_args_is_help=True
     )
     command(group, "validate", WorkflowFile)(validate)
     command(group, "format", FormatOptions)(format_file)

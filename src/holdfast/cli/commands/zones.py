@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ID_HELP = "The agent's id or slug, or any other id of A-Z, a-z, 0-9, _ and -."
-MS_HELP = "When it was archived, as `zones archives` shows it."
+MS_HELP = "The time of the archive, as shown by `zones archives`."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +64,14 @@ def format_archive_time(ms: int) -> str:
 
 
 async def archive(printer: Printer, options: ZoneRef) -> None:
-    """Clear a desk into a new archive."""
+    """Move the active zone to a new archive."""
     from holdfast.wire.zones import archived_form
 
     async with connect(printer) as holdfast:
         done = await holdfast.zones.archive(holdfast.owner, options.id)
-    message = f"The desk is cleared into {done.archive_zoneid}." if done else "Nothing lies there."
+    message = (
+        f"Moved the active zone to {done.archive_zoneid}." if done else "The active zone is empty."
+    )
     printer.done(archived_form(done), message)
 
 
@@ -77,9 +79,7 @@ async def archive(printer: Printer, options: ZoneRef) -> None:
 class ArchivesOptions(ZoneRef):
     """Which archives."""
 
-    limit: Annotated[
-        int, typer.Option(metavar="N", help="At most so many, never more than 100.")
-    ] = 20
+    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, up to 100.")] = 20
 
 
 async def archives(printer: Printer, options: ArchivesOptions) -> None:
@@ -102,13 +102,13 @@ async def archives(printer: Printer, options: ArchivesOptions) -> None:
     ]
     printer.table(("MS", "ARCHIVED", "BYTES", "PREVIEW"), rows)
     if not found:
-        printer.remark("No archives; `holdfast zones archive ID` makes one of a desk.")
+        printer.remark("No archives; create one with `holdfast zones archive ID`.")
 
 
 async def restore(printer: Printer, options: ArchiveRef) -> None:
-    """Copy an archive to the desk.
+    """Copy an archive to the active zone.
 
-    What lies there is archived first, and the archive stays.
+    The current content is archived first, and the archive is kept.
     """
     import msgspec
 
@@ -118,17 +118,17 @@ async def restore(printer: Printer, options: ArchiveRef) -> None:
         done = await holdfast.zones.restore_archive(
             holdfast.owner, options.id, archive_ms(options.id, options.ms)
         )
-    kept = f" What lay there is in {done.displaced}." if done.displaced else ""
+    kept = f" The previous content is in {done.displaced}." if done.displaced else ""
     form = msgspec.convert(done, RestoredForm, from_attributes=True)
-    printer.done(form, f"{done.restored_from} lies on the desk again.{kept}")
+    printer.done(form, f"Copied {done.restored_from} to the active zone.{kept}")
 
 
 async def delete(printer: Printer, options: ArchiveRef) -> None:
-    """Remove an archive."""
+    """Delete an archive."""
     ms = archive_ms(options.id, options.ms)
     async with connect(printer) as holdfast:
         is_gone = await holdfast.zones.delete_archive(holdfast.owner, options.id, ms)
-    printer.done({"deleted": is_gone}, "It is removed." if is_gone else "There was none.")
+    printer.done({"deleted": is_gone}, "Deleted." if is_gone else "There is no such archive.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +136,16 @@ class PurgeOptions(ZoneRef):
     """The same id twice."""
 
     confirm: Annotated[
-        str, typer.Option(metavar="ID", help="The id again: all of it goes for good.")
+        str,
+        typer.Option(metavar="ID", help="Repeat the id to confirm that all its zones are deleted."),
     ] = ""
 
 
 async def purge(printer: Printer, options: PurgeOptions) -> None:
-    """Remove the desk and all archives of an id for good."""
+    """Delete the active zone and all archives of an id permanently."""
     async with open_local(printer) as holdfast:
         gone = await holdfast.zones.purge(holdfast.owner, options.id, confirm=options.confirm)
-    printer.done({"purged": gone}, f"{gone} zones are removed.")
+    printer.done({"purged": gone}, f"Deleted {gone} zones.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +154,14 @@ class WriteOptions(ZoneRef):
 
     if_modified: Annotated[
         int | None,
-        typer.Option(metavar="MS", help="Only over the snapshot of this time; 0 is none."),
+        typer.Option(
+            metavar="MS", help="Only if the current snapshot has this time; 0 means none exists."
+        ),
     ] = None
 
 
 async def write(printer: Printer, options: WriteOptions) -> None:
-    """Replace the snapshot of a desk with what comes on stdin."""
+    """Replace the snapshot of the active zone with stdin."""
     import msgspec
 
     from holdfast.wire.zones import StateWrittenForm
@@ -172,11 +175,14 @@ async def write(printer: Printer, options: WriteOptions) -> None:
             holdfast.owner, options.id, content, if_modified_ms=options.if_modified
         )
     form = msgspec.convert(done, StateWrittenForm, from_attributes=True)
-    printer.done(form, f"{done.bytes_written} bytes lie in {done.zone}.")
+    printer.done(form, f"Wrote {done.bytes_written} bytes to {done.zone}.")
 
 
 async def append(printer: Printer, options: ZoneRef) -> None:
-    """Append the lines of stdin to the output of a desk, as they come."""
+    """Append the lines of stdin to the output of the active zone.
+
+    Each line is appended as soon as it is read.
+    """
     from holdfast.wire.zones import OutputAppendedForm
     from holdfast.zones.model import require_definition_id
 
@@ -188,7 +194,7 @@ async def append(printer: Printer, options: ZoneRef) -> None:
             size += done.bytes_written
         zone = (await holdfast.zones.show(holdfast.owner, options.id)).zone
     form = OutputAppendedForm(zone=zone, offset=offset or 0, bytes_written=size)
-    printer.done(form, f"{size} bytes were appended to {zone}.")
+    printer.done(form, f"Appended {size} bytes to {zone}.")
 
 
 async def _append_batches(holdfast: "Holdfast", id_: str) -> AsyncGenerator["OutputAppended", None]:
@@ -226,7 +232,7 @@ def _text(line: bytes) -> str:
 
 
 async def show(printer: Printer, options: ZoneRef) -> None:
-    """Show what lies on a desk, and which session sits at it."""
+    """Show the active zone of an id, and its session."""
     from holdfast.wire.zones import zone_form
 
     async with connect(printer) as holdfast:
@@ -241,7 +247,7 @@ async def show(printer: Printer, options: ZoneRef) -> None:
     ]
     printer.table(("FILE", "BYTES", "LINES", "CHANGED"), rows)
     if not rows:
-        printer.remark("Nothing lies there.")
+        printer.remark("The active zone is empty.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,21 +256,21 @@ class ReadOptions(ZoneRef):
 
     ms: Annotated[str | None, typer.Argument(metavar="MS", help=MS_HELP)] = None
     output: Annotated[
-        bool, typer.Option("--output", help="The lines of the output, not the snapshot.")
+        bool, typer.Option("--output", help="Print the output instead of the snapshot.")
     ] = False
     start: Annotated[
-        int | None, typer.Option(metavar="N", help="The first line, counted from 0.")
+        int | None, typer.Option(metavar="N", help="The first line, counting from 0.")
     ] = None
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many lines; usually 200.")
+        int | None, typer.Option(metavar="N", help="At most this many lines; default 200.")
     ] = None
     follow: Annotated[
-        bool, typer.Option("--follow", help="Print the output as it grows, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Print new output as it arrives, until Ctrl-C.")
     ] = False
 
 
 async def read(printer: Printer, options: ReadOptions) -> None:
-    """Print the snapshot of a desk or an archive, or the lines of its output."""
+    """Print the snapshot of an active zone or archive, or its output."""
     async with connect(printer) as holdfast:
         if options.follow:
             await _follow(printer, holdfast, options)
@@ -278,7 +284,7 @@ async def read(printer: Printer, options: ReadOptions) -> None:
 
 async def _follow(printer: Printer, holdfast: "Holdfast", options: ReadOptions) -> None:
     if options.ms is not None:
-        raise Invalid(Code.INVALID_INPUT, "An archive does not grow; leave out --follow.")
+        raise Invalid(Code.INVALID_INPUT, "An archive has no new output; leave out --follow.")
     following = holdfast.zones.follow(holdfast.owner, options.id, start=options.start)
     async with aclosing(following) as items:
         async for page in items:
@@ -304,7 +310,7 @@ async def _lines(printer: Printer, holdfast: "Holdfast", options: ReadOptions) -
     for line in page.lines:
         printer.line(line)
     if page.end < page.total:
-        printer.remark(f"There is more: --start {page.end}")
+        printer.remark(f"More results: --start {page.end}")
 
 
 async def _state(printer: Printer, holdfast: "Holdfast", id_: str) -> None:
@@ -323,7 +329,7 @@ async def _archive(printer: Printer, holdfast: "Holdfast", id_: str, ms: str) ->
     found = await holdfast.zones.read_archive(holdfast.owner, id_, archive_ms(id_, ms))
     printer.done(
         archive_form(found),
-        _printed_content(found.content, "no snapshot; --output shows the lines"),
+        _printed_content(found.content, "no snapshot; use --output to show the lines"),
     )
 
 
@@ -337,13 +343,13 @@ class ReplayOptions(ZoneRef):
     """How much is shown."""
 
     window: Annotated[
-        int, typer.Option(metavar="N", help="Lines, where a snapshot has seen some.")
+        int, typer.Option(metavar="N", help="Lines to show if a snapshot covers the output.")
     ] = 5000
-    page: Annotated[int, typer.Option(metavar="N", help="Lines, where none has.")] = 200
+    page: Annotated[int, typer.Option(metavar="N", help="Lines to show if no snapshot does.")] = 200
 
 
 async def replay(printer: Printer, options: ReplayOptions) -> None:
-    """Show what a page would show of a desk: the newest lines of its output."""
+    """Show the newest lines of output, as the web page does."""
     from holdfast.wire.zones import replay_form
 
     async with connect(printer) as holdfast:
@@ -357,14 +363,14 @@ async def replay(printer: Printer, options: ReplayOptions) -> None:
         printer.line(line)
     if not found.total and not found.nodes:
         printer.line("nothing to restore")
-    torn = ", the last one torn" if found.torn else ""
+    torn = ", the last one incomplete" if found.torn else ""
     printer.remark(f"From {found.source}: {len(found.lines)} of {found.total} lines{torn}.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(
-        name="zones", help="Look at agents' desks and their archives.", no_args_is_help=True
+        name="zones", help="Manage the zones of agents and their archives.", no_args_is_help=True
     )
     command(group, "show", ZoneRef)(show)
     command(group, "read", ReadOptions)(read)
