@@ -351,7 +351,7 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(
 
     file = str(folder / "holdfast.toml")
     assert refused.message == (
-        f"{file}, line {line} sets {key}, which Holdfast does not know; did you mean {nearest}?"
+        f"{file}, line {line} sets {key}, an unknown setting; did you mean {nearest}?"
     )
     assert refused.details == {"file": file, "line": line, "key": key}
 
@@ -360,7 +360,7 @@ def test_a_variable_that_is_mistyped_is_refused_and_the_nearest_named(folder: Pa
     refused = _refused(folder, {"HOLDFAST_CHAT_APROVAL": "deny"})
 
     assert refused.message == (
-        "HOLDFAST_CHAT_APROVAL is set, which Holdfast does not know; "
+        "HOLDFAST_CHAT_APROVAL is set, but is not a known setting; "
         "did you mean HOLDFAST_CHAT_APPROVAL?"
     )
 
@@ -475,21 +475,21 @@ def test_a_wrong_value_of_a_variable_is_refused_and_not_repeated(
     ("line", "told"),
     [
         ("[chat]\nfs_scope = 1", "must be one of sandboxed, project, full"),
-        ("[chat]\nallowed_commands = 'ls'", "must be a list of texts"),
-        ("[chat]\nallowed_commands = ['ls', 1]", "must be a list of texts"),
+        ("[chat]\nallowed_commands = 'ls'", "must be a list of strings"),
+        ("[chat]\nallowed_commands = ['ls', 1]", "must be a list of strings"),
         ("[chat]\nextra_roots = '/a'", "must be a list of paths"),
         ("[chat]\nallow_unpriced = 'false'", "must be true or false"),
-        ("[chat]\nmax_messages = '5'", "must be a whole number"),
-        ("[chat]\nmax_messages = true", "must be a whole number"),
+        ("[chat]\nmax_messages = '5'", "must be an integer"),
+        ("[chat]\nmax_messages = true", "must be an integer"),
         ("[chat]\ncompact_threshold = '1'", "must be a number"),
-        ("[chat]\ndefault_model = 1979-05-27", "must be a text"),
+        ("[chat]\ndefault_model = 1979-05-27", "must be a string"),
         ('[chat]\ndefault_model = "a:\\u0000"', "must be UTF-8 text without NUL"),
-        ("[limits]\nturns_at_a_time = '4'", "must be a whole number"),
+        ("[limits]\nturns_at_a_time = '4'", "must be an integer"),
         ("[workspace]\nroot = ''", "must be a path"),
         ("[workspace]\nroot = 5", "must be a path"),
         (
             "[approvals]\nexpire_after = true",
-            "must be seconds, or a number with s, m, h or d behind it, such as 24h",
+            "must be seconds, or a number with s, m, h or d, such as 24h",
         ),
         ("\n[[credentials]]", "must be tables [[credentials]] with host and secret"),
         (

@@ -39,14 +39,14 @@ def test_a_glob_has_its_wildcards_behind_the_command(entry: str) -> None:
 @each_case("entry", ["*", "**", "g*t status", "?it", "'*'", "/usr/bin/* x"])
 def test_a_glob_whose_command_is_a_wildcard_is_refused(entry: str) -> None:
     assert fault_of(allowed_command_globs=(entry,)) == (
-        "chat.allowed_command_globs entry 1 must begin with the name of a command; only its "
-        "arguments may hold * and ?."
+        "chat.allowed_command_globs entry 1 must begin with a command name; only its "
+        "arguments may contain * and ?."
     )
 
 
 def test_any_rest_can_only_stand_last() -> None:
     assert fault_of(allowed_command_globs=("git ** x",)).endswith(
-        "may have ** as its last word only."
+        "may have ** only as its last word."
     )
 
 
@@ -84,8 +84,8 @@ def test_a_harmless_variable_can_be_passed_on(name: str) -> None:
 )
 def test_a_variable_that_steers_what_is_loaded_is_refused(name: str) -> None:
     assert fault_of(command_env=("CI", name)) == (
-        "chat.command_env entry 2 names a variable that decides what a program loads; it is "
-        "never passed on."
+        "chat.command_env entry 2 names a variable that controls what a program "
+        "loads; it is never passed on."
     )
 
 
@@ -118,7 +118,7 @@ def test_a_variable_that_looks_like_a_credential_is_refused(name: str) -> None:
 def test_what_is_no_name_of_a_variable_is_refused(name: str) -> None:
     told = fault_of(command_env=(name,))
 
-    assert told == "chat.command_env entry 1 must be the name of a variable."
+    assert told == "chat.command_env entry 1 must be the name of an environment variable."
 
 
 @each_case(
@@ -158,32 +158,35 @@ def test_a_domain_is_a_host_perhaps_with_a_port(entry: str) -> None:
 def test_what_is_no_domain_is_refused(entry: str) -> None:
     told = fault_of(allowed_domains=("ok.example", entry))
 
-    assert told == "chat.allowed_domains entry 2 must be host or host:port, xn--… if not ASCII."
+    assert (
+        told
+        == "chat.allowed_domains entry 2 must be host or host:port, in xn--… form if not ASCII."
+    )
 
 
 @each_case("name", ["", " ", ".", "..", "a/b", "a\\b", "/"])
 def test_a_linked_folder_is_a_name(name: str) -> None:
     told = fault_of(linked_dirs=(name,))
 
-    assert told == "chat.linked_dirs entry 1 must be the name of a folder, without a slash."
+    assert told == "chat.linked_dirs entry 1 must be a folder name without a slash."
 
 
 def test_a_root_is_absolute() -> None:
     told = fault_of(extra_roots=(Path("/a"), Path("b")))
 
-    assert told == "chat.extra_roots entry 2 must be an absolute folder."
+    assert told == "chat.extra_roots entry 2 must be the absolute path of a folder."
 
 
 @each_case(
     ("host", "secret", "told"),
     [
-        ("a.example:1", "entry!", "must have a host as a name, without a port"),
-        ("127.0.0.1", "entry!", "must have a host as a name, without a port"),
-        ("a.example", "", "must have the name of a keychain's entry as its secret"),
-        ("a.example", "two words", "must have the name of a keychain's entry as its secret"),
-        ("a.example", "x" * 65, "must have the name of a keychain's entry as its secret"),
-        ("a.example", "ghp_0123456789", "must have the name of a keychain's entry as its secret"),
-        ("a.example", "sk-0123456789", "must have the name of a keychain's entry as its secret"),
+        ("a.example:1", "entry!", "must have a host name without a port"),
+        ("127.0.0.1", "entry!", "must have a host name without a port"),
+        ("a.example", "", "must have the name of a keychain entry as its secret"),
+        ("a.example", "two words", "must have the name of a keychain entry as its secret"),
+        ("a.example", "x" * 65, "must have the name of a keychain entry as its secret"),
+        ("a.example", "ghp_0123456789", "must have the name of a keychain entry as its secret"),
+        ("a.example", "sk-0123456789", "must have the name of a keychain entry as its secret"),
     ],
 )
 def test_a_credential_is_a_host_and_a_name_and_never_the_secret(

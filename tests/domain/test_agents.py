@@ -111,7 +111,7 @@ def test_a_secret_is_never_put_into_a_prompt() -> None:
 
     assert refused.body() == {
         "error": Code.SECRET_INTERPOLATION,
-        "message": "A secret is never put into a prompt; remove {{secrets.…}} from system_prompt.",
+        "message": "A prompt must not contain a secret; remove {{secrets.…}} from system_prompt.",
         "details": {"field": "system_prompt"},
     }
 

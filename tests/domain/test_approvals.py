@@ -87,7 +87,8 @@ def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -
 
     assert refused.value.body() == {
         "error": Code.APPROVAL_CLOSED,
-        "message": f"Approval {APPROVAL_ID} is {state}; run the call again to be asked again.",
+        "message": f"Approval {APPROVAL_ID} is already {state}; "
+        "run the call again to get a new request.",
         "details": {"state": state},
     }
 

@@ -26,7 +26,7 @@ def faults(**changes: Any) -> list[str]:
     error = refused.value
     named = ", ".join(error.details["fields"])
     assert error.code is Code.INVALID_CONTEXT
-    assert error.message == f"The session's context is not valid; look at: {named}."
+    assert error.message == f"The session's context is not valid; check: {named}."
     return list(error.details["fields"])
 
 

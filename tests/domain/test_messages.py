@@ -77,7 +77,7 @@ def test_a_row_holds_the_parts_of_its_role_and_no_others(
             a_message(role=role, parts=(part,))
         assert refused.value.body() == {
             "error": Code.MESSAGE_INVALID,
-            "message": f"A {role} message cannot hold a {tag_of(kind)} part.",
+            "message": f"A {role} message cannot contain a {tag_of(kind)} part.",
             "details": {"role": role},
         }
 
@@ -90,7 +90,7 @@ def test_a_tools_row_holds_exactly_one_part(role: Role, count: int) -> None:
 
     assert refused.value.body() == {
         "error": Code.MESSAGE_INVALID,
-        "message": f"A {role} message holds exactly one part.",
+        "message": f"A {role} message contains exactly one part.",
         "details": {"role": role},
     }
 

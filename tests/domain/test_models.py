@@ -63,7 +63,7 @@ def test_what_is_not_provider_and_name_is_refused(ref: str) -> None:
 
     assert refused.value.body() == {
         "error": Code.MODEL_NOT_FOUND,
-        "message": "A model is written provider:name, for example offline:holdfast.",
+        "message": "Write a model as provider:name, for example offline:holdfast.",
         "details": {"field": "model"},
     }
 

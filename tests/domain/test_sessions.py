@@ -80,7 +80,8 @@ def refusal(status: Status, verb: Verb) -> dict[str, object]:
 def test_a_failed_session_is_resumed_by_a_fork() -> None:
     assert refusal(Status.FAILED, Verb.RESUME) == {
         "error": Code.SESSION_FAILED,
-        "message": "The session lost its agent and cannot go on; fork it to continue from here.",
+        "message": "The session has lost its agent and cannot continue; "
+        "fork it to continue from here.",
         "details": {"status": "failed", "remedy": "fork"},
     }
 
@@ -98,7 +99,7 @@ def test_a_closed_session_takes_no_message_until_it_is_resumed(status: Status) -
 def test_a_turn_that_does_not_run_cannot_end() -> None:
     assert refusal(Status.IDLE, Verb.END) == {
         "error": Code.TURN_NOT_RUNNING,
-        "message": "No turn is running: end needs one.",
+        "message": "No turn is running; end requires one.",
         "details": {"status": "idle"},
     }
 

@@ -82,7 +82,7 @@ def test_fifty_tags_are_enough() -> None:
         require_tags(tags)
     assert refused.value.body() == {
         "error": Code.INVALID_TEXT,
-        "message": "At most 50 tags.",
+        "message": "There may be at most 50 tags.",
         "details": {"field": "tags"},
     }
 

@@ -83,7 +83,7 @@ def test_a_refusal_names_all_that_is_wider_and_nothing_else() -> None:
 
     assert refused.value.body() == {
         "error": Code.GRANT_EXCEEDED,
-        "message": "A session may only narrow its agent's grant; wider here: fs, commands.",
+        "message": "A session may only restrict its agent's grant; it is wider here: fs, commands.",
         "details": {"fs": ["full"], "commands": ["cat", "rm"]},
     }
 

@@ -82,7 +82,7 @@ def test_a_short_template_cannot_become_a_huge_prompt() -> None:
 
     assert refused.value.body() == {
         "error": "invalid_text",
-        "message": "With its variables the prompt has more than 1048576 characters.",
+        "message": "With its variables the prompt has more than 1048576 characters; shorten it.",
         "details": {"field": "system_prompt"},
     }
 

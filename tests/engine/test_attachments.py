@@ -91,16 +91,16 @@ async def test_a_name_is_told_before_what_it_names() -> None:
     ("given", "changes", "why"),
     [
         (media(PNG, mime_type="image/tiff"), {}, ""),
-        (media(b"nobody has this"), {}, ": the session does not hold it"),
-        (media(PNG, ref="media://nothing"), {}, ": the session does not hold it"),
-        (media(PDF), {}, ": it is no image/png"),
+        (media(b"nobody has this"), {}, ": the session does not have it"),
+        (media(PNG, ref="media://nothing"), {}, ": the session does not have it"),
+        (media(PDF), {}, ": it is not image/png"),
         (
             media(PNG),
             {"types": {"image/png": 8}},
-            ": the model takes 8 bytes of this type at most",
+            ": the model accepts at most 8 bytes of this type",
         ),
-        (media(PNG), {"total": 1 << 2}, ": a request holds 4 bytes at most, the newest"),
-        (media(PNG), {"most": 0}, ": a request holds 0 at most, the newest"),
+        (media(PNG), {"total": 1 << 2}, ": a request has at most 4 bytes, the newest"),
+        (media(PNG), {"most": 0}, ": a request has at most 0, the newest"),
     ],
 )
 async def test_what_is_not_sent_is_named_with_the_reason(
@@ -131,7 +131,7 @@ async def test_the_newest_are_sent_where_there_is_no_room_for_all() -> None:
     first, second = await filled(older, newer, most=1)
     assert second == said("second", shown(PNG, at=6))
     assert first.media == ()
-    assert first.text.endswith("; its content is not shown: a request holds 1 at most, the newest]")
+    assert first.text.endswith("; its content is not shown: a request has at most 1, the newest]")
 
     first, second = await filled(older, newer, total=len(PNG))
     assert (first.media, second.media) == ((), (shown(PNG, at=6),))
@@ -212,7 +212,7 @@ async def test_a_request_that_was_refused_is_made_once_more_in_words(
 
     first, second, third = await asked(llm, a_picture(1, PNG))
 
-    why = "the provider refused a request with it"
+    why = "the provider rejected a request with it"
     words = f"What is this?\n[attached: image/png; its content is not shown: {why}]"
     assert [message.media for message in first.messages] == [(shown(PNG, at=13),)]
     assert second.messages == (said(words),)

@@ -286,7 +286,7 @@ def rows(batches: Any) -> list[Any]:
 
 
 OVER = (
-    "The session has cost $0.0000; with the next request it could be $0.0000, "
+    "The session has cost $0.0000; with the next request it could cost $0.0000, "
     "and its budget is $0.0000."
 )
 
@@ -306,7 +306,7 @@ async def test_one_micro_cent_more_fails_the_turn_before_anything_is_sent() -> N
 
     batches = await stage.play(a_capped_turn(stage, NEED - 1, OnExceed.FAIL))
 
-    told = f"{OVER} Raise the session's budget to go on."
+    told = f"{OVER} Raise the session's budget to continue."
     failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=told)
     assert batches == [(Outcome(stop_reason=StopReason.BUDGET, failure=failure),)]
     assert not failure.retryable
@@ -329,7 +329,7 @@ def the_question(cap: int, amount: int) -> Question:
         tool="budget",
         tool_class=ToolClass.MONEY,
         arguments=arguments,
-        question=f"{OVER} Add $0.0000 and go on?",
+        question=f"{OVER} Add $0.0000 and continue?",
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
     )
@@ -363,7 +363,7 @@ async def test_a_no_ends_the_turn_like_a_failure(answer: ApprovalState) -> None:
 
     batches = await stage.play(a_capped_turn(stage, 1_000, OnExceed.PAUSE))
 
-    told = f"{OVER} Raise the session's budget to go on."
+    told = f"{OVER} Raise the session's budget to continue."
     failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=told)
     assert named(batches) == [
         (the_question(1_000, 1_000),),
@@ -447,7 +447,7 @@ async def test_a_warning_of_an_earlier_turn_is_not_repeated_until_the_budget_is_
     cap = 200_000
     turn = a_capped_turn(richer, cap, OnExceed.WARN, history=history, turn=2, spent=cap)
     assert warnings(await richer.play(turn)) == [
-        "The session has cost $0.0020; with the next request it could be $0.0020, "
+        "The session has cost $0.0020; with the next request it could cost $0.0020, "
         "and its budget is $0.0020."
     ]
 
@@ -457,7 +457,7 @@ async def test_a_model_without_a_price_passes_and_is_told_of_once() -> None:
 
     batches = await stage.play(a_capped_turn(stage, 1, OnExceed.FAIL, model=MODEL))
 
-    told = "maker:model has no known price: this session's budget cannot count it."
+    told = "maker:model has no known price, so the session's budget cannot cover it."
     notice = Notice(code=NoticeCode.UNPRICED_MODEL, text=told)
     assert batches[0] == (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
     assert [part for part in rows(batches) if isinstance(part, Notice)] == [notice]

@@ -45,15 +45,15 @@ ROUNDS_USED = Outcome(
     stop_reason=StopReason.TURN_LIMIT,
     failure=Failure(
         code=FailureCode.TURN_LIMIT,
-        message="The turn has used all its rounds of tools. Send a message to let it go on.",
+        message="The turn has used all its tool rounds. Send a message to continue.",
     ),
 )
 TOOLS_FAIL = Outcome(
     stop_reason=StopReason.ERROR,
     failure=Failure(
         code=FailureCode.TOOL_FAILED,
-        message="No tool call has succeeded for five rounds, so the turn was stopped. "
-        "Look at the results, then say how to go on.",
+        message="No tool call has succeeded for five rounds, so the turn was stopped. Check "
+        "the results, then send a message with how to continue.",
     ),
 )
 
@@ -62,7 +62,7 @@ def skipped(call_id: str) -> tuple[object, ...]:
     return bad(
         call_id,
         ResultCode.LIMIT,
-        "the turn has used all its rounds of tools",
+        "the turn has used all its tool rounds",
         status=ResultStatus.SKIPPED,
     )
 
@@ -195,7 +195,7 @@ async def test_what_failed_in_an_earlier_turn_does_not_count() -> None:
 
 ENDLESS = Failure(
     code=FailureCode.PROVIDER_UNAVAILABLE,
-    message="The provider's answer was longer than 4 MiB, or asked for more than 128 calls. "
+    message="The provider's answer was longer than 4 MiB, or had more than 128 tool calls. "
     "Send a message to try again.",
 )
 FAILED = Outcome(stop_reason=StopReason.ERROR, failure=ENDLESS)

@@ -225,7 +225,7 @@ CALL = (
 )
 REFUSED = Failure(
     code=FailureCode.CONTENT_FILTER,
-    message="The provider refused to answer. Put it in other words.",
+    message="The provider refused to answer. Rephrase the message.",
 )
 
 
@@ -260,7 +260,7 @@ async def test_why_a_model_stopped_decides_how_the_turn_ends(
 async def test_a_tool_use_without_a_call_and_without_text_is_a_failure() -> None:
     failure = Failure(
         code=FailureCode.PROVIDER_UNAVAILABLE,
-        message="The provider announced a tool call and sent none. Send a message to try again.",
+        message="The provider announced a tool call but sent none. Send a message to try again.",
     )
     llm = ListedLlm(Stopped(reason=StepStop.TOOL_USE, usage=Usage(input=1)))
 
@@ -341,7 +341,7 @@ async def test_a_filtered_request_is_a_refusal(
 
 async def test_a_cancelled_request_is_an_aborted_turn() -> None:
     failure = Failure(
-        code=FailureCode.INTERRUPTED, message="It was cancelled. Send a message to go on."
+        code=FailureCode.INTERRUPTED, message="It was cancelled. Send a message to continue."
     )
     llm = ListedLlm(Failed(kind=FailureKind.CANCELLED, message="It was cancelled."))
 
@@ -359,7 +359,7 @@ def test_every_kind_of_failure_has_a_code() -> None:
 async def test_a_stream_that_breaks_off_is_unavailable() -> None:
     failure = Failure(
         code=FailureCode.PROVIDER_UNAVAILABLE,
-        message="The provider's answer broke off before its end. Send a message to try again.",
+        message="The provider's answer ended before it was complete. Send a message to try again.",
     )
 
     assert await played(ListedLlm(SAY), a_turn(model=MODEL)) == [
@@ -377,7 +377,7 @@ async def test_a_stream_that_breaks_off_is_unavailable() -> None:
 def internal(number: int) -> Failure:
     return Failure(
         code=FailureCode.INTERNAL,
-        message="Holdfast met an error while asking the model; the log tells more under this id.",
+        message="Internal error in Holdfast during a model request; see the log under this id.",
         correlation_id=the_id(number),
     )
 

@@ -374,7 +374,7 @@ async def test_what_a_tool_raises_is_the_calls_trouble_and_the_logs(
     with caplog.at_level(logging.ERROR, logger="holdfast.engine"):
         written = await answered(toolbox)
 
-    message = "look failed for a reason of its own; the log of Holdfast tells more."
+    message = "look failed with an internal error; see the log of Holdfast for details."
     assert written == [start("c1"), bad("c1", ResultCode.FAILED, message)]
     [record] = caplog.records
     assert record.exc_info is not None
@@ -386,7 +386,7 @@ async def test_what_a_tool_raises_is_the_calls_trouble_and_the_logs(
 async def test_what_a_plan_raises_is_the_calls_trouble_too(error: BaseException) -> None:
     toolbox = StandInToolbox({"look": StandInTool(refusal=error)})
 
-    message = "look failed for a reason of its own; the log of Holdfast tells more."
+    message = "look failed with an internal error; see the log of Holdfast for details."
     assert await answered(toolbox) == [bad("c1", ResultCode.FAILED, message)]
 
 
@@ -406,7 +406,7 @@ async def test_a_tool_that_cannot_tell_its_effect_is_unsafe() -> None:
 async def test_a_result_that_cannot_be_written_down_is_said_to_be_so(thing: object) -> None:
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: thing)})
 
-    message = "look was run, but what it returned cannot be written down."
+    message = "look was executed, but its result cannot be stored."
     assert await answered(toolbox) == [start("c1"), bad("c1", ResultCode.FAILED, message)]
 
 
@@ -414,7 +414,7 @@ async def test_what_is_unknown_stays_unknown_although_it_cannot_be_written_down(
     done = CallOutcome(status=ResultStatus.UNKNOWN, result=object())
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: done)})
 
-    message = "look was run, but what it returned cannot be written down."
+    message = "look was executed, but its result cannot be stored."
     assert await answered(toolbox) == [
         start("c1"),
         bad("c1", ResultCode.FAILED, message, status=ResultStatus.UNKNOWN),
@@ -431,7 +431,7 @@ def nested(depth: int) -> Any:
 async def test_a_result_that_goes_on_for_ever_is_said_to_be_so() -> None:
     toolbox = StandInToolbox({"look": StandInTool(acts=lambda _: nested(100_000))})
 
-    message = "look was run, but what it returned cannot be written down."
+    message = "look was executed, but its result cannot be stored."
     assert await answered(toolbox) == [start("c1"), bad("c1", ResultCode.FAILED, message)]
 
 
@@ -497,13 +497,13 @@ QUESTION = asked_about()
             ApprovalState.DENIED,
             "Not 'today'.",
             ResultCode.REJECTED,
-            "The user did not allow this. They said: \"Not 'today'.\"",
+            "The user did not allow this. Their note: \"Not 'today'.\"",
         ),
         (
             ApprovalState.EXPIRED,
             None,
             ResultCode.EXPIRED,
-            "The approval was not answered in time, so it was not done.",
+            "The approval request was not answered in time, so the call was not executed.",
         ),
     ],
 )
@@ -534,7 +534,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused_at_once() -> None:
     approver = StandInApprover(ApprovalMode.ASK, is_attended=False)
     toolbox = StandInToolbox(WRITES)
 
-    message = "This needs an approval, and no user is present to give it (unattended)."
+    message = "This call requires approval, and no user is present to give it (unattended)."
     assert await answered(toolbox, approver) == [
         bad("c1", ResultCode.REJECTED, message, status=DENIED)
     ]
@@ -586,7 +586,7 @@ async def test_whatever_became_of_a_call_the_model_is_told_and_asked_again() -> 
         (
             ApprovalMode.ASK,
             ApprovalState.DENIED,
-            "The user did not allow this. They said: 'Because.'",
+            "The user did not allow this. Their note: 'Because.'",
         ),
         (
             ApprovalMode.DENY,

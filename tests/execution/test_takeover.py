@@ -188,7 +188,7 @@ async def test_a_turn_that_the_disk_stopped_is_taken_up_again(
         rows = await played(house, session.id)
 
     assert texts(rows) == [("user", "hello"), ("assistant", "after all")]
-    assert f"the session of key 1 was left: {error.message}" in caplog.messages
+    assert f"the session with key 1 was skipped: {error.message}" in caplog.messages
 
 
 async def test_a_tick_that_cannot_reach_the_store_is_tried_again(

@@ -47,7 +47,7 @@ def bodies(dialect: Dialect, status: int) -> object:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (429, "rate_limit", "{name} takes no more requests for now (status 429)."),
+        (429, "rate_limit", "{name} accepts no more requests for now (status 429)."),
         (500, "unavailable", "{name} cannot answer now (status 500)."),
         (503, "unavailable", "{name} cannot answer now (status 503)."),
         (529, "unavailable", "{name} cannot answer now (status 529)."),
@@ -60,7 +60,7 @@ def bodies(dialect: Dialect, status: int) -> object:
         (
             402,
             "auth",
-            "{name} wants to be paid first (status 402); check the credit of the account.",
+            "{name} requires payment (status 402); check the credit of the account.",
         ),
         (
             403,
@@ -76,8 +76,8 @@ def bodies(dialect: Dialect, status: int) -> object:
         (
             422,
             "bad_request",
-            "{name} refused the request (status 422); "
-            "check the model and the settings of the agent.",
+            "{name} rejected the request (status 422); check the model and the settings "
+            "of the agent.",
         ),
         (413, "too_long", "The conversation is too long for this model of {name} (status 413)."),
     ],
@@ -180,7 +180,7 @@ async def test_an_answer_without_an_end_is_unavailable(
         TextDelta(text="day"),
         Failed(
             kind=FailureKind.UNAVAILABLE,
-            message=f"The answer of {dialect.provider} broke off before its end.",
+            message=f"The answer of {dialect.provider} ended before it was complete.",
         ),
     ]
 

@@ -162,7 +162,7 @@ async def test_a_look_up_that_fails_is_told_without_what_it_said(
     assert await heard(ProviderModels(broken), a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
             kind=FailureKind.AUTH,
-            message="The key for openai could not be looked up; "
+            message="The key for openai could not be read; "
             "run holdfast key set openai, or set OPENAI_API_KEY.",
             sent=False,
         )
@@ -178,7 +178,7 @@ async def test_a_key_that_cannot_be_one_is_not_sent(value: str) -> None:
     assert await heard(ProviderModels(odd), a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
             kind=FailureKind.AUTH,
-            message="The key for openai holds characters that no key has; "
+            message="The key for openai contains invalid characters; "
             "run holdfast key set openai, or set OPENAI_API_KEY.",
             sent=False,
         )
@@ -253,7 +253,7 @@ async def test_azure_has_to_be_told_where_it_is() -> None:
     assert await heard(ProviderModels(a_key), a_request(said("Hi"), model="azure:mine")) == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message="There is no address for azure; set AZURE_OPENAI_ENDPOINT.",
+            message="There is no base URL for azure; set AZURE_OPENAI_ENDPOINT.",
             sent=False,
         )
     ]
@@ -269,7 +269,7 @@ async def test_a_model_without_tools_is_not_offered_any(fake: FakeProvider) -> N
     assert deltas == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message="This model of google has no tools, and the agent needs them; "
+            message="This model of google does not support tools, and the agent needs them; "
             "choose another model.",
             sent=False,
         )
@@ -287,7 +287,7 @@ async def test_an_address_that_is_none_is_told_before_anything_is_sent(base_url:
     assert await heard(vendors, a_request(said("Hi"), model=CHAT.model)) == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message="The base URL for openai is not one; check OPENAI_BASE_URL.",
+            message="The base URL for openai is not valid; check OPENAI_BASE_URL.",
             sent=False,
         )
     ]
@@ -304,8 +304,7 @@ async def test_what_nobody_has_foreseen_is_told_by_the_name_of_the_error(
     assert deltas == [
         Failed(
             kind=FailureKind.UNKNOWN,
-            message="Asking openai failed in a way that Holdfast does not know "
-            "(UnicodeEncodeError).",
+            message="The request to openai failed with an unknown error (UnicodeEncodeError).",
         )
     ]
 
@@ -378,8 +377,8 @@ async def test_a_name_that_the_provider_cannot_have_is_told_before_anything_is_s
     assert deltas == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message="openrouter cannot be asked this; "
-            "check the name of the model, and the tools and settings of the agent.",
+            message="openrouter cannot process this request; check the name of the model, and "
+            "the tools and settings of the agent.",
             sent=False,
         )
     ]

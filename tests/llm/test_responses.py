@@ -246,7 +246,7 @@ async def test_more_calls_than_anybody_would_run_are_a_failure(
 
     assert deltas[-1] == Failed(
         kind=FailureKind.UNAVAILABLE,
-        message=f"{dialect.provider} asked for more than 1000 tool calls at once.",
+        message=f"{dialect.provider} sent more than 1000 tool calls at once.",
     )
     assert not any(isinstance(delta, CallEnded | Stopped) for delta in deltas)
 
@@ -262,7 +262,7 @@ async def test_a_call_that_google_could_not_finish_is_a_failure(fake: FakeProvid
         TextDelta(text="I look."),
         Failed(
             kind=FailureKind.UNAVAILABLE,
-            message="The answer of google broke off before its end.",
+            message="The answer of google ended before it was complete.",
         ),
     ]
 

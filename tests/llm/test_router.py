@@ -43,7 +43,7 @@ async def test_a_provider_that_nobody_knows_is_a_failure_and_not_named() -> None
     assert await heard(ModelRouter(), a_request(said("hi"), model=f"{PASTED}:some-model")) == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message="Holdfast does not know the model's provider; "
+            message="The model's provider is unknown; "
             "choose another model, for example offline:holdfast.",
             sent=False,
         )
@@ -67,7 +67,7 @@ def test_the_check_refuses_an_unknown_provider_and_names_the_nearest(
 
     assert refused.value.body() == {
         "error": Code.UNKNOWN_MODEL,
-        "message": f"Holdfast does not know the model's provider; did you mean {nearest}?",
+        "message": f"The model's provider is unknown; did you mean {nearest}?",
         "details": {"field": "model"},
     }
 
@@ -77,7 +77,7 @@ def test_the_check_does_not_repeat_what_may_be_a_key() -> None:
         ModelRouter().check(model_of(f"{PASTED}:some-model"))
 
     assert "canary" not in str(refused.value.body())
-    assert "known are alibaba, anthropic," in refused.value.message
+    assert "the providers are alibaba, anthropic," in refused.value.message
 
 
 def test_a_model_is_described_with_its_prices_and_its_window() -> None:

@@ -173,8 +173,8 @@ async def test_a_request_beyond_the_last_step_fails_naming_file_and_place(tmp_pa
     assert deltas == [
         Failed(
             kind=FailureKind.BAD_REQUEST,
-            message=f"The script {tmp_path}/script.yaml, step 3: it has no step left for request 3 "
-            "of the session. Correct the file or choose another model.",
+            message=f"The script {tmp_path}/script.yaml, step 3: it has no step for request 3 of "
+            "the session. Correct the file or choose another model.",
         )
     ]
 
@@ -268,14 +268,15 @@ class TestDelay:
 
 
 UNKNOWN_KIND = (
-    "a kind of failure is one of rate_limit, unavailable, auth, too_long, bad_request, filtered, "
+    "a kind of failure must be one of "
+    "rate_limit, unavailable, auth, too_long, bad_request, filtered, "
     "cancelled, unknown"
 )
 
 TYPO = "Object contains unknown field `txt`"
 NO_PATTERN = (
-    "this is not a regular expression that takes linear time; check its brackets and repetitions, "
-    "and leave out look-around and references back"
+    "this is not a linear-time regular expression; check its brackets and "
+    "repetitions, and remove look-around and back-references"
 )
 
 FAULTS = [
@@ -311,11 +312,11 @@ FAULTS = [
         "Expected `str | object`, got `array`",
     ),
     ("match: [{contains: a}]", "match rule 1", "Object missing required field `step`"),
-    ("match: [{step: {text: a}}]", "match rule 1", "a rule has either contains or regex"),
+    ("match: [{step: {text: a}}]", "match rule 1", "a rule must have either contains or regex"),
     (
         "match: [{contains: a, regex: a, step: {text: a}}]",
         "match rule 1",
-        "a rule has either contains or regex",
+        "a rule must have either contains or regex",
     ),
     ("match: [{contains: a, step: 1}]", "match rule 1, step", "there are only 0 steps"),
     ("match: [{contains: a, step: 0}]", "match rule 1, step", "Expected `int` >= 1"),
@@ -328,23 +329,23 @@ FAULTS = [
     (
         "a: 1\na: 2",
         "line 2, column 1",
-        "a key twice in one mapping cannot be used in our YAML files",
+        "a repeated key in a mapping cannot be used in Holdfast's YAML files",
     ),
     ("- text: \x07", "", "the text contains a character that YAML does not allow"),
 ]
 
 JSON_FAULTS = [
     ('[{"text": "a"},]', "line 1, column 16", "this is not valid JSON"),
-    ('[{"text": "a", "text": "b"}]', "", "a key is given twice"),
-    ('[{"text": NaN}]', "", "NaN is no JSON number"),
+    ('[{"text": "a", "text": "b"}]', "", "a key is repeated"),
+    ('[{"text": NaN}]', "", "NaN is not a JSON number"),
     (
         '{"match": [{"regex": "\\ud800", "step": {"text": "a"}}]}',
         "match rule 1, regex",
         NO_PATTERN,
     ),
     ('[{"text": "\\ud800"}]', "step 1", "a text contains a lone surrogate"),
-    ("[" * 65 + "]" * 65, "", "it is deeper than 64 levels"),
-    ("[" * 100_000, "", "it is deeper than 64 levels"),
+    ("[" * 65 + "]" * 65, "", "it is nested deeper than 64 levels"),
+    ("[" * 100_000, "", "it is nested deeper than 64 levels"),
     ('[{"text": ' + "9" * 5000 + "}]", "", "a number is too long"),
 ]
 

@@ -189,7 +189,7 @@ def test_a_settled_call_takes_the_place_of_the_unknown_one(how: Settlement) -> N
 def test_a_call_that_is_unknown_again_reads_unknown() -> None:
     journal = a_journal(
         answered(1, status=ResultStatus.UNKNOWN),
-        noticed(2, "The unknown outcome of read_file (call-1) was settled: it is run again"),
+        noticed(2, "The unknown outcome of read_file (call-1) was settled: it will be run again"),
         calls=(a_call(state=CallState.UNKNOWN),),
     )
 

@@ -142,7 +142,7 @@ def test_an_agent_inside_of_another_file_is_held_to_the_same_rules() -> None:
 
     assert caught.value.body() == {
         "error": "agent_invalid",
-        "message": "flow.yaml, agents[0] is not a valid agent: color: there is no such key.",
+        "message": "flow.yaml, agents[0] is not a valid agent: color: unknown key.",
         "details": {"file": "flow.yaml, agents[0]", "fields": ["color"]},
     }
 
@@ -153,14 +153,14 @@ def test_an_agent_inside_of_another_file_is_held_to_the_same_rules() -> None:
         ("id: [", "a.agent.yaml, line 1, column 6: this is not valid YAML.", 1, 6),
         (
             "id: a\nid: b",
-            "a.agent.yaml, line 2, column 1: a key twice in one mapping cannot be used in our "
-            "YAML files.",
+            "a.agent.yaml, line 2, column 1: a repeated key in a mapping cannot be used "
+            "in Holdfast's YAML files.",
             2,
             1,
         ),
         (
             "id: &a [*a]",
-            "a.agent.yaml, line 1, column 5: anchors cannot be used in our YAML files.",
+            "a.agent.yaml, line 1, column 5: anchors cannot be used in Holdfast's YAML files.",
             1,
             5,
         ),
@@ -329,8 +329,8 @@ def test_a_secret_is_refused_by_its_path_alone(text: str, fields: list[str]) -> 
 
     assert caught.value.body() == {
         "error": "secret_in_file",
-        "message": f"a.agent.yaml holds what looks like a secret at {fields[0]}; keep it in the "
-        "keychain (`holdfast key set`), and take it out of the file.",
+        "message": f"a.agent.yaml seems to contain a secret at {fields[0]}; store it in the "
+        "keychain (`holdfast key set`), and remove it from the file.",
         "details": {"file": "a.agent.yaml", "fields": fields},
     }
 
@@ -338,7 +338,7 @@ def test_a_secret_is_refused_by_its_path_alone(text: str, fields: list[str]) -> 
 def test_a_prompt_cannot_ask_for_a_secret() -> None:
     assert refused(LEAST.replace("Review.", "'{{secrets.openai}}'")) == {
         "error": "secret_interpolation",
-        "message": "A secret is never put into a prompt; remove {{secrets.…}} from a.agent.yaml.",
+        "message": "A prompt must not contain a secret; remove {{secrets.…}} from a.agent.yaml.",
         "details": {"file": "a.agent.yaml", "field": "system_prompt"},
     }
 

@@ -30,7 +30,7 @@ def test_a_file_that_is_not_there_is_told_as_missing(tmp_path: Path, name: str) 
     with pytest.raises(FileError) as refused:
         read_text(tmp_path / name, largest=10)
 
-    assert (refused.value.problem, refused.value.is_missing) == ("there is no such file", True)
+    assert (refused.value.problem, refused.value.is_missing) == ("the file does not exist", True)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_file_that_is_not_there_is_told_as_missing(tmp_path: Path, name: str) 
         ("pipe", "it is not a file"),
         ("loop", "it cannot be opened (Too many levels of symbolic links)"),
         ("x" * 300, "it cannot be opened (File name too long)"),
-        ("nul\x00", "it cannot be opened (bad name)"),
+        ("nul\x00", "it cannot be opened (invalid name)"),
     ],
 )
 def test_what_is_no_text_of_a_size_is_refused_at_once(

@@ -55,7 +55,7 @@ def test_bytes_are_matched_as_they_are() -> None:
 def test_what_is_no_pattern_of_ours_is_refused(
     pattern: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(PatternError, match="linear time"):
+    with pytest.raises(PatternError, match="linear-time"):
         compile_pattern(pattern)
 
     assert capfd.readouterr() == ("", "")
@@ -63,7 +63,7 @@ def test_what_is_no_pattern_of_ours_is_refused(
 
 def test_a_pattern_may_have_so_many_characters() -> None:
     assert compile_pattern("x" * LONGEST).is_in("x" * LONGEST)
-    with pytest.raises(PatternError, match="4000 characters at most"):
+    with pytest.raises(PatternError, match="4000 characters"):
         compile_pattern("x" * (LONGEST + 1))
 
 

@@ -71,7 +71,7 @@ class TestTools:
         session = await opened(quiet, tmp_path, tools=[*names, "read_file"])
         rows = await quiet.read(session.id)
 
-        text = f"These tools cannot be had: {', '.join(names)}."
+        text = f"These tools are not available: {', '.join(names)}."
         assert await notices(quiet, session) == [(0, "tool_unavailable", text)]
         assert [row.role for row in rows] == [Role.SYSTEM]
         assert session.message_count == 1
@@ -156,7 +156,7 @@ class TestVariables:
             (
                 0,
                 "unknown_variable",
-                f"The prompt names a variable that the session does not have: {name}",
+                f"The prompt uses a variable that the session does not have: {name}",
             )
             for name in ("a", "b")
         ]

@@ -119,7 +119,7 @@ async def test_a_no_is_told_to_the_model_with_its_reason_as_data(
     (result,) = [part for row in rows for part in row.parts if isinstance(part, ToolResult)]
     assert result.error is not None
     assert (result.status, result.error.code) == ("denied", "rejected")
-    assert result.error.message == ("""The user did not allow this. They said: "say 'please'\"""")
+    assert result.error.message == ("""The user did not allow this. Their note: "say 'please'\"""")
     assert not (desk / "a.txt").exists()
 
 
@@ -294,7 +294,7 @@ async def test_a_question_that_a_restart_asks_anew_takes_the_place_of_the_old_on
     assert new.question.question == f"{desk}/a.txt (change)\n@@ -1 +1 @@\n-somebody else's\n+one"
     assert closed.approval_id == old.id
     assert [(each.state, each.answered_by) for each in told] == [
-        (EXPIRED, "another question"),
+        (EXPIRED, "a different request"),
         (ALLOWED, "ada"),
     ]
     assert outcomes(rows) == ["write_file ok"]

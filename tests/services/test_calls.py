@@ -169,17 +169,17 @@ async def test_only_ones_own_are_listed(doubt: Doubt) -> None:
 @pytest.mark.parametrize(
     ("how", "more", "told", "settlement"),
     [
-        (SettlementAction.SKIP, {}, "it is taken as not done", Settlement.SKIPPED),
+        (SettlementAction.SKIP, {}, "it is treated as not executed", Settlement.SKIPPED),
         (
             SettlementAction.SKIP,
             {"note": "I looked"},
-            "it is taken as not done. Note: I looked",
+            "it is treated as not executed. Note: I looked",
             Settlement.SKIPPED,
         ),
         (
             SettlementAction.MARK_DONE,
             {"result": {"id": 7}, "note": "by hand"},
-            'it is taken as done, with the result {"id":7}. Note: by hand',
+            'it is treated as executed, with the result {"id":7}. Note: by hand',
             Settlement.MARKED_DONE,
         ),
     ],
@@ -276,7 +276,7 @@ class TestRetry:
         assert asked.parts == (ToolCall(id=again.id, name="post", arguments={"line": "x"}),)
         assert (again.state, again.idempotency_key, again.turn) == (CallState.FINISHED, keys[0], 2)
         assert outcomes([result]) == ["post ok"]
-        assert f"it is run again as {again.id}" in str(notice.parts)
+        assert f"it will be run again as {again.id}" in str(notice.parts)
 
     async def test_its_turn_is_told_like_any_other(self, doubt: Doubt) -> None:
         house, session = doubt.house, doubt.session
@@ -344,7 +344,7 @@ class TestRetry:
         assert outcomes(rows)[-1] == f"post {told}"
         assert (first.state, first.settlement) == (CallState.UNKNOWN, None)
         assert (retry.state, retry.started_at) == (CallState.FINISHED, None)
-        unrun = f"The outcome of post (c1) is as unknown as before: {retry.id} was not run."
+        unrun = f"The outcome of post (c1) is still unknown: {retry.id} was not run."
         assert Notice(code=NoticeCode.INFORMATION, text=unrun) in [row.parts[0] for row in rows]
         assert doubt.act.asked == []
 

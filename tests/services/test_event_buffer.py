@@ -336,7 +336,7 @@ async def test_news_that_cannot_be_read_reach_their_own_readers_only(
         house.store.is_broken = False
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
     assert isinstance(told, Internal)
-    assert f"the tail of session {session.id} broke" in caplog.messages
+    assert f"following session {session.id} failed" in caplog.messages
 
 
 async def test_old_news_keep_nothing_that_can_be_made_again() -> None:

@@ -353,7 +353,7 @@ class TestMoney:
 
         assert (asked.question.tool_class, asked.question.call_id) == (ToolClass.MONEY, None)
         assert asked.question.amount == cap
-        assert "its budget is $0.5250. Add $0.5250 and go on?" in asked.question.question
+        assert "its budget is $0.5250. Add $0.5250 and continue?" in asked.question.question
         assert rows[-1].text == "one"
         assert after.budget == Budget(microcents=2 * cap, on_exceed=OnExceed.PAUSE)
 

@@ -31,7 +31,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 def take_away(folder: Path) -> None:
-    """Remove a folder; it is an error if it is not there."""
+    """Remove a folder; it is an error if it does not exist."""
     folder.rmdir()
 
 
@@ -94,7 +94,7 @@ async def test_it_may_go_on_in_another_folder_and_the_record_says_so(
     assert stored.context == SessionContext(
         working_dir=str(other), git_ref="main@0123456789ab", variables={"who": "ada"}
     )
-    told = f"The session works in {other} from now on; before, it was {desk}."
+    told = f"The session now works in {other}; before, it worked in {desk}."
     notices = [
         row for row in rows if row.parts[0] == Notice(code=NoticeCode.WORKSPACE_MOVED, text=told)
     ]

@@ -171,7 +171,7 @@ async def test_without_a_keychain_nothing_is_kept_anywhere() -> None:
 
     assert refused.value.body() == {
         "error": "keychain_unavailable",
-        "message": "There is no keychain that takes it; unlock it, or set the key in the "
+        "message": "No keychain can store the key; unlock it, or set the key in the "
         "environment: HOLDFAST_GOOGLE_API_KEY, GEMINI_API_KEY.",
         "details": {},
     }

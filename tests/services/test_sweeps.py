@@ -217,7 +217,7 @@ async def test_house_is_kept_on_whatever_goes_wrong_once(
                 pass
         house.store.is_broken = False
 
-    assert "housekeeping was put off: busy" in caplog.messages
+    assert "maintenance was postponed: busy" in caplog.messages
 
 
 async def test_no_time_at_all_means_that_nothing_is_swept(

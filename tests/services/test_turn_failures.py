@@ -55,7 +55,7 @@ async def test_a_runtime_that_breaks_ends_the_turn_as_data(
         assert ended.stop_reason is StopReason.ERROR
         assert failure == Failure(
             code=FailureCode.INTERNAL,
-            message="Something went wrong inside Holdfast; the log has the details.",
+            message="Internal error in Holdfast; see the log for details.",
             correlation_id=failure.correlation_id,
         )
         notice = (await house.read(session.id))[-1]

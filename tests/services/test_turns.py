@@ -172,7 +172,7 @@ async def test_a_turn_is_priced_when_every_request_of_it_is(
         (StopReason.REFUSAL, None),
         (StopReason.ABORTED, "The turn was stopped by its user."),
         (StopReason.TURN_LIMIT, "The session has reached its limit of turns."),
-        (StopReason.BUDGET, "The session's budget is spent."),
+        (StopReason.BUDGET, "The session's budget is used up."),
         (StopReason.ERROR, "The turn failed."),
     ],
 )

@@ -150,5 +150,5 @@ async def test_a_last_message_that_was_replaced_with_a_fitting_one_is_found(
     async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
         found = await house.sessions.verify(house.owner, session.id)
 
-    assert found.faults == ("The last message is not the one the session ends with.",)
+    assert found.faults == ("The last stored message is not the one recorded for the session.",)
     assert found.head == last.hash

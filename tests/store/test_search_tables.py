@@ -210,7 +210,7 @@ async def test_an_index_that_cannot_catch_up_stops_nobody(
     monkeypatch.setattr(search_index, "WAITING_MOST", Backlog(1, 1))
     session = await said(house, "tide")
     async with asyncio.timeout(PATIENCE):
-        while "the index is behind" not in caplog.text:
+        while "the search index is behind" not in caplog.text:
             await house.send(session.id, "tide")
 
     assert 1 in await found(house, "tide")
@@ -266,7 +266,7 @@ async def test_an_index_that_was_changed_is_told_and_made_anew(house: Holdfast, 
     first, second = await house.search.rebuild(), await house.search.rebuild()
 
     assert len(first.differences) == 1
-    assert "The index of search held" in first.differences[0]
+    assert "The search index had" in first.differences[0]
     assert second.differences == ()
 
 

@@ -315,7 +315,7 @@ def test_trouble_with_the_confinement_is_not_the_commands_fault() -> None:
     confined = start_failure(ChildNotStarted("mounts", 1), "ls")
 
     assert (changed.code, confined.code) == ("target_changed", "unavailable")
-    assert confined.message == "The process could not be confined here: mounts (EPERM)."
+    assert confined.message == "The process could not be sandboxed here: mounts (EPERM)."
 
 
 def test_what_is_shown_can_be_read_in_one_way_only() -> None:

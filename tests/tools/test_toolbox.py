@@ -113,7 +113,7 @@ async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Ef
     late = ToolError(code=ResultCode.TIMEOUT, message="It took too long.")
     unknown = ToolError(
         code=ResultCode.UNKNOWN,
-        message="It took too long. Whether the call was done is not known.",
+        message="It took too long. The outcome of the call is unknown.",
     )
     if effect is Effect.UNSAFE:
         assert done == CallOutcome(status=ResultStatus.UNKNOWN, error=unknown)

@@ -52,7 +52,7 @@ def _is_large(value: Any) -> bool:
 
 # What bodies must be beyond their schema, because readers of JSON disagree about it.
 OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
-    "a whole number is beyond 64 bits": lambda case: _is_large(case.body),
+    "an integer exceeds 64 bits": lambda case: _is_large(case.body),
     NUL: lambda case: "\\u0000" in json.dumps(case.body),
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
     # Whether these go together depends on the agent as it is.

@@ -18,7 +18,7 @@ from tests.torture.garbage import by_chance, by_hand
 
 pytestmark = pytest.mark.slow
 
-REFUSED = {"code": -32600, "message": "batches are not spoken here"}
+REFUSED = {"code": -32600, "message": "batches are not supported"}
 
 
 @proves("R37")

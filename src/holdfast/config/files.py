@@ -86,7 +86,7 @@ def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
 
 def unknown_key(location: KeyLocation, nearest: str) -> Invalid:
     """Return the error for an unknown key, ending with a suggestion."""
-    message = f"{location.where} sets {location.path}, which Holdfast does not know{nearest}"
+    message = f"{location.where} sets {location.path}, an unknown setting{nearest}"
     return Invalid(Code.CONFIG_INVALID, message, location.details)
 
 
@@ -100,10 +100,13 @@ def _text(file: Path, *, required: bool) -> str:
             ) from None
         return ""
     except NotADirectoryError:
-        message = f"{file.parent} is not a folder; a configuration lies in one, and so does a home."
+        message = (
+            f"{file.parent} is not a folder; the home folder and the configuration file "
+            "must be in an existing one."
+        )
         raise Invalid(Code.CONFIG_INVALID, message, {"file": str(file)}) from None
     except (OSError, ValueError) as error:
-        message = getattr(error, "strerror", None) or "there is no such path"
+        message = getattr(error, "strerror", None) or "the path does not exist"
         raise _unreadable_file(file, message) from None
     if len(content) > LARGEST:
         raise _unreadable_file(file, "it is larger than 1 MiB")

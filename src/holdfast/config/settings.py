@@ -152,11 +152,11 @@ _UNITS: Final = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 _TYPE_MESSAGES: Final[Mapping[Any, str]] = {
     bool: "must be true or false",
     float: "must be a number",
-    int: "must be a whole number",
-    str: "must be a text",
+    int: "must be an integer",
+    str: "must be a string",
     Path: "must be a path",
-    timedelta: "must be seconds, or a number with s, m, h or d behind it, such as 24h",
-    tuple[str, ...]: "must be a list of texts",
+    timedelta: "must be seconds, or a number with s, m, h or d, such as 24h",
+    tuple[str, ...]: "must be a list of strings",
     tuple[Path, ...]: "must be a list of paths",
     tuple[Credential, ...]: "must be tables [[credentials]] with host and secret",
     tuple[McpServer, ...]: "must be tables [mcp.servers.NAME]",
@@ -215,7 +215,9 @@ def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
     try:
         return Path(os.path.expanduser(chosen)).absolute(), origin
     except OSError:
-        message = "HOLDFAST_HOME must be an absolute path, because there is no current folder."
+        message = (
+            "HOLDFAST_HOME must be an absolute path, because the current folder does not exist."
+        )
         raise Invalid(Code.CONFIG_INVALID, message, {"key": "home"}) from None
 
 
@@ -226,7 +228,7 @@ def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
         # Refused, because a mistyped security setting would silently have no effect.
         if variable.startswith(CHAT_VARIABLES) and variable not in known:
             message = (
-                f"{variable} is set, which Holdfast does not know{suggest_nearest(variable, known)}"
+                f"{variable} is set, but is not a known setting{suggest_nearest(variable, known)}"
             )
             raise Invalid(Code.CONFIG_INVALID, message, {"variable": variable})
     return {
@@ -304,7 +306,7 @@ def _model(ref: str, folder: Path | None) -> str:
     try:
         return model_of(absolute_model(ref, folder=folder)).ref
     except Invalid:
-        raise ValueError(f"must be written provider:name, for example {OFFLINE}") from None
+        raise ValueError(f"must have the form provider:name, for example {OFFLINE}") from None
 
 
 def duration(value: Any) -> timedelta:
@@ -335,7 +337,7 @@ def _require_narrower(before: Config, flags: Mapping[str, Any], source: Path) ->
             path = SETTING_KEYS[name].path
             raise Denied(
                 Code.GRANT_EXCEEDED,
-                f"A flag may narrow {path} and not widen it; edit {path} in {source}.",
+                f"A flag may restrict {path}, but not widen it; edit {path} in {source}.",
                 {"key": path, "file": str(source)},
             )
 

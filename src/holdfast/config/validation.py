@@ -90,22 +90,22 @@ def _each_entry(rule: Rule) -> Rule:
 
 
 def _root(path: Path) -> str | None:
-    return None if path.is_absolute() else "must be an absolute folder"
+    return None if path.is_absolute() else "must be the absolute path of a folder"
 
 
 def _folder_name(name: str) -> str | None:
     is_name = bool(name.strip()) and not set(name) & set("/\\\x00") and name not in {".", ".."}
-    return None if is_name else "must be the name of a folder, without a slash"
+    return None if is_name else "must be a folder name without a slash"
 
 
 def _entry_name(name: str) -> str | None:
-    fault = "must be the name of a file or folder, without a slash"
+    fault = "must be the name of a file or folder without a slash"
     return fault if _folder_name(name) else None
 
 
 def _memory(value: int) -> str | None:
     is_fit = value == 0 or 64 <= value <= 1 << 24
-    return None if is_fit else f"must be 64 to {1 << 24:,}, and 0 is no limit"
+    return None if is_fit else f"must be 64 to {1 << 24:,}, or 0 for no limit"
 
 
 def _command(entry: str) -> str | None:
@@ -117,8 +117,8 @@ def _glob(entry: str) -> str | None:
     if not words:
         return "must be a command with its arguments, quoted as in a shell"
     if set(words[0]) & set("*?"):
-        return "must begin with the name of a command; only its arguments may hold * and ?"
-    return "may have ** as its last word only" if "**" in words[1:-1] else None
+        return "must begin with a command name; only its arguments may contain * and ?"
+    return "may have ** only as its last word" if "**" in words[1:-1] else None
 
 
 def _words(entry: str) -> list[str]:
@@ -132,9 +132,9 @@ def _words(entry: str) -> list[str]:
 def variable_fault(name: str) -> str | None:
     """Return why a variable is not passed to programs; `None` if it may be."""
     if not _VARIABLE.fullmatch(name):
-        return "must be the name of a variable"
+        return "must be the name of an environment variable"
     if _LOADER_VARIABLES.fullmatch(name):
-        return "names a variable that decides what a program loads; it is never passed on"
+        return "names a variable that controls what a program loads; it is never passed on"
     if is_credential_variable(name):
         return "names a variable that looks like a credential; it is never passed on"
     return None
@@ -148,7 +148,9 @@ def is_credential_variable(name: str) -> bool:
 def _domain(entry: str) -> str | None:
     host, colon, port = entry.partition(":")
     fits = not colon or (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65_535)
-    return None if fits and _is_host(host) else "must be host or host:port, xn--… if not ASCII"
+    return (
+        None if fits and _is_host(host) else "must be host or host:port, in xn--… form if not ASCII"
+    )
 
 
 def _is_host(text: str) -> bool:
@@ -166,14 +168,14 @@ def _is_host(text: str) -> bool:
 
 def _credential(entry: Any) -> str | None:
     if not _is_host(entry.host):
-        return "must have a host as a name, without a port"
+        return "must have a host name without a port"
     return entry_fault(entry.secret)
 
 
 def entry_fault(name: str) -> str | None:
     """Return why a text is not a keychain entry name: it may be the secret itself."""
     if not _ENTRY.fullmatch(name) or _SECRET.match(name):
-        return "must have the name of a keychain's entry as its secret, never the secret itself"
+        return "must have the name of a keychain entry as its secret, never the secret itself"
     return None
 
 
@@ -205,7 +207,7 @@ def _wrap(words: Sequence[str]) -> str | None:
     if not words:
         return None
     is_sure = bool(words[0].strip()) and ("/" not in words[0] or words[0].startswith("/"))
-    return None if is_sure else "must begin with the name of a program, or an absolute path"
+    return None if is_sure else "must begin with a program name or an absolute path"
 
 
 _SLUG: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
@@ -226,7 +228,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.allowed_commands": _each_entry(_command),
     "chat.allowed_domains": _each_entry(_domain),
     "chat.command_env": _each_entry(variable_fault),
-    "chat.command_cpu_seconds": _between(0, MILLION, but=", and 0 is no limit"),
+    "chat.command_cpu_seconds": _between(0, MILLION, but=", or 0 for no limit"),
     "chat.command_memory_mb": _memory,
     # A pid namespace cannot be limited to fewer pids.
     "chat.command_processes": _between(400, 1 << 22),
@@ -234,19 +236,19 @@ RULES: Final[Mapping[str, Rule]] = {
     "chat.compact_threshold": _share,
     "chat.extra_roots": _each_entry(_root),
     "chat.linked_dirs": _each_entry(_folder_name),
-    "chat.max_cost_microcents": _between(0, MICROCENTS_MOST, but=", and 0 is no cap"),
+    "chat.max_cost_microcents": _between(0, MICROCENTS_MOST, but=", or 0 for no cap"),
     "chat.max_messages": _between(1, MILLION),
     "credentials": _credentials,
     "database_url": url_fault,
     "encryption": _among("auto", "keychain", "off"),
     "events_delta_retention": _retention(timedelta()),
-    "events_retention": _retention(timedelta(minutes=1), but=", and 0 is for ever"),
-    "idle_timeout_minutes": _between(0, 525_600, but=", and 0 is never"),
+    "events_retention": _retention(timedelta(minutes=1), but=", or 0 for no expiry"),
+    "idle_timeout_minutes": _between(0, 525_600, but=", or 0 for never"),
     "log_level": _among(*LEVELS),
     "max_concurrent_sessions": _between(1, MILLION),
     "max_tool_rounds": _between(1, MILLION),
     "mcp_servers": _server_names,
-    "observations_per_minute": _between(0, MILLION, but=", and 0 is no limit"),
+    "observations_per_minute": _between(0, MILLION, but=", or 0 for no limit"),
     "turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
 }
@@ -321,17 +323,18 @@ _OF_PROGRAMS: Final = (
     *("args", "env", "env_names", "readable", "writable", "network", "confined", "cwd"),
 )
 _OF_ADDRESSES: Final = ("headers", "allow_local_endpoint")
-_VALUES: Final = 'must be a table of texts, or of { secret = true, ref = "NAME" }'
+_VALUES: Final = 'must be a table of strings, or of { secret = true, ref = "NAME" }'
 _TYPE_MESSAGES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("command", "url"), "must be a text"),
+    **dict.fromkeys(("command", "url"), "must be a string"),
     **dict.fromkeys(
-        ("args", "env_names", "readable", "writable", "tools_allowlist"), "must be a list of texts"
+        ("args", "env_names", "readable", "writable", "tools_allowlist"),
+        "must be a list of strings",
     ),
     **dict.fromkeys(
         ("network", "confined", "allow_local_endpoint", "trusted"), "must be true or false"
     ),
     **dict.fromkeys(("env", "headers"), _VALUES),
-    "cwd": 'must be "workspace", or be left out',
+    "cwd": 'must be "workspace", or left out',
     "transport": "must be one of stdio, http, sse",
 }
 
@@ -345,7 +348,7 @@ def read_servers(given: GivenValue) -> tuple[McpServer, ...]:
 
 def _server(given: GivenValue, name: str, table: Any) -> McpServer:
     if not _NAME.fullmatch(name):
-        rule = "must have names of 1 to 40 characters out of A-Z, a-z, 0-9, _ and -"
+        rule = "must have names of 1 to 40 characters of A-Z, a-z, 0-9, _ and -"
         raise given.below("").invalid(rule)
     if not isinstance(table, Mapping):
         raise given.below(name).invalid("must be a table")
@@ -373,13 +376,13 @@ Fault = tuple[str, str]
 def _faults(server: McpServer) -> Iterator[Fault]:
     """Yield the errors that types cannot express, as key and rule."""
     if not _NAME.fullmatch(server.name):
-        yield "", "must have a name of 1 to 40 characters out of A-Z, a-z, 0-9, _ and -"
+        yield "", "must have a name of 1 to 40 characters of A-Z, a-z, 0-9, _ and -"
     texts = (each for key in _FIELDS for each in _texts(key, asdict(server)[key]))
     yield from (
         (key, "must be UTF-8 text without NUL") for key, text in texts if not _is_text(text)
     )
     if (server.command is None) is (server.url is None):
-        yield "", "must have a command or a url, and not both"
+        yield "", "must have either a command or a url"
         return
     is_program = server.command is not None
     if server.transport is not None and (server.transport == "stdio") is not is_program:
@@ -387,9 +390,9 @@ def _faults(server: McpServer) -> Iterator[Fault]:
     for key in _OF_ADDRESSES if is_program else _OF_PROGRAMS:
         # All keys except `confined` are off by default.
         if bool(getattr(server, key)) is not (key == "confined"):
-            yield key, f"belongs to a {'url' if is_program else 'command'}"
+            yield key, f"requires a {'url' if is_program else 'command'}"
     if server.tools_allowlist is not None and not all(server.tools_allowlist or ("",)):
-        yield "tools_allowlist", "must name a tool; leave it out to allow all of them"
+        yield "tools_allowlist", "must name a tool; leave it out to allow all tools"
     yield from _program_faults(server) if is_program else _address_faults(server)
 
 
@@ -397,12 +400,12 @@ def _program_faults(server: McpServer) -> Iterator[Fault]:
     command = server.command or ""
     # Never relative, because the session's folder may be untrusted.
     if not command.strip() or ("/" in command and not os.path.isabs(command)):
-        yield "command", "must be the name of a program, or an absolute path"
+        yield "command", "must be a program name or an absolute path"
     if any(map(is_credential, server.args)):
         yield "args", _IN_KEYCHAIN
     for name, value in server.env.items():
         if not _VARIABLE.fullmatch(name):
-            yield "env", "must have names of variables as its keys"
+            yield "env", "must have environment variable names as keys"
         yield from _value_faults(f"env.{name}", name, value)
     yield from _entry_faults("env_names", server.env_names, variable_fault)
     for key in ("readable", "writable"):
@@ -413,10 +416,13 @@ def _address_faults(server: McpServer) -> Iterator[Fault]:
     if not _is_address(server.url or "", local=server.allow_local_endpoint):
         yield "url", "must be https://HOST/… without user and password (http:// on this machine)"
     elif is_credential(server.url or ""):
-        yield "url", "must not hold a secret; headers take one from the keychain"
+        yield "url", "must not contain a secret; use headers with a secret of the keychain"
     for name, value in server.headers.items():
         if not _HEADER.fullmatch(name) or _RESERVED_HEADERS.fullmatch(name.lower()):
-            yield "headers", "must not hold names that no header has, or that belong to us"
+            yield (
+                "headers",
+                "must not contain invalid header names, or headers that Holdfast sets itself",
+            )
         elif name.lower() in _SHOWN_ONLY_BY_REFERENCE and isinstance(value, str):
             yield f"headers.{name}", _IN_KEYCHAIN
         elif isinstance(value, str) and not _HEADER_VALUE.fullmatch(value):
@@ -425,8 +431,8 @@ def _address_faults(server: McpServer) -> Iterator[Fault]:
 
 
 _IN_KEYCHAIN: Final = (
-    "must not hold a secret; keep it in the keychain (`holdfast key set mcp:NAME`) and write "
-    '{ secret = true, ref = "NAME" }'
+    "must not contain a secret; store it in the keychain (`holdfast key set "
+    'mcp:NAME`) and write { secret = true, ref = "NAME" }'
 )
 
 
@@ -435,7 +441,7 @@ def _value_faults(key: str, name: str, value: str | SecretEntry) -> Iterator[Fau
         if is_credential(value, name):
             yield key, _IN_KEYCHAIN
     elif entry_fault(value.ref):
-        yield key, "must have the name of a keychain's entry as its ref, never the secret itself"
+        yield key, "must have the name of a keychain entry as its ref, never the secret itself"
 
 
 def _entry_faults(

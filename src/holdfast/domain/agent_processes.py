@@ -120,17 +120,17 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 _WORDS: Final[Mapping[str, str]] = {
     "approve": f"one of {', '.join(ApprovalMode)}",
-    "auth_method": "a text",
-    "mode": "a text",
-    "settings": "a table of texts, or of true and false",
+    "auth_method": "a string",
+    "mode": "a string",
+    "settings": "a table of strings, or of true and false",
     "fs": "true or false",
     "fs_missing": "error or empty",
     "terminal": "true or false",
-    "environment": "a table of texts",
-    "with_servers": "a table of texts",
-    "limits": "a table of whole numbers: nice, address_space, cpu_seconds, processes",
-    "install": "a text",
-    "preset": "a text",
+    "environment": "a table of strings",
+    "with_servers": "a table of strings",
+    "limits": "a table of integers: nice, address_space, cpu_seconds, processes",
+    "install": "a string",
+    "preset": "a string",
 }
 
 
@@ -138,7 +138,7 @@ def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
     """Return the parsed options, or refuse an unknown or invalid one by name."""
     unknown = sorted(set(runtime.options) - set(_WORDS))
     if unknown:
-        raise _invalid(unknown[0], f"is not known; known are {', '.join(sorted(_WORDS))}")
+        raise _invalid(unknown[0], f"is unknown; the options are {', '.join(sorted(_WORDS))}")
     found: dict[str, Any] = {}
     for name, value in runtime.options.items():
         kind = _KINDS[name]
@@ -151,7 +151,7 @@ def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
     for table in ("environment", "with_servers"):
         for name, value in getattr(options, table).items():
             if not name or "=" in name or "\x00" in name or "\x00" in value:
-                raise _invalid(table, "must have names of variables as its keys")
+                raise _invalid(table, "must have environment variable names as keys")
     return options
 
 

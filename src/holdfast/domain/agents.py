@@ -79,7 +79,7 @@ class Memory(Struct, frozen=True, kw_only=True):
         _require(self.type in {"none", "summary", "window"}, "memory.type", "none, summary, window")
         windowed = self.type == "window"
         fits = (self.window_size or 0) > 0 if windowed else self.window_size is None
-        _require(fits, "memory.window_size", "above 0, and given exactly for type window")
+        _require(fits, "memory.window_size", "above 0, for type window only")
 
 
 class LlmRuntime(Struct, frozen=True, kw_only=True, tag="llm"):
@@ -140,7 +140,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
     def __post_init__(self) -> None:
-        _require(is_slug(self.slug), "slug", "1 to 255 characters out of A-Z, a-z, 0-9, _ and -")
+        _require(is_slug(self.slug), "slug", "1 to 255 characters of A-Z, a-z, 0-9, _ and -")
         require_text(self.name, field="name", shortest=1, longest=255)
         _require_size(self.description or "", field="description", largest=10 << 10)
         _require_size(self.system_prompt, field="system_prompt", largest=SYSTEM_PROMPT_LONGEST)
@@ -163,7 +163,7 @@ def _require_size(text: str, *, field: str, largest: int) -> None:
     if size > largest:
         raise Invalid(
             Code.INVALID_TEXT,
-            f"{field} must have {largest >> 10:,} KiB at most, not {size:,} bytes.",
+            f"{field} must have at most {largest >> 10:,} KiB, not {size:,} bytes.",
             {"field": field, "bytes": size},
         )
 
@@ -172,7 +172,7 @@ def _refuse_secret_references(prompt: str) -> None:
     if _SECRET_REFERENCE.search(prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
-            "A secret is never put into a prompt; remove {{secrets.…}} from system_prompt.",
+            "A prompt must not contain a secret; remove {{secrets.…}} from system_prompt.",
             {"field": "system_prompt"},
         )
 
@@ -199,7 +199,8 @@ def render(template: str, variables: Mapping[str, str]) -> Rendered:
     if len(template) + sum(len(variables.get(name, "")) for name in names) > SYSTEM_PROMPT_LONGEST:
         raise Invalid(
             Code.INVALID_TEXT,
-            f"With its variables the prompt has more than {SYSTEM_PROMPT_LONGEST} characters.",
+            f"With its variables the prompt has more than {SYSTEM_PROMPT_LONGEST} "
+            "characters; shorten it.",
             {"field": "system_prompt"},
         )
     marked = _VARIABLE.sub(lambda found: _put_in(found, variables), template)
@@ -227,7 +228,7 @@ def refuse_secrets(variables: Mapping[str, str], scrubber: Scrubber) -> None:
     if found:
         raise Invalid(
             Code.SECRET_IN_VARIABLES,
-            f"Variables are kept as plain text; take the secret out of: {', '.join(found)}.",
+            f"Variables are stored as plain text; remove the secret from: {', '.join(found)}.",
             {"variables": found},
         )
 
@@ -252,14 +253,14 @@ def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dic
     if not isinstance(runtime, LlmRuntime):
         raise Invalid(
             Code.AGENT_INVALID,
-            "An agent with a program of its own has no file form.",
+            "An agent that runs a program cannot be exported as a file.",
             {"fields": ["runtime"]},
         )
     if not agent.system_prompt:
         raise Invalid(
             Code.AGENT_INVALID,
-            f"Agent {agent.slug} has no system prompt, and a file needs one; `holdfast agents edit "
-            f"{agent.slug} --system-prompt TEXT` gives it one.",
+            f"Agent {agent.slug} has no system prompt, which a file requires; set one "
+            f"with `holdfast agents edit {agent.slug} --system-prompt TEXT`.",
             {"fields": ["system_prompt"]},
         )
     chain = [(refs[each.model_id], each.max_attempts) for each in runtime.models]

@@ -142,12 +142,14 @@ def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) ->
     if approval.state is not ApprovalState.WAITING:
         raise Conflict(
             Code.APPROVAL_CLOSED,
-            f"Approval {approval.id} is {approval.state}; run the call again to be asked again.",
+            f"Approval {approval.id} is already {approval.state}; run the call again to "
+            "get a new request.",
             {"state": approval.state},
         )
     if answer.scope is ApprovalScope.SESSION and approval.question.memory is None:
         raise Conflict(
-            Code.OPTION_NOT_OFFERED, "This can be allowed once only, not for the whole session."
+            Code.OPTION_NOT_OFFERED,
+            "This call can be allowed only once, not for the whole session.",
         )
     _require_offered(approval.question, answer)
     return msgspec.structs.replace(
@@ -164,7 +166,7 @@ def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) ->
 def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
     """Refuse an answer that the agent does not offer; an approval for once is never widened."""
     if answer.choice is not None and answer.choice not in {each.id for each in question.choices}:
-        raise Conflict(Code.OPTION_NOT_OFFERED, "The question has no such option.")
+        raise Conflict(Code.OPTION_NOT_OFFERED, "The approval request has no such option.")
     if answer.state is not ApprovalState.ALLOWED or not question.choices or answer.choice:
         return
     kinds = {each.kind for each in question.choices}
@@ -172,6 +174,7 @@ def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
     if not kinds & fitting:
         raise Conflict(
             Code.OPTION_NOT_OFFERED,
-            f"The agent does not offer this answer; it takes {', '.join(sorted(kinds)) or 'none'}.",
+            "The agent does not offer this answer; it offers "
+            f"{', '.join(sorted(kinds)) or 'none'}.",
             {"options": [each.id for each in question.choices]},
         )

@@ -146,7 +146,7 @@ def require_recordable(draft: MessageDraft) -> MessageDraft:
     if draft.role is Role.USER:
         raise Invalid(
             Code.ROLE_NOT_ALLOWED,
-            "A user's message is sent, because it wants an answer; it cannot only be recorded.",
+            "A user message must be sent, because it needs an answer; it cannot be recorded.",
             {"role": draft.role},
         )
     require_parts(draft.role, draft.parts)
@@ -166,12 +166,12 @@ def _require_words(draft: MessageDraft) -> None:
     if not all(isinstance(part, _WORDS) for part in draft.parts):
         raise Invalid(
             Code.MESSAGE_INVALID,
-            f"A {draft.role} message that is recorded holds words only.",
+            f"A recorded {draft.role} message can contain only text.",
             {"role": draft.role},
         )
     said = "".join(part.text for part in draft.parts if isinstance(part, Text | Reasoning))
     if not said.strip() and not any(isinstance(part, Media) for part in draft.parts):
-        raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; say something.")
+        raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; add some text.")
     if "\x00" in said or not is_encodable(said):
         raise Invalid(
             Code.INVALID_TEXT,
@@ -192,4 +192,4 @@ def _require_size(draft: MessageDraft) -> None:
             Code.MESSAGE_INVALID, "The content must be plain JSON.", {"role": draft.role}
         ) from None
     if size > TEXT_LARGEST:
-        raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have 1 MiB at most.")
+        raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have at most 1 MiB.")

@@ -196,5 +196,5 @@ def out_of_memory() -> Unavailable:
     # The work may or may not be done, so a retry must reuse the id (idempotency).
     return Unavailable(
         Code.OUT_OF_MEMORY,
-        "There was not enough memory. Repeat the request with the same id, or ask for less.",
+        "Out of memory. Repeat the request with the same id, or request less.",
     )

@@ -70,7 +70,7 @@ def require_owner(text: str) -> Owner:
     if _OWNER.fullmatch(text) is None:
         raise Invalid(
             Code.INVALID_ID,
-            "An owner has 1 to 128 characters out of A-Z, a-z, 0-9, '_', '.', '@' and '-'.",
+            "An owner has 1 to 128 characters of A-Z, a-z, 0-9, '_', '.', '@' and '-'.",
             {"field": "owner"},
         )
     return Owner(text)

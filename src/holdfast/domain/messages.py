@@ -229,13 +229,13 @@ def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
         if not isinstance(part, allowed):
             raise Invalid(
                 Code.MESSAGE_INVALID,
-                f"A {role} message cannot hold a {part.__struct_config__.tag} part.",
+                f"A {role} message cannot contain a {part.__struct_config__.tag} part.",
                 {"role": role},
             )
     # One call or result per row, so that each can be found, counted and settled alone.
     if role in _ALONE and len(parts) != 1:
         raise Invalid(
-            Code.MESSAGE_INVALID, f"A {role} message holds exactly one part.", {"role": role}
+            Code.MESSAGE_INVALID, f"A {role} message contains exactly one part.", {"role": role}
         )
 
 
@@ -246,7 +246,7 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     pictures = len(parts) - len(texts)
     words = "".join(texts)
     if not pictures and not words.strip():
-        raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; say something.")
+        raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; add some text.")
     if "\x00" in words or not is_encodable(words):
         raise Invalid(
             Code.INVALID_TEXT,
@@ -255,9 +255,9 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         )
     # Check the character count first, because encoding an oversized text is wasted work.
     if len(words) > TEXT_LARGEST or len(words.encode()) > TEXT_LARGEST:
-        raise Invalid(Code.MESSAGE_TOO_LARGE, "The text of a message may have 1 MiB at most.")
+        raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have at most 1 MiB of text.")
     if pictures > MEDIA_MOST:
-        raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have {MEDIA_MOST} media at most.")
+        raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have at most {MEDIA_MOST} media.")
     for part in parts:
         if isinstance(part, Media):
             _require_media(part)
@@ -270,7 +270,7 @@ def _require_media(media: Media) -> None:
     if not is_media_type(media.mime_type):
         raise Invalid(
             Code.MESSAGE_INVALID,
-            "Media are image/*, audio/*, video/*, application/pdf or text/plain.",
+            "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
             {"field": "mime_type"},
         )
 

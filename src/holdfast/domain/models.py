@@ -114,7 +114,7 @@ def model_of(ref: str) -> Model:
     if not (provider.strip() and name.strip() and is_encodable(ref)) or "\x00" in ref:
         raise Invalid(
             Code.MODEL_NOT_FOUND,
-            f"A model is written provider:name, for example {OFFLINE}.",
+            f"Write a model as provider:name, for example {OFFLINE}.",
             {"field": "model"},
         )
     return Model(id=ModelId(str(uuid5(_NAMESPACE, ref))), provider=provider, name=name)

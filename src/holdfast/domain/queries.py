@@ -86,7 +86,7 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_limit(self.limit, most=MESSAGES_MOST)
         if self.after < 0 or (self.before is not None and self.before < 1):
-            raise Invalid(Code.INVALID_CURSOR, "A message number is a whole number from 1 on.")
+            raise Invalid(Code.INVALID_CURSOR, "A message number is an integer of at least 1.")
 
     @property
     def is_choosy(self) -> bool:
@@ -171,7 +171,9 @@ def decode_count(cursor: str | None, filters: tuple[object, ...]) -> Count | Non
 
 
 def _foreign() -> Invalid:
-    return Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
+    return Invalid(
+        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without a cursor."
+    )
 
 
 def _listing_digest(filters: tuple[object, ...]) -> str:

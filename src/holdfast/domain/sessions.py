@@ -196,7 +196,7 @@ class SessionContext(Struct, frozen=True, kw_only=True):
         if wrong:
             raise Invalid(
                 Code.INVALID_CONTEXT,
-                f"The session's context is not valid; look at: {', '.join(wrong)}.",
+                f"The session's context is not valid; check: {', '.join(wrong)}.",
                 {"fields": wrong},
             )
 
@@ -279,7 +279,7 @@ def _refusal(status: Status, verb: Verb) -> HoldfastError:
     if status is Status.FAILED:
         return Conflict(
             Code.SESSION_FAILED,
-            "The session lost its agent and cannot go on; fork it to continue from here.",
+            "The session has lost its agent and cannot continue; fork it to continue from here.",
             {"status": status, "remedy": "fork"},
         )
     if status in _CLOSED:
@@ -289,7 +289,7 @@ def _refusal(status: Status, verb: Verb) -> HoldfastError:
             {"status": status, "remedy": "resume"},
         )
     return Conflict(
-        Code.TURN_NOT_RUNNING, f"No turn is running: {verb} needs one.", {"status": status}
+        Code.TURN_NOT_RUNNING, f"No turn is running; {verb} requires one.", {"status": status}
     )
 
 
@@ -354,10 +354,14 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
         if self.title is not None:
             require_text(self.title, field="title", shortest=1, longest=255)
         if require_tags(self.tags) != self.tags:
-            raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "Tags must be unique; remove the repeated one.",
+                {"field": "tags"},
+            )
         if self.budget is not None and self.budget.microcents < 0:
             raise Invalid(
-                Code.INVALID_INPUT, "A budget is zero or more micro-cents.", {"field": "budget"}
+                Code.INVALID_INPUT, "A budget must be 0 or more micro-cents.", {"field": "budget"}
             )
         _require_storable(self.metadata)
 
@@ -380,7 +384,11 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
         if self.title is not None:
             require_text(self.title, field="title", shortest=1, longest=255)
         if self.tags is not None and require_tags(self.tags) != self.tags:
-            raise Invalid(Code.INVALID_INPUT, "Each tag once, please.", {"field": "tags"})
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "Tags must be unique; remove the repeated one.",
+                {"field": "tags"},
+            )
 
 
 # msgspec compiles a type on first use, and two threads doing so at once would race.
@@ -409,7 +417,7 @@ def _require_storable(metadata: dict[str, Any]) -> None:
         ) from None
     if size > METADATA_LARGEST:
         raise Invalid(
-            Code.INVALID_INPUT, "metadata may have 16 KiB at most.", {"field": "metadata"}
+            Code.INVALID_INPUT, "metadata may have at most 16 KiB.", {"field": "metadata"}
         )
 
 

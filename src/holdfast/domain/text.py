@@ -71,7 +71,7 @@ def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     # Given order, because it is chosen by the user.
     distinct = tuple(dict.fromkeys(tags))
     if len(distinct) > 50:
-        raise Invalid(Code.INVALID_TEXT, "At most 50 tags.", {"field": "tags"})
+        raise Invalid(Code.INVALID_TEXT, "There may be at most 50 tags.", {"field": "tags"})
     for tag in distinct:
         require_text(tag, field="tags", shortest=1, longest=64)
     return distinct

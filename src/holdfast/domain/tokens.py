@@ -95,8 +95,8 @@ class Caller(Struct, frozen=True, kw_only=True):
         if not self.scope.allows(needed):
             raise Denied(
                 Code.FORBIDDEN,
-                f"This needs the scope {needed}, and the token has {self.scope}; "
-                f"`holdfast token create NAME --scope {needed}` makes one that reaches.",
+                f"This requires the scope {needed}, but the token has {self.scope}; create "
+                f"one with `holdfast token create NAME --scope {needed}`.",
                 {"needed": needed.value, "scope": self.scope.value},
             )
 

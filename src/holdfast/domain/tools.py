@@ -116,8 +116,8 @@ def require_tool(name: str, *, field: str) -> str:
     if name not in CATALOGUE and not name.startswith(REMOTE):
         raise Invalid(
             Code.UNKNOWN_TOOL,
-            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and those "
-            f"of MCP servers, {REMOTE}SERVER_TOOL.",
+            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and "
+            f"tools of MCP servers, {REMOTE}SERVER_TOOL.",
             {"field": field, "tool": name},
         )
     return name
@@ -201,7 +201,7 @@ def narrow(granted: Grant, wanted: Grant) -> Grant:
     if wider:
         raise Denied(
             Code.GRANT_EXCEEDED,
-            f"A session may only narrow its agent's grant; wider here: {', '.join(wider)}.",
+            f"A session may only restrict its agent's grant; it is wider here: {', '.join(wider)}.",
             wider,
         )
     return wanted

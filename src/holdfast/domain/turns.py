@@ -161,10 +161,12 @@ _UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut 
 _SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
 _ABORTED = ToolError(code="aborted", message="the call was stopped while it ran")
 _RESTARTED = (
-    "Holdfast was stopped while the agent worked, and the agent with it; look at what it has done, "
-    "and send a message to go on."
+    "Holdfast was stopped while the agent was working, and the agent with it; "
+    "check what the agent has done, then send a message to continue."
 )
-_INTERRUPTED = "The turn was cut off while a tool ran; settle the unknown call or send a message."
+_INTERRUPTED = (
+    "The turn was interrupted while a tool was running; settle the unknown call or send a message."
+)
 
 
 def closing_notice(outcome: Outcome) -> MessageDraft | None:
@@ -183,9 +185,9 @@ def closing_notice(outcome: Outcome) -> MessageDraft | None:
 
 _STOP_TEXTS = {
     StopReason.ABORTED: "The turn was stopped by its user.",
-    StopReason.INTERRUPTED: "The turn was cut off.",
+    StopReason.INTERRUPTED: "The turn was interrupted.",
     StopReason.TURN_LIMIT: "The session has reached its limit of turns.",
-    StopReason.BUDGET: "The session's budget is spent.",
+    StopReason.BUDGET: "The session's budget is used up.",
     StopReason.ERROR: "The turn failed.",
 }
 

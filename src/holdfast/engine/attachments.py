@@ -19,7 +19,7 @@ from holdfast.domain.models import MediaLimits, Model
 from holdfast.ports.llm import LlmMedia, LlmMessage
 from holdfast.ports.tools import OutputStore
 
-REFUSED: Final = "the provider refused a request with it"
+REFUSED: Final = "the provider rejected a request with it"
 _MIB: Final = 1 << 20
 _IN_A_RESULT_MOST: Final = 16
 _DEEPEST: Final = 64
@@ -127,13 +127,13 @@ class _Fetching:
             return _unshown(media)
         # Checked before reading, so that media over the limit are not loaded.
         if self._count >= self._intake.most:
-            return _unshown(media, f"a request holds {self._intake.most} at most, the newest")
+            return _unshown(media, f"a request has at most {self._intake.most}, the newest")
         try:
             found = await self._shelf.read(media.ref)
         except Internal:
             return _unshown(media, "it is damaged in the store")
         if found is None:
-            return _unshown(media, "the session does not hold it")
+            return _unshown(media, "the session does not have it")
         why = self._objection(found.content, media.mime_type, largest)
         if why is not None:
             return _unshown(media, why)
@@ -143,12 +143,12 @@ class _Fetching:
 
     def _objection(self, content: bytes, mime_type: str, largest: int) -> str | None:
         if len(content) > largest:
-            return f"the model takes {_size(largest)} of this type at most"
+            return f"the model accepts at most {_size(largest)} of this type"
         if self._size + len(content) > self._intake.total:
-            return f"a request holds {_size(self._intake.total)} at most, the newest"
+            return f"a request has at most {_size(self._intake.total)}, the newest"
         # The provider would refuse this request and every later one.
         if not matches_media_type(content, mime_type):
-            return f"it is no {mime_type}"
+            return f"it is not {mime_type}"
         return None
 
 

@@ -234,7 +234,7 @@ def _unpriced(play: TurnState, model: Model) -> list[tuple[Draft, ...]]:
     if not play.turn.limits.allow_unpriced:
         message = f"{model.ref} has no known price, and the configuration does not allow that."
         return [(_over(message),)]
-    said = f"{model.ref} has no known price: this session's budget cannot count it."
+    said = f"{model.ref} has no known price, so the session's budget cannot cover it."
     if _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
         return []
     return [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
@@ -269,7 +269,7 @@ async def _asked(
         tool="budget",
         tool_class=ToolClass.MONEY,
         arguments=arguments,
-        question=f"{_budget_notice(play, found)} Add {_usd(amount)} and go on?",
+        question=f"{_budget_notice(play, found)} Add {_usd(amount)} and continue?",
         # Without the estimated cost, so that the same question is found again after a restart.
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
@@ -285,7 +285,7 @@ async def _asked(
 
 
 def _spent(play: TurnState, found: Estimate) -> Outcome:
-    return _over(f"{_budget_notice(play, found)} Raise the session's budget to go on.")
+    return _over(f"{_budget_notice(play, found)} Raise the session's budget to continue.")
 
 
 def _over(message: str) -> Outcome:
@@ -295,8 +295,8 @@ def _over(message: str) -> Outcome:
 
 def _budget_notice(play: TurnState, found: Estimate) -> str:
     return (
-        f"The session has cost {_usd(found.spent)}; with the next request it could be "
-        f"{_usd(found.projected or 0)}, {_named(play)}"
+        f"The session has cost {_usd(found.spent)}; with the next request it could "
+        f"cost {_usd(found.projected or 0)}, {_named(play)}"
     )
 
 

@@ -165,30 +165,30 @@ _REMEDIES: Final[Mapping[FailureKind, str]] = {
     FailureKind.AUTH: "",
     FailureKind.TOO_LONG: "Open a new session, or fork this one at an earlier message.",
     FailureKind.BAD_REQUEST: "",
-    FailureKind.FILTERED: "Put it in other words.",
-    FailureKind.CANCELLED: "Send a message to go on.",
+    FailureKind.FILTERED: "Rephrase the message.",
+    FailureKind.CANCELLED: "Send a message to continue.",
     FailureKind.UNKNOWN: "",
 }
 FILTERED: Final = Failure(
     code=FailureCode.CONTENT_FILTER,
-    message="The provider refused to answer. Put it in other words.",
+    message="The provider refused to answer. Rephrase the message.",
 )
 CUT_BY_BUDGET: Final = Failure(
     code=FailureCode.BUDGET_EXCEEDED,
-    message="The answer was cut off where the session's budget ends. Raise it to go on.",
+    message="The answer was cut off by the session's budget. Raise it to continue.",
 )
 TOOLS_FAIL: Final = Failure(
     code=FailureCode.TOOL_FAILED,
-    message="No tool call has succeeded for five rounds, so the turn was stopped. "
-    "Look at the results, then say how to go on.",
+    message="No tool call has succeeded for five rounds, so the turn was stopped. Check "
+    "the results, then send a message with how to continue.",
 )
 ROUNDS_USED: Final = Failure(
     code=FailureCode.TURN_LIMIT,
-    message="The turn has used all its rounds of tools. Send a message to let it go on.",
+    message="The turn has used all its tool rounds. Send a message to continue.",
 )
 EMPTY_TOOL_USE: Final = Failure(
     code=FailureCode.PROVIDER_UNAVAILABLE,
-    message="The provider announced a tool call and sent none. Send a message to try again.",
+    message="The provider announced a tool call but sent none. Send a message to try again.",
 )
 
 
@@ -204,7 +204,7 @@ def internal(correlation_id: str | None) -> Failure:
     """Return the failure for an unclassified error; details are only in the log."""
     return Failure(
         code=FailureCode.INTERNAL,
-        message="Holdfast met an error while asking the model; the log tells more under this id.",
+        message="Internal error in Holdfast during a model request; see the log under this id.",
         correlation_id=correlation_id,
     )
 

@@ -57,8 +57,8 @@ Batch = Sequence[Draft]
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
 MEDIA_REFUSED: Final = (
-    "The provider refused a request with what is attached above. The model gets a text instead "
-    "from here on; attach it again to have it tried again."
+    "The provider rejected a request with the attachment above. From now on the "
+    "model gets a text instead; attach it again to retry."
 )
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 
@@ -264,7 +264,7 @@ class EngineRuntime:
         if not calls or len(play.rounds()) < play.turn.limits.tool_rounds:
             return ()
         done = refuse_call(
-            ResultCode.LIMIT, "the turn has used all its rounds of tools", ResultStatus.SKIPPED
+            ResultCode.LIMIT, "the turn has used all its tool rounds", ResultStatus.SKIPPED
         )
         outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
         return (*(draft for call in calls for draft in answer(call, done)), outcome)

@@ -210,11 +210,11 @@ async def ask(
 
 
 _BROKEN_OFF = Failed(
-    kind=FailureKind.UNAVAILABLE, message="The provider's answer broke off before its end."
+    kind=FailureKind.UNAVAILABLE, message="The provider's answer ended before it was complete."
 )
 _ENDLESS = Failed(
     kind=FailureKind.UNAVAILABLE,
-    message="The provider's answer was longer than 4 MiB, or asked for more than 128 calls.",
+    message="The provider's answer was longer than 4 MiB, or had more than 128 tool calls.",
 )
 _RAISED = Failed(kind=FailureKind.UNKNOWN, message="The provider's adapter raised an error.")
 

@@ -33,15 +33,15 @@ REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
     Ruling.REJECTED: (ResultCode.REJECTED, "The user did not allow this."),
     Ruling.EXPIRED: (
         ResultCode.EXPIRED,
-        "The approval was not answered in time, so it was not done.",
+        "The approval request was not answered in time, so the call was not executed.",
     ),
     Ruling.TOO_LARGE: (
         ResultCode.TOO_LARGE,
-        "This is too large to be shown whole for approval, so it was not done.",
+        "The call is too large to be shown in full for approval, so it was not executed.",
     ),
     Ruling.UNATTENDED: (
         ResultCode.REJECTED,
-        "This needs an approval, and no user is present to give it (unattended).",
+        "This call requires approval, and no user is present to give it (unattended).",
     ),
 }
 
@@ -131,8 +131,8 @@ async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutc
             text = await limit_result(error.message, place.shelf)
             error = ToolError(code=error.code, message=text)
     except UNSHOWABLE:
-        logger.exception("What %s returned cannot be written down", name)
-        message = f"{name} was run, but what it returned cannot be written down."
+        logger.exception("The result of %s cannot be stored", name)
+        message = f"{name} was executed, but its result cannot be stored."
         # An unknown outcome stays unknown: a person has to check it whatever was returned.
         is_ok = done.status is ResultStatus.OK
         return refuse_call(ResultCode.FAILED, message, ResultStatus.ERROR if is_ok else done.status)
@@ -141,7 +141,7 @@ async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutc
 
 def _failed(name: str) -> CallOutcome:
     logger.exception("The tool %s failed", name)
-    message = f"{name} failed for a reason of its own; the log of Holdfast tells more."
+    message = f"{name} failed with an internal error; see the log of Holdfast for details."
     return refuse_call(ResultCode.FAILED, message)
 
 
@@ -171,5 +171,5 @@ def _question(call: Call, planned: PlannedCall, approval_id: str) -> Question:
 def _denied(permission: Permission) -> CallOutcome:
     code, message = REFUSALS[permission.how]
     # Quoted as data: the model may read the reason but must not follow it as an instruction.
-    said = f" They said: {permission.note!r}" if permission.note else ""
+    said = f" Their note: {permission.note!r}" if permission.note else ""
     return refuse_call(code, message + said, ResultStatus.DENIED)

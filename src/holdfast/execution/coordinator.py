@@ -172,10 +172,10 @@ class LocalCoordinator(Background):
         except HoldfastError as error:
             # The turn stays open in the store; the next tick or another process takes it over.
             self._forget(key)
-            log.warning("the session of key %s was left: %s", key, error.message)
+            log.warning("the session with key %s was skipped: %s", key, error.message)
         except Exception:
             self._forget(key)
-            log.exception("the session of key %s was left by a fault of ours", key)
+            log.exception("the session with key %s was skipped after an internal error", key)
         finally:
             if self._running.get(key) is me:
                 del self._running[key]
@@ -263,4 +263,4 @@ async def _quietly(work: Awaitable[None]) -> None:
             log.warning("the coordinator could not reach the store: %s", error.message)
     except Exception:
         # The next tick may succeed; an exception here would stop every turn of this process.
-        log.exception("the coordinator met a fault of ours")
+        log.exception("the coordinator failed with an internal error")

@@ -127,7 +127,8 @@ _WANTS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFIL
 def _refusal(error: OSError) -> HoldfastError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(
-            Code.STORAGE_FULL, "The disk is too full to copy the session's folder; make room."
+            Code.STORAGE_FULL,
+            "There is not enough disk space to copy the session's folder; free some space.",
         )
     return Unavailable(
         Code.STORE_UNWRITABLE, f"The session's folder cannot be copied now: {error.strerror}."

@@ -59,7 +59,8 @@ class MemoryFolder:
         self.path: Final = os.path.realpath(root)
         if not os.path.isdir(self.path):
             raise Invalid(
-                Code.NOT_A_FOLDER, f"{root} is not a folder; name the one with sessions/."
+                Code.NOT_A_FOLDER,
+                f"{root} is not a folder; name the folder that contains sessions/.",
             )
         # By relative path: links that are not followed, and folders that cannot be listed.
         self.skipped: dict[str, str] = {}
@@ -78,10 +79,10 @@ class MemoryFolder:
         with open(os.open(place, flags), "rb") as opened:
             known = os.fstat(opened.fileno())
             if not stat.S_ISREG(known.st_mode):
-                raise Invalid(Code.NOT_A_FILE, "It is no file.")
+                raise Invalid(Code.NOT_A_FILE, "It is not a file.")
             content = opened.read(LARGEST + 1)
         if len(content) > LARGEST:
-            raise Invalid(Code.TOO_LARGE, f"A file may have {LARGEST >> 20} MiB at most.")
+            raise Invalid(Code.TOO_LARGE, f"A file may have at most {LARGEST >> 20} MiB.")
         return MemoryFile(
             entity_type=entity_type,
             path=path,

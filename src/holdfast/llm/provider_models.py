@@ -413,7 +413,7 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
         case TooManyCallsError():
             return Failed(
                 kind=FailureKind.UNAVAILABLE,
-                message=f"{provider.name} asked for more than {CALLS_MOST} tool calls at once.",
+                message=f"{provider.name} sent more than {CALLS_MOST} tool calls at once.",
             )
         case ModelAPIError():
             return _api_failure(error, provider)
@@ -423,7 +423,7 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
         case _:
             return Failed(
                 kind=FailureKind.UNKNOWN,
-                message=f"Asking {provider.name} failed in a way that Holdfast does not know "
+                message=f"The request to {provider.name} failed with an unknown error "
                 f"({type(error).__name__}).",
             )
 
@@ -439,7 +439,7 @@ def key_lookup_failed(provider: Provider) -> Failed:
     """Return the failure for a failed key lookup."""
     return _not_sent(
         FailureKind.AUTH,
-        f"The key for {provider.key} could not be looked up; {_key_remedy(provider)}",
+        f"The key for {provider.key} could not be read; {_key_remedy(provider)}",
     )
 
 
@@ -447,7 +447,7 @@ def invalid_key(provider: Provider) -> Failed:
     """Return the failure for a malformed key."""
     return _not_sent(
         FailureKind.AUTH,
-        f"The key for {provider.key} holds characters that no key has; {_key_remedy(provider)}",
+        f"The key for {provider.key} contains invalid characters; {_key_remedy(provider)}",
     )
 
 
@@ -463,7 +463,7 @@ def missing_base_url(provider: Provider) -> Failed:
     """Return the failure for a provider without a configured address."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
-        f"There is no address for {provider.name}; set {provider.base_url_variable}.",
+        f"There is no base URL for {provider.name}; set {provider.base_url_variable}.",
     )
 
 
@@ -471,8 +471,8 @@ def invalid_base_url(provider: Provider) -> Failed:
     """Return the failure for a malformed base URL; not shown, because it may contain a key."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
-        f"The base URL for {provider.name} is not one; "
-        f"check {provider.base_url_variable or 'the configuration'}.",
+        f"The base URL for {provider.name} is not valid; check "
+        f"{provider.base_url_variable or 'the configuration'}.",
     )
 
 
@@ -480,8 +480,8 @@ def tools_unsupported(provider: Provider) -> Failed:
     """Return the failure for a model without tool support."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
-        f"This model of {provider.name} has no tools, and the agent needs them; "
-        "choose another model.",
+        f"This model of {provider.name} does not support tools, and the agent needs "
+        "them; choose another model.",
     )
 
 
@@ -489,8 +489,8 @@ def unsupported_request(provider: Provider) -> Failed:
     """Return the failure for a request that the provider's protocol cannot express."""
     return _not_sent(
         FailureKind.BAD_REQUEST,
-        f"{provider.name} cannot be asked this; "
-        "check the name of the model, and the tools and settings of the agent.",
+        f"{provider.name} cannot process this request; check the name of the model, "
+        "and the tools and settings of the agent.",
     )
 
 
@@ -505,7 +505,7 @@ def _key_remedy(provider: Provider) -> str:
 def _incomplete_response(provider: Provider) -> Failed:
     return Failed(
         kind=FailureKind.UNAVAILABLE,
-        message=f"The answer of {provider.name} broke off before its end.",
+        message=f"The answer of {provider.name} ended before it was complete.",
     )
 
 
@@ -575,16 +575,16 @@ _CATEGORIES: Final[Mapping[str, FailureKind]] = {
     "ModelRateLimitError": FailureKind.RATE_LIMIT,
 }
 _MESSAGES: Final[Mapping[FailureKind, str]] = {
-    FailureKind.RATE_LIMIT: "{name} takes no more requests for now{status}.",
+    FailureKind.RATE_LIMIT: "{name} accepts no more requests for now{status}.",
     FailureKind.UNAVAILABLE: "{name} cannot answer now{status}.",
     FailureKind.AUTH: "{name} does not accept the key{status}; {key_remedy}",
     FailureKind.TOO_LONG: "The conversation is too long for this model of {name}{status}.",
-    FailureKind.BAD_REQUEST: "{name} refused the request{status}; "
-    "check the model and the settings of the agent.",
+    FailureKind.BAD_REQUEST: "{name} rejected the request{status}; check the model and "
+    "the settings of the agent.",
 }
 _SPECIAL_MESSAGES: Final[Mapping[tuple[FailureKind, str], str]] = {
     (FailureKind.AUTH, "ModelQuotaExceededError"): (
-        "{name} wants to be paid first{status}; check the credit of the account."
+        "{name} requires payment{status}; check the credit of the account."
     ),
     (FailureKind.UNAVAILABLE, "ModelTimeoutError"): "{name} did not answer in time.",
     (FailureKind.UNAVAILABLE, "ModelConnectionError"): "The connection to {name} failed.",

@@ -93,7 +93,7 @@ def _microcents(price: "ModelPrice | None", name: str) -> int | None:
 
 
 # The provider is not named, because a mistyped model may be a key pasted by accident.
-_UNKNOWN: Final = "Holdfast does not know the model's provider"
+_UNKNOWN: Final = "The model's provider is unknown"
 
 
 class ModelRouter:
@@ -122,7 +122,7 @@ class ModelRouter:
             return
         known = tuple(sorted({*self._built_in, *PROVIDERS}))
         close = nearest_name(model.provider, known)
-        hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}."
+        hint = f"did you mean {close}?" if close else f"the providers are {', '.join(known)}."
         raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
 
     def describe(self, model: Model) -> Model:

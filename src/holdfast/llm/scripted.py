@@ -203,7 +203,7 @@ def _check_step(step: ScriptedStep, path: str) -> None:
 
 def _check_rule(rule: ScriptedRule, path: str, *, steps: int) -> None:
     if (rule.contains is None) is (rule.regex is None):
-        raise _RuleError(path, "a rule has either contains or regex")
+        raise _RuleError(path, "a rule must have either contains or regex")
     if isinstance(rule.step, ScriptedStep):
         _check_step(rule.step, f"{path}.step")
     elif rule.step > steps:
@@ -226,7 +226,7 @@ def _pattern(regex: str) -> parsing_regex.Pattern:
     return parsing_regex.compile_pattern(regex)
 
 
-_KINDS: Final = f"a kind of failure is one of {', '.join(FailureKind)}"
+_KINDS: Final = f"a kind of failure must be one of {', '.join(FailureKind)}"
 _NAMES: Final = {"steps": "step", "match": "match rule", "tool_calls": "tool call"}
 _SEGMENT: Final = re.compile(r"([^.\[\]]+)(?:\[(\d+)\])?")
 
@@ -300,7 +300,7 @@ def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
         return step
     if step := script.step_for(request.ordinal):
         return step
-    problem = f"it has no step left for request {request.ordinal} of the session"
+    problem = f"it has no step for request {request.ordinal} of the session"
     raise script_error(request.model.name, f"step {request.ordinal}", problem)
 
 

@@ -99,7 +99,9 @@ def _countable(number: int) -> int:
 
 
 def _damaged() -> Invalid:
-    return Invalid(Code.INVALID_CURSOR, "The cursor does not belong to this listing; start anew.")
+    return Invalid(
+        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without a cursor."
+    )
 
 
 T = TypeVar("T")

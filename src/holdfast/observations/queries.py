@@ -109,7 +109,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
         if not 0 <= self.offset <= OFFSET_MOST:
             raise Invalid(
                 Code.INVALID_LIMIT,
-                f"offset must be 0 to {OFFSET_MOST:,}; a cursor leads further.",
+                f"offset must be 0 to {OFFSET_MOST:,}; use a cursor for later pages.",
                 {"field": "offset"},
             )
 

@@ -216,7 +216,7 @@ class ObservationListings:
         wanted = query or HistoryQuery()
         seen = parse_as_of(wanted.at, wanted.at_ingested)
         if cursor is not None and wanted.offset:
-            message = "offset and cursor exclude each other; a cursor alone leads on."
+            message = "Use either offset or cursor, not both."
             raise Invalid(Code.INVALID_INPUT, message, {"field": "offset"})
         marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
         listing = EntityListing(

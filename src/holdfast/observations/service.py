@@ -279,7 +279,7 @@ async def _earlier(
     ):
         raise Conflict(
             Code.IDEMPOTENCY_MISMATCH,
-            "Something else was submitted under this idempotency key; use another one.",
+            "A different observation was submitted with this idempotency key; use another key.",
         )
     return None if found is None else found.id
 

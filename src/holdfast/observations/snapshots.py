@@ -101,7 +101,8 @@ def decode_entity(body: bytes) -> Entity:
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise Internal(
             Code.CORRUPT_ROW,
-            "A snapshot is damaged and is not shown; `holdfast doctor --rebuild` makes it anew.",
+            "A snapshot is damaged and cannot be shown; rebuild it with `holdfast doctor "
+            "--rebuild`.",
         ) from error
 
 
@@ -385,7 +386,7 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
         except Internal as error:
             found.append(error.message)
         else:
-            difference = f"What was kept of {known.entity_id} is not what its claims come to."
+            difference = f"The snapshot of {known.entity_id} did not match its observations."
             found += [difference] if differs else []
     return (keys[-1] if keys else None), len(keys), found
 

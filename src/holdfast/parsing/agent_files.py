@@ -125,21 +125,23 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
         paths = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
         raise Invalid(
             Code.SECRET_IN_FILE,
-            f"{where} holds what looks like a secret at {', '.join(paths)}; keep it in the "
-            "keychain (`holdfast key set`), and take it out of the file.",
+            f"{where} seems to contain a secret at {', '.join(paths)}; store it in the "
+            "keychain (`holdfast key set`), and remove it from the file.",
             {"file": where, "fields": paths},
         )
     unclean = [path for path, _, text in texts if "\x00" in text or not is_encodable(text)]
     try:
         if unclean:
-            raise FormError([Fault(path, "a character has no place in a text") for path in unclean])
+            raise FormError(
+                [Fault(path, "a text contains an invalid character") for path in unclean]
+            )
         form = validate_agent(raw)
     except FormError as error:
         raise _invalid(where, error.faults[:_FAULTS_SHOWN]) from None
     if has_secret_reference(form.system_prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
-            f"A secret is never put into a prompt; remove {{{{secrets.…}}}} from {where}.",
+            f"A prompt must not contain a secret; remove {{{{secrets.…}}}} from {where}.",
             {"file": where, "field": "system_prompt"},
         )
     return _described(form)

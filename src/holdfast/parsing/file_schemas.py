@@ -115,8 +115,8 @@ _SCHEMES: Final = {
 def validate_agent(raw: Any) -> AgentFileForm:
     """Return the validated form of a parsed file; raises `FormError`."""
     if not isinstance(raw, dict):
-        raise FormError([Fault("", "an agent is a mapping of keys to values")])
-    faults = [Fault(str(key), "there is no such key") for key in raw if key not in _FIELDS]
+        raise FormError([Fault("", "an agent must be a mapping of keys to values")])
+    faults = [Fault(str(key), "unknown key") for key in raw if key not in _FIELDS]
     values: dict[str, Any] = {}
     for name, spec in _FIELDS.items():
         if name not in raw and spec.required:
@@ -135,11 +135,11 @@ def validate_agent(raw: Any) -> AgentFileForm:
 def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the errors that types cannot express."""
     if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
-        yield Fault("system_prompt", "it may have 256 KiB at most")
+        yield Fault("system_prompt", "it may have at most 256 KiB")
     yield from duplicate_faults("tools", values.get("tools", ()))
     memory = values.get("memory")
     if memory is not None and (memory.type == "window") is (memory.window_size is UNSET):
-        yield Fault("memory.window_size", "it belongs to the type window, and only to that")
+        yield Fault("memory.window_size", "it is for type window only")
     servers = values.get("mcp_servers", ())
     for number, server in enumerate(servers):
         yield from _broken_server(f"mcp_servers[{number}]", server)
@@ -160,7 +160,7 @@ def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:
             if isinstance(value, SecretForm) and not value.secret:
                 yield Fault(f"{path}.env.{name}.secret", "it must be true")
     if isinstance(server, ServerAddress) and not _is_plain_address(server):
-        yield Fault(f"{path}.url", "it must be an address of its transport, without credentials")
+        yield Fault(f"{path}.url", "it must be a URL of its transport, without credentials")
 
 
 def _is_plain_address(server: ServerAddress) -> bool:

@@ -29,9 +29,11 @@ def read_text(path: Path, *, largest: int) -> str:
         # Non-blocking, because opening a FIFO would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        raise FileError("there is no such file", is_missing=True) from None
+        raise FileError("the file does not exist", is_missing=True) from None
     except (OSError, ValueError) as error:
-        raise FileError(f"it cannot be opened ({getattr(error, 'strerror', 'bad name')})") from None
+        raise FileError(
+            f"it cannot be opened ({getattr(error, 'strerror', 'invalid name')})"
+        ) from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileError("it is not a file")
@@ -73,17 +75,17 @@ def duplicate_faults(path: str, names: Iterable[str]) -> Iterator[Fault]:
     seen: set[str] = set()
     for number, name in enumerate(names):
         if name in seen:
-            yield Fault(f"{path}[{number}]", "it stands there twice")
+            yield Fault(f"{path}[{number}]", "it is repeated")
         seen.add(name)
 
 
 def translate_fault(path: str, error: msgspec.ValidationError) -> Fault:
     """Return the library's error as a fault, without the value that it may quote."""
     found = _PLACE.fullmatch(str(error))
-    problem, inner = (found["problem"], found["path"] or "") if found else ("it does not fit", "")
+    problem, inner = (found["problem"], found["path"] or "") if found else ("it is not valid", "")
     if named := _FIELD.fullmatch(problem):
-        reason = "it is missing" if named[1] == "missing required" else "there is no such key"
+        reason = "it is missing" if named[1] == "missing required" else "unknown key"
         return Fault(f"{path}{inner}.{named[2]}", reason)
     if problem.startswith("Invalid"):
-        problem = "it is none of the words that may stand here"
+        problem = "it is not one of the allowed values"
     return Fault(f"{path}{inner}", problem[:1].lower() + problem[1:])

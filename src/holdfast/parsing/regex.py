@@ -31,7 +31,7 @@ def compile_pattern(pattern: str) -> Pattern:
     import re2  # type: ignore[import-untyped]
 
     if len(pattern) > LONGEST:
-        raise PatternError(f"a regular expression may have {LONGEST} characters at most")
+        raise PatternError(f"a regular expression may have at most {LONGEST} characters")
     options = re2.Options()
     options.max_mem = MEMORY_LARGEST
     # re2 would otherwise log to stderr.
@@ -43,8 +43,8 @@ def compile_pattern(pattern: str) -> Pattern:
         return Pattern(re2.compile(pattern, options))
     except (re2.error, UnicodeEncodeError):
         raise PatternError(
-            "this is not a regular expression that takes linear time; check its brackets and "
-            "repetitions, and leave out look-around and references back"
+            "this is not a linear-time regular expression; check its brackets and "
+            "repetitions, and remove look-around and back-references"
         ) from None
 
 

@@ -51,13 +51,13 @@ def require_plain_json(body: bytes) -> None:
     except (ValueError, RecursionError) as error:
         raise Invalid(
             Code.INVALID_BODY,
-            f"The body is not JSON that is safe to pass on: {error}.",
+            f"The body is not strict JSON: {error}.",
             {"path": "", "rule": str(error)},
         ) from None
     if b"\\u0000" in body and _NUL.search(body):
         raise Invalid(
             Code.INVALID_TEXT,
-            "A text in the body contains the character NUL, which cannot be stored; leave it out.",
+            "A string in the body contains NUL, which cannot be stored; remove it.",
         )
 
 
@@ -102,7 +102,7 @@ def require_moderate(
         if values > values_most or number > 4 * values_most:
             raise StrictJsonError(f"it has more than {values_most} values")
         if depth > depth_most:
-            raise StrictJsonError(f"it is deeper than {depth_most} levels")
+            raise StrictJsonError(f"it is nested deeper than {depth_most} levels")
 
 
 def _openings(body: bytes) -> int:
@@ -112,22 +112,22 @@ def _openings(body: bytes) -> int:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise StrictJsonError("a key is given twice")
+        raise StrictJsonError("a key is repeated")
     return found
 
 
 def _integer(digits: str) -> None:
     if len(digits) > _DIGITS_MOST or int(digits) not in _INTEGERS:
-        raise StrictJsonError("a whole number is beyond 64 bits")
+        raise StrictJsonError("an integer exceeds 64 bits")
 
 
 def _number(digits: str) -> None:
     if not math.isfinite(float(digits)):
-        raise StrictJsonError("a number is beyond what 64 bits hold")
+        raise StrictJsonError("a number exceeds 64 bits")
 
 
 def _constant(name: str) -> NoReturn:
-    raise StrictJsonError(f"{name} is no JSON number")
+    raise StrictJsonError(f"{name} is not a JSON number")
 
 
 _encoder: Final = msgspec.json.Encoder()

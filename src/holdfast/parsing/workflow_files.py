@@ -55,7 +55,7 @@ _DEFAULTS: Final[Mapping[str, tuple[type, ...]]] = {"number": (int, float), "boo
 def find_faults(raw: Any) -> list[Fault]:
     """Return all errors in a document, except those of its embedded agents."""
     if not isinstance(raw, dict):
-        return [Fault("", "a workflow is a mapping of keys to values")]
+        return [Fault("", "a workflow must be a mapping of keys to values")]
     faults = list(_check_mapping("", raw, DocumentForm))
     body = raw.get("workflow")
     if not isinstance(body, dict):
@@ -69,7 +69,7 @@ def find_faults(raw: Any) -> list[Fault]:
 def _check_mapping(path: str, raw: Mapping[str, Any], kind: type[Struct]) -> Iterator[Fault]:
     """Validate a mapping key by key, because msgspec stops at the first error."""
     fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
-    yield from (Fault(f"{path}{key}", "there is no such key") for key in raw if key not in fields)
+    yield from (Fault(f"{path}{key}", "unknown key") for key in raw if key not in fields)
     for name, field in fields.items():
         if name not in raw and field.required:
             yield Fault(f"{path}{name}", "it is missing")
@@ -85,7 +85,7 @@ def _check_items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
         here = f"{path}[{number}]"
         reserved = sorted(_RESERVED & set(item)) if isinstance(item, dict) else []
         if kind is EdgeForm and reserved:
-            yield Fault(f"{here}.{reserved[0]}", "it is reserved, and has no meaning yet")
+            yield Fault(f"{here}.{reserved[0]}", "it is reserved and has no effect yet")
             continue
         try:
             form = msgspec.convert(item, kind)
@@ -103,18 +103,18 @@ def _broken_item(path: str, form: Any) -> Iterator[Fault]:
         case AgentNode() if form.tools is not UNSET:
             yield from duplicate_faults(f"{path}.tools", form.tools)
         case MergeNode() if form.merge_strategy == "custom" and form.merge_fn is UNSET:
-            yield Fault(f"{path}.merge_fn", "it is missing, and custom needs it")
+            yield Fault(f"{path}.merge_fn", "it is missing; type custom requires it")
         case OutputNode() if form.save_to is not UNSET and not _stays_inside(form.save_to):
-            yield Fault(f"{path}.save_to", "it must be relative, and without ..")
+            yield Fault(f"{path}.save_to", "it must be a relative path without ..")
         case _:
             pass
 
 
 def _broken_input(path: str, form: WorkflowInput) -> Iterator[Fault]:
     if form.default is not UNSET and form.type == "secret":
-        yield Fault(f"{path}.default", "a secret has none")
+        yield Fault(f"{path}.default", "a secret has no default")
     elif form.default is not UNSET and not _has_type(form.default, form.type):
-        yield Fault(f"{path}.default", f"it is no {form.type}")
+        yield Fault(f"{path}.default", f"it is not a {form.type}")
     if form.validation is UNSET:
         return
     faults = list(
@@ -169,7 +169,7 @@ def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def unprintable_places(texts: Iterable[tuple[str, str]]) -> list[Fault]:
     """Return the places of characters that cannot be encoded as UTF-8."""
     return [
-        Fault(path, "a character has no place in a text")
+        Fault(path, "a text contains an invalid character")
         for path, text in texts
         if not is_encodable(text)
     ]
@@ -275,7 +275,7 @@ def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) ->
     if places := find_secret_leaks(raw["workflow"]):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
-            f"A secret is never put into a text that a model reads; {where} does so at "
+            f"Text for a model must not contain a secret; {where} has one at "
             f"{', '.join(places[:_FAULTS_SHOWN])}.",
             {"file": where, "fields": places[:_FAULTS_SHOWN]},
         )
@@ -314,7 +314,7 @@ def _agents(raw: Any, where: str, scrubber: Scrubber | None) -> tuple[list[Fault
 
 def _broken_reference(path: str, agent: dict[str, Any]) -> list[Fault]:
     if set(agent) != {"$ref"} or not isinstance(agent["$ref"], str) or not agent["$ref"]:
-        return [Fault(path, "a reference is one $ref and nothing else")]
+        return [Fault(path, "a reference must consist of one $ref only")]
     return []
 
 

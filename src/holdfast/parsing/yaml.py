@@ -119,7 +119,7 @@ def _mapping(events: Iterator[Any], *, depth: int) -> dict[str, Any]:
         key = _value(event, events, depth=depth + 1)
         _refuse_if(not isinstance(key, str), "keys that are not text", event)
         _refuse_if(key == "<<" and event.implicit[0], "merge keys", event)
-        _refuse_if(key in pairs, "a key twice in one mapping", event)
+        _refuse_if(key in pairs, "a repeated key in a mapping", event)
         pairs[key] = _value(next(events), events, depth=depth + 1)
     return pairs
 
@@ -133,7 +133,7 @@ def _parse_scalar(event: Any) -> Any:
         return text in _TRUE
     for pattern, base in ((_INTEGER, 10), (_OCTAL, 8), (_HEXADECIMAL, 16)):
         if pattern.fullmatch(text):
-            _refuse_if(len(text) > _DIGITS_MOST, "such a long number", event)
+            _refuse_if(len(text) > _DIGITS_MOST, "a number of this length", event)
             return int(text, base)
     if _FLOAT.fullmatch(text):
         return float(text)
@@ -148,7 +148,7 @@ def _refuse_if(holds: object, what: str, event: Any) -> None:
 
 
 def _misplaced(what: str, mark: Any) -> YamlError:
-    problem = f"{what} cannot be used in our YAML files"
+    problem = f"{what} cannot be used in Holdfast's YAML files"
     return YamlError(problem, mark.line + 1, mark.column + 1)
 
 

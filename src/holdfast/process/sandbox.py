@@ -151,31 +151,31 @@ def describe_strength(means: Means) -> SandboxStrength:
     statements: list[tuple[bool, str, str]] = [
         (
             means.namespaces is not Namespaces.NONE,
-            "commands run in namespaces of their own; the kernel ends what they leave behind",
-            "no namespaces: what a command leaves behind is ended by Holdfast, not by the kernel",
+            "commands run in their own namespaces; the kernel ends their leftover processes",
+            "no namespaces: Holdfast, not the kernel, ends leftover processes of commands",
         ),
         (
             means.landlock > 0,
-            f"files outside of the scope are out of reach (Landlock {means.landlock})",
+            f"files outside the file scope are inaccessible (Landlock {means.landlock})",
             "no Landlock: commands can read every file that you can read",
         ),
         (
             means.mounts,
             "the rest of the system is read-only, and the sockets of other programs are hidden",
-            "no mounts of their own: commands can reach the sockets of other programs and, with"
-            " full reach, Holdfast's own files",
+            "no mount namespaces: commands can reach the sockets of other programs and, "
+            "with scope full, Holdfast's own files",
         ),
         (
             means.mounts,
-            "protected paths hold for commands: secrets are covered, and what rules or runs is"
-            " read-only",
-            "protected paths do not hold for commands: one that runs can read .env and write"
-            " .git/hooks; in mode auto commands are therefore asked about",
+            "protected paths apply to commands: secrets are hidden, and configuration "
+            "and executed files are read-only",
+            "protected paths do not apply to commands: a command can read .env and write "
+            ".git/hooks, so in mode auto commands require approval",
         ),
         (
             means.network or means.seccomp,
             "commands have no network unless a domain is granted",
-            "the network cannot be taken from commands",
+            "the network cannot be blocked for commands",
         ),
         (
             means.seccomp,
@@ -184,8 +184,8 @@ def describe_strength(means: Means) -> SandboxStrength:
         ),
         (
             means.counts,
-            "the number of a command's processes is bounded",
-            "a command can start processes without number until its time is over",
+            "the number of a command's processes is limited",
+            "a command can start any number of processes until its timeout",
         ),
     ]
     return SandboxStrength(

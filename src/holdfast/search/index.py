@@ -266,7 +266,7 @@ def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
             yield number, message_words(origin, (role, at, parts))
         except (msgspec.MsgspecError, RecursionError, TypeError) as error:
             # A damaged row is never shown, so it is not indexed; `holdfast doctor` reports it.
-            log.error("a damaged row was left out of the index: %s", type(error).__name__)
+            log.error("a damaged row was left out of the search index: %s", type(error).__name__)
             yield number, None
 
 
@@ -318,7 +318,7 @@ class IndexUpkeep:
                 if time.monotonic() > deadline:
                     return False
         except HoldfastError as error:
-            log.warning("the index has not forgotten what was removed: %s", error)
+            log.warning("removed text is still in the search index: %s", error)
             return False
         return True
 
@@ -335,6 +335,6 @@ class IndexUpkeep:
                 return
             together = waiting.together
             while await self._write(lambda tx: tx.search.catch_up(together)) >= together:
-                log.debug("the index catches up")
+                log.debug("the search index is catching up")
         except (HoldfastError, MemoryError) as error:
-            log.warning("the index is behind what was written: %s", error)
+            log.warning("the search index is behind: %s", error)

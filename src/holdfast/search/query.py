@@ -147,15 +147,15 @@ class SearchRebuild(Struct, frozen=True, kw_only=True):
 def require_query(query: SearchQuery) -> SearchQuery:
     """Return the query unchanged; raises `Invalid` if it cannot be searched."""
     if not 1 <= len(query.text) <= TEXT_LONGEST:
-        raise _invalid(f"A query has 1 to {TEXT_LONGEST} characters, not {len(query.text)}.")
+        raise _invalid(f"A query must have 1 to {TEXT_LONGEST} characters, not {len(query.text)}.")
     for field in ("text", "agent", "tool", "repo_id", "session_id"):
         value = getattr(query, field)
         if value is not None and ("\x00" in value or not is_encodable(value)):
-            raise _invalid("A query holds no NUL character and no lone surrogate.", field)
+            raise _invalid("A query must not contain a NUL character or a lone surrogate.", field)
     for field in ("since", "until"):
         at = getattr(query, field)
         if at is not None and at.tzinfo is None:
-            raise Invalid(Code.INVALID_FILTER, f"{field} needs a time zone.", {"field": field})
+            raise Invalid(Code.INVALID_FILTER, f"{field} must have a time zone.", {"field": field})
     require_limit(query.limit, most=LIMIT_MOST)
     return query
 

@@ -242,6 +242,6 @@ def _hit(found: FoundDocument, terms: Terms) -> Hit:
 
 def _difference(before: tuple[int, int] | None, after: tuple[int, int] | None) -> str:
     if before is None:
-        return "The index of search could not be read."
+        return "The search index could not be read."
     held, wanted = before[0], after[0] if after is not None else 0
-    return f"The index of search held {held} words that were not the {wanted} of the texts."
+    return f"The search index had {held} words instead of {wanted}."

@@ -173,7 +173,7 @@ class AgentProcesses(Background):
             alive = await self.store.read(lambda tx: tx.programs.alive())
         except HoldfastError as error:
             # A store with a damaged process table can still be used.
-            log.warning("programs were not looked after: %s", error.message)
+            log.warning("agent processes were not cleaned up: %s", error.message)
             return ()
         left = [(key, each) for key, each in alive if not self._is_looked_after(key, each)]
         return tuple(
@@ -220,7 +220,7 @@ class AgentProcesses(Background):
         try:
             head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
         except HoldfastError as error:
-            log.warning("a program could not be looked after: %s", error.message)
+            log.warning("an agent process could not be cleaned up: %s", error.message)
             return False
         return head is None or head.status not in OPEN or self._is_elsewhere(head)
 

@@ -186,11 +186,12 @@ class Agents:
             agent = await find_agent(tx, owner, ref)
             if agent.status is not AgentStatus.ARCHIVED:
                 raise Conflict(
-                    Code.AGENT_IN_USE, "The agent is active; archive it before it is purged."
+                    Code.AGENT_IN_USE, "The agent is active; archive it before you delete it."
                 )
             if await tx.agents.is_used(owner, agent.id):
                 raise Conflict(
-                    Code.AGENT_IN_USE, "The agent has sessions; delete them before it is purged."
+                    Code.AGENT_IN_USE,
+                    "The agent has sessions; delete them before you delete the agent.",
                 )
             await tx.agents.remove(owner, agent.id)
 
@@ -230,7 +231,7 @@ class Agents:
         if isinstance(agent.runtime, AcpRuntime):
             raise Invalid(
                 Code.AGENT_INVALID,
-                "An agent with a program of its own chooses its own models.",
+                "An agent that runs a program chooses its own models; leave out models.",
                 {"fields": ["models"]},
             )
         # A file may set attempts per model; model ids are the same on every installation.
@@ -308,7 +309,8 @@ def _models_in(fields: dict[str, Any]) -> tuple[str, ...] | None:
     if unknown:
         raise Invalid(
             Code.AGENT_INVALID,
-            f"An agent has no {', '.join(unknown)}; it has {', '.join(sorted(CHANGEABLE))}.",
+            f"An agent has no field {', '.join(unknown)}; the fields are "
+            f"{', '.join(sorted(CHANGEABLE))}.",
             {"fields": unknown},
         )
     models = fields.pop("models", None)
@@ -348,6 +350,6 @@ def _require_light(agent: Agent) -> None:
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
         raise Invalid(
             Code.AGENT_INVALID,
-            "tools must have 256 KiB at most, all together.",
+            "tools may have at most 256 KiB together.",
             {"fields": ["tools"]},
         )

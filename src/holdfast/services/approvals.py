@@ -146,7 +146,7 @@ class Approvals:
     ) -> Approval:
         """Answer a question; with `digest`, only if the question is still the same (TOCTOU)."""
         if answer.state not in _FINAL:
-            raise Invalid(Code.INVALID_INPUT, "A question is allowed or denied.")
+            raise Invalid(Code.INVALID_INPUT, "An approval request can only be allowed or denied.")
         if answer.note is not None:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
@@ -156,7 +156,8 @@ class Approvals:
             found = self._as_of_now(await _find(writer.tx, writer.head, approval_id))
             if digest is not None and digest != found.question.digest:
                 raise Conflict(
-                    Code.APPROVAL_CLOSED, "The question is another one than was answered."
+                    Code.APPROVAL_CLOSED,
+                    "The approval request has changed since it was read; read it again.",
                 )
             return await self._settled(writer, found, answer)
 
@@ -243,7 +244,7 @@ class Approvals:
             return other.question.call_id == question.call_id and other.id != question.id
 
         async def write(writer: SessionWriter) -> None:
-            await expire(writer, by="another question", which=is_older)
+            await expire(writer, by="a different request", which=is_older)
 
         waiting = await self._store.read(lambda tx: _waiting(tx, key))
         if any(map(is_older, waiting)):
@@ -338,7 +339,7 @@ async def _pay(writer: SessionWriter, approval: Approval) -> None:
 async def _find(tx: Tx, head: SessionState, approval_id: str) -> Approval:
     found = await tx.approvals.by_id(head, ApprovalId(approval_id))
     if found is None:
-        raise NotFound(Code.APPROVAL_NOT_FOUND, "The session has no such question.")
+        raise NotFound(Code.APPROVAL_NOT_FOUND, "The session has no such approval request.")
     return found
 
 

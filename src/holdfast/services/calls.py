@@ -62,11 +62,9 @@ class SettlementRequest(Struct, frozen=True, kw_only=True):
         if self.note is not None:
             require_text(self.note, field="note", longest=NOTE_LONGEST)
         if self.how is SettlementAction.MARK_DONE and self.result is None:
-            raise Invalid(
-                Code.INVALID_INPUT, "Say what the call came to: mark_done needs a result."
-            )
+            raise Invalid(Code.INVALID_INPUT, "mark_done requires a result; pass one.")
         if _size(self.result) > RESULT_LARGEST:
-            raise Invalid(Code.INVALID_INPUT, "A result may have 16 KiB at most.")
+            raise Invalid(Code.INVALID_INPUT, "A result may have at most 16 KiB.")
 
 
 def _size(result: Any) -> int:
@@ -151,7 +149,8 @@ class Calls:
             if call.state is not CallState.UNKNOWN:
                 raise Conflict(
                     Code.CALL_NOT_OPEN,
-                    f"The call is {call.state}; only an unknown outcome can be settled.",
+                    f"The call is {call.state}; only a call with an unknown outcome can be "
+                    "settled.",
                     {"state": call.state},
                 )
             again = (
@@ -173,13 +172,13 @@ class Calls:
         """Add the same call again, with the same idempotency key, in a turn of its own."""
         if has_waiting_turn(writer.head):
             raise Conflict(
-                Code.TURN_RUNNING, "A turn runs or waits; retry the call when it has ended."
+                Code.TURN_RUNNING, "A turn is running or waiting; retry the call when it has ended."
             )
         found = await writer.tx.sessions.get_by_key(writer.head.key)
         if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
             raise Conflict(
                 Code.CALL_NOT_OPEN,
-                "A call made by an ACP agent cannot be run again by Holdfast; skip the call, mark "
+                "A call made by an ACP agent cannot be run again by Holdfast; skip it, mark "
                 "it as done, or ask the agent again.",
                 {"state": call.state},
             )
@@ -203,9 +202,9 @@ def _found(call: Call | None) -> Call:
 
 
 _SETTLEMENT_TEXTS: Final[Mapping[SettlementAction, str]] = {
-    SettlementAction.RETRY: "it is run again",
-    SettlementAction.SKIP: "it is taken as not done",
-    SettlementAction.MARK_DONE: "it is taken as done",
+    SettlementAction.RETRY: "it will be run again",
+    SettlementAction.SKIP: "it is treated as not executed",
+    SettlementAction.MARK_DONE: "it is treated as executed",
 }
 
 

@@ -25,7 +25,9 @@ class Costs:
         for name in ("since", "until"):
             at = getattr(query, name)
             if at is not None and at.tzinfo is None:
-                raise Invalid(Code.INVALID_FILTER, f"{name} needs a time zone.", {"field": name})
+                raise Invalid(
+                    Code.INVALID_FILTER, f"{name} must have a time zone.", {"field": name}
+                )
 
         async def read(tx: Tx) -> list[CostSum]:
             sums = await tx.costs.sums(query)

@@ -150,7 +150,7 @@ class EventBuffer:
         except Exception:
             # Fails the readers of this session only; the buffers of other sessions continue.
             self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
-            log.exception("the tail of session %s broke", self._session_id)
+            log.exception("following session %s failed", self._session_id)
 
     def _append_notified(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
@@ -510,11 +510,11 @@ async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> 
     """Return the session state for a cursor; a cursor past the end is refused, not ignored."""
     head = await find_session_state(tx, owner, session_id)
     if after < 0:
-        raise Invalid(Code.INVALID_CURSOR, "A cursor is the number of an event, or 0.")
+        raise Invalid(Code.INVALID_CURSOR, "A cursor must be the number of an event, or 0.")
     if after > head.events:
         raise Conflict(
             Code.CURSOR_AHEAD,
-            f"The session has events up to {head.events}; the cursor says {after}.",
+            f"The session has events up to {head.events}, but the cursor is {after}.",
             {"head": head.events},
         )
     return head
@@ -571,7 +571,7 @@ def _require_names(types: Collection[str]) -> None:
     if unknown:
         raise Invalid(
             Code.INVALID_FILTER,
-            f"There are no events of that type; the types are {', '.join(sorted(NAMES))}.",
+            f"There is no such event type; the types are {', '.join(sorted(NAMES))}.",
             {"types": unknown},
         )
 
@@ -583,6 +583,6 @@ def _shown(item: Item) -> Event | Gap:
 def _too_slow(cursor: int) -> LimitReached:
     return LimitReached(
         Code.SLOW_READER,
-        f"The reader fell more than 1 MiB behind; follow again from {cursor}.",
+        f"The reader is more than 1 MiB behind; follow again from {cursor}.",
         {"resume_after": cursor},
     )

@@ -252,7 +252,7 @@ class SessionWriter:
         # A call intended and started in the same transaction is cached, not read back.
         if call := self._calls.get(call_id) or await self.tx.calls.by_id(self.head, call_id):
             return await self._keep(step(call))
-        raise Internal(Code.INTERNAL, f"Call {call_id} was never intended.")
+        raise Internal(Code.INTERNAL, f"No intent was recorded for call {call_id}.")
 
     async def _keep(self, call: Call) -> Call:
         self._calls[call.id] = call
@@ -265,7 +265,7 @@ class SessionWriter:
         if original is None:
             return
         await self._keep(calls.reopen_call(original))
-        sentence = f"The outcome of {original.name} ({original.id}) is as unknown as before: "
+        sentence = f"The outcome of {original.name} ({original.id}) is still unknown: "
         notice = Notice(code=NoticeCode.INFORMATION, text=f"{sentence}{retry.id} was not run.")
         await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
@@ -313,7 +313,9 @@ class JournalTransaction:
         # Fencing: a holder whose lease was taken over (paused process) is stopped at every write.
         if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
             raise Conflict(
-                Code.LEASE_LOST, "Another process runs this session now.", {"epoch": head.epoch}
+                Code.LEASE_LOST,
+                "Another process is running this session now.",
+                {"epoch": head.epoch},
             )
         return self._writer(head)
 
@@ -466,7 +468,7 @@ def session_not_found() -> NotFound:
 def stale_etag() -> Conflict:
     """Return the error for a conditional change whose precondition (ETag) no longer holds."""
     return Conflict(
-        Code.STALE_ETAG, "It was changed since you read it; read it again, then change it."
+        Code.STALE_ETAG, "It was changed since you read it; read it again, then repeat the change."
     )
 
 

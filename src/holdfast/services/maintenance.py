@@ -117,10 +117,10 @@ class Maintenance:
         try:
             await work
         except HoldfastError as error:
-            log.warning("housekeeping was put off: %s", error.message)
+            log.warning("maintenance was postponed: %s", error.message)
         except Exception:
             # Background work must not bring the process down.
-            log.exception("housekeeping met a fault of ours")
+            log.exception("maintenance failed with an internal error")
 
     async def _round(self, idle: timedelta, retention: Retention, number: int) -> None:
         # In every round, so that deleted data is gone within a minute.

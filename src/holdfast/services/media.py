@@ -58,11 +58,11 @@ class Media:
         if not is_media_type(mime_type):
             raise Invalid(
                 Code.INVALID_INPUT,
-                "A content is image/*, audio/*, video/*, application/pdf or text/plain.",
+                "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
                 {"field": "mime_type"},
             )
         if not content or len(content) > CONTENT_LARGEST:
-            raise Invalid(Code.INVALID_INPUT, "A content has 1 byte to 32 MiB.")
+            raise Invalid(Code.INVALID_INPUT, "Media must have 1 byte to 32 MiB.")
         head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         return await SessionOutputStore(self._store, head.key).keep(content, mime_type=mime_type)
 
@@ -76,7 +76,7 @@ class Media:
 
         content = await self._store.read(look)
         if content is None:
-            raise NotFound(Code.MEDIA_NOT_FOUND, "The session holds no such content.")
+            raise NotFound(Code.MEDIA_NOT_FOUND, "The session has no such media.")
         return content
 
 

@@ -109,7 +109,8 @@ class Models:
             known = await tx.models.by_id(ModelId(ref)) or ours.get(ModelId(ref))
             if known is None:
                 raise Invalid(
-                    Code.MODEL_NOT_FOUND, "There is no model of that id; write provider:name."
+                    Code.MODEL_NOT_FOUND,
+                    "There is no model with that id; write it as provider:name.",
                 )
             await tx.models.add(known)
             return known.id

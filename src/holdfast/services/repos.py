@@ -131,14 +131,14 @@ class Repos:
             raise _invalid("a readable folder") from None
         self._require_within(owner, path, resolved, "registration")
         if not is_tree:
-            raise _invalid("an existing folder with a .git in it")
+            raise _invalid("an existing folder that contains .git")
         return resolved
 
     def _require_root(self) -> None:
         if self._root is None:
             raise Denied(
                 Code.WORKSPACE_ROOT_UNSET,
-                "Set AGENT_WORKSPACE_ROOT, where the server runs, to the folder that holds your "
+                "Set AGENT_WORKSPACE_ROOT of the server to the folder that contains your "
                 "repositories.",
             )
 
@@ -175,7 +175,7 @@ class Repos:
         )
         raise Denied(
             Code.REPO_OUTSIDE_ROOT,
-            "The folder lies outside the workspace root, which AGENT_WORKSPACE_ROOT names.",
+            "The folder is outside the workspace root (AGENT_WORKSPACE_ROOT).",
             {},
         )
 
@@ -197,7 +197,7 @@ def _is_whole(path: str) -> bool:
 def _no_folder() -> Invalid:
     return Invalid(
         Code.INVALID_CONTEXT,
-        "working_dir must be the absolute path of a folder that is there.",
+        "working_dir must be the absolute path of an existing folder.",
         {"fields": ["working_dir"]},
     )
 

@@ -116,8 +116,8 @@ class Secrets:
         if not await asyncio.to_thread(self._write, name, secret):
             raise Unavailable(
                 Code.KEYCHAIN_UNAVAILABLE,
-                "There is no keychain that takes it; unlock it, or set the key in the environment: "
-                f"{', '.join(self._variables_of(name.partition(':')[0]))}.",
+                "No keychain can store the key; unlock it, or set the key in the "
+                f"environment: {', '.join(self._variables_of(name.partition(':')[0]))}.",
             )
         return name
 
@@ -126,12 +126,10 @@ class Secrets:
         name = whole_account(account)
         if await asyncio.to_thread(self._keychain.read, name) is None:
             raise NotFound(
-                Code.KEY_NOT_FOUND, "The keychain holds no such key; `holdfast key list` shows all."
+                Code.KEY_NOT_FOUND, "The keychain has no such key; `holdfast key list` shows all."
             )
         if not await asyncio.to_thread(self._keychain.remove, name):
-            raise Unavailable(
-                Code.KEYCHAIN_UNAVAILABLE, "The keychain does not give it up; unlock it."
-            )
+            raise Unavailable(Code.KEYCHAIN_UNAVAILABLE, "The keychain denies access; unlock it.")
         return name
 
     async def list(self) -> tuple[StoredSecret, ...]:
@@ -195,8 +193,8 @@ def whole_account(text: str) -> str:
     if _ACCOUNT.fullmatch(account) is None:
         raise Invalid(
             Code.INVALID_INPUT,
-            "A key is named by its provider (openai), by provider and key (openai:work), by MCP "
-            "server (mcp:NAME) or by host (host:NAME).",
+            "Name a key by its provider (openai), provider and key (openai:work), MCP "
+            "server (mcp:NAME) or host (host:NAME).",
             {"field": "key"},
         )
     return account
@@ -209,8 +207,8 @@ def _require_usable(account: str, value: str) -> None:
     if not value or "\x00" in value or len(value.encode("utf-8", "replace")) > LARGEST or not fits:
         raise Invalid(
             Code.INVALID_INPUT,
-            "This cannot be a key: it is empty, longer than 16 KiB, or has a character that no key "
-            "has. Copy it once more, without blanks and line breaks.",
+            "This is not a valid key: it is empty, longer than 16 KiB, or has an invalid "
+            "character. Copy it again, without spaces and line breaks.",
             {"field": "secret"},
         )
 

@@ -98,13 +98,15 @@ def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> 
     notices = [
         _notice(
             NoticeCode.UNKNOWN_VARIABLE,
-            f"The prompt names a variable that the session does not have: {name}",
+            f"The prompt uses a variable that the session does not have: {name}",
         )
         for name in prompt.unknown
     ]
     if missing:
         names = ", ".join(missing)
-        notices.append(_notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools cannot be had: {names}."))
+        notices.append(
+            _notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools are not available: {names}.")
+        )
     grant = rules.ceiling if agent.grant is None else agent.grant
     kept = replace(
         agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)
@@ -164,8 +166,9 @@ def _is_known(tool: ToolSpec, agent: Agent) -> bool:
         return False
     raise Invalid(
         Code.UNKNOWN_TOOL,
-        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}. Agent "
-        f"{agent.slug} names it; `holdfast agents edit {agent.slug} --tools A,B` names others.",
+        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}. "
+        f"Agent {agent.slug} names it; change its tools with `holdfast agents edit "
+        f"{agent.slug} --tools A,B`.",
         {"tool": tool.name},
     )
 
@@ -415,8 +418,8 @@ class SessionCreation:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
                 Code.AGENT_ARCHIVED,
-                f"Agent {agent.slug} is archived; `holdfast agents edit {agent.slug} --status "
-                "active` brings it back.",
+                f"Agent {agent.slug} is archived; run `holdfast agents edit {agent.slug} "
+                "--status active` to restore it.",
             )
         repo = await self._repo(entry.tx, agent, request)
         if isinstance(agent.runtime, AcpRuntime):
@@ -502,7 +505,7 @@ class SessionCreation:
     async def _repo(self, tx: Tx, agent: Agent, request: SessionRequest) -> Repo | None:
         if request.repo_id is None:
             if isinstance(agent.runtime, AcpRuntime):
-                raise Invalid(Code.REPO_REQUIRED, "This agent works in a repository; name one.")
+                raise Invalid(Code.REPO_REQUIRED, "This agent requires a repository; name one.")
             return None
         repo = await find_repo(tx, agent.owner, request.repo_id)
         self._repos.require_inside(repo)

@@ -156,13 +156,15 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
             Code.SESSION_RUNNING, f"A turn is running; record a {role} message when it has ended."
         )
     if role is Role.TOOL_CALL and call is not None:
-        raise Conflict(Code.ID_REUSED, "The session has a call of this id; choose another.")
+        raise Conflict(
+            Code.ID_REUSED, "The session already has a call with this id; choose another."
+        )
     # The calls of an open turn belong to the process that runs it.
     is_theirs = call is not None and call.turn > head.settled
     if role is Role.TOOL_RESULT and (call is None or is_theirs or not is_open(call)):
         raise Conflict(
             Code.CALL_NOT_OPEN,
-            "The session has no call of this id that waits for its result.",
+            "The session has no call with this id that waits for a result.",
             {"state": call.state} if call else {},
         )
 
@@ -172,7 +174,7 @@ async def _repeated(writer: SessionWriter, draft: MessageDraft) -> Message | Non
     stored = await find_message(writer.tx, writer.head, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
-            Code.MESSAGE_ID_REUSED, "A message with this id and other content is stored already."
+            Code.MESSAGE_ID_REUSED, "A message with this id and different content already exists."
         )
     return stored
 
@@ -184,11 +186,11 @@ async def _require_held(writer: SessionWriter, draft: MessageDraft) -> None:
         if isinstance(part, Media):
             size = await find_size(writer.tx, writer.head.key, part.ref)
             if size is None:
-                raise Invalid(Code.MEDIA_NOT_FOUND, "Nothing is stored under this media handle.")
+                raise Invalid(Code.MEDIA_NOT_FOUND, "There is no media with this handle.")
             total += size
     if total > MEDIA_LARGEST:
         raise Invalid(
-            Code.MESSAGE_TOO_LARGE, "The media of a message may have 20 MiB at most, all together."
+            Code.MESSAGE_TOO_LARGE, "The media of a message may have at most 20 MiB together."
         )
 
 
@@ -260,7 +262,7 @@ async def delete(
     if forks and policy is DeletePolicy.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
-            "Forks point into this session; delete them too (--cascade) or make them stand alone "
+            "The session has forks; delete them too (--cascade) or make them independent "
             "(--detach); over HTTP, ?cascade=true or ?detach=true.",
             {"forks": [fork.session_id for fork in forks]},
         )
@@ -374,13 +376,13 @@ async def context_of(
     if await asyncio.to_thread(os.path.isdir, context.working_dir):
         return context
     if wanted is not None:
-        raise Invalid(Code.NOT_A_FOLDER, "The session can only move to a folder that is there.")
+        raise Invalid(Code.NOT_A_FOLDER, "A session can only move to an existing folder.")
     # Without tools no working directory is needed; a private folder is created again.
     if _acts(session) and folders.of(session.owner, session.id) != context.working_dir:
         raise Conflict(
             Code.WORKSPACE_MISSING,
-            "The folder that the session works in is gone; put it back, or resume the session in "
-            "another one (--cwd).",
+            "The working folder of the session does not exist any more; restore it, or "
+            "resume the session in another one (--cwd).",
             {"working_dir": context.working_dir},
         )
     return context
@@ -398,7 +400,7 @@ async def move(writer: SessionWriter, context: SessionContext, leases: Leases) -
     session = writer.cleaned(replace(found[0], context=context))
     await writer.tx.sessions.patch(writer.head.key, session)
     before = found[0].context.working_dir
-    text = f"The session works in {context.working_dir} from now on; before, it was {before}."
+    text = f"The session now works in {context.working_dir}; before, it worked in {before}."
     notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=text)
     await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
@@ -421,13 +423,13 @@ def _moved(session: Session, wanted: SessionContext) -> SessionContext:
     if session.repo_id is not None and wanted.working_dir != kept.working_dir:
         raise Invalid(
             Code.INVALID_CONTEXT,
-            "The session is bound to its repository and stays in it; put that back.",
+            "The session is bound to its repository and cannot move; restore the repository.",
             {"fields": ["working_dir"]},
         )
     if wanted.variables and wanted.variables != kept.variables:
         raise Invalid(
             Code.INVALID_CONTEXT,
-            "The variables of a session are fixed when it opens.",
+            "The variables of a session cannot be changed after it is opened.",
             {"fields": ["variables"]},
         )
     # Refuses a wider tier, as when opening; a narrower one is indistinguishable from an unset one.

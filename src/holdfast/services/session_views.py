@@ -118,7 +118,7 @@ class SessionViews:
         """
         if behind is not None and (cursor is not None or query.offset):
             raise Invalid(
-                Code.INVALID_CURSOR, "Page by a session, by a cursor or by an offset; not by two."
+                Code.INVALID_CURSOR, "Use only one of session, cursor and offset for paging."
             )
 
         async def read(tx: Tx) -> OverviewPage:
@@ -189,7 +189,10 @@ def session_view(session: S, head: SessionState, leases: Leases) -> S:
 async def _next_cursor(tx: Tx, query: SessionQuery, session_id: SessionId) -> SessionQuery:
     found = await tx.sessions.get(query.owner, session_id)
     if found is None:
-        raise Invalid(Code.INVALID_CURSOR, "There is no such session to go on behind; start anew.")
+        raise Invalid(
+            Code.INVALID_CURSOR,
+            "There is no such session to continue after; start with the first page.",
+        )
     return replace(query, before=(_time(found[0], query.order), session_id))
 
 

@@ -185,7 +185,10 @@ class Sessions:
         """
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
-            raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"A session has no field {', '.join(unknown)} that can be changed.",
+            )
         await self._openings.require_model(changes.get("model"))
 
         async def change(writer: SessionWriter) -> None:
@@ -261,7 +264,9 @@ class Sessions:
     ) -> Session:
         """Close a session as completed or cancelled; a running turn is stopped with it."""
         if status not in CLOSING:
-            raise Invalid(Code.INVALID_INPUT, "A session is closed as completed or cancelled.")
+            raise Invalid(
+                Code.INVALID_INPUT, "A session can be closed only as completed or cancelled."
+            )
         require_reason(reason)
 
         async def end(writer: SessionWriter) -> tuple[SessionState, bool]:
@@ -361,5 +366,9 @@ async def verify_chain(store: Store, head: SessionState) -> Verification:
             session_id=head.session_id, messages=0, head=chain, faults=(error.message,)
         )
     # The chain links rows to each other; only the session state shows that the last one is present.
-    faults = () if last == chain else ("The last message is not the one the session ends with.",)
+    faults = (
+        ()
+        if last == chain
+        else (("The last stored message is not the one recorded for the session."),)
+    )
     return Verification(session_id=head.session_id, messages=count, head=chain, faults=faults)

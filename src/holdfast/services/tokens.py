@@ -83,7 +83,7 @@ class Tokens:
         if expires_after is not None and not timedelta() < expires_after <= LIFE_LONGEST:
             raise Invalid(
                 Code.INVALID_INPUT,
-                f"A token lives for more than nothing and at most {LIFE_LONGEST.days} days.",
+                f"The lifetime of a token must be above 0 and at most {LIFE_LONGEST.days} days.",
                 {"field": "expires_after"},
             )
         token = self._new(owner, name, scope, TokenKind.ISSUED, expires_after)
@@ -149,8 +149,9 @@ class Tokens:
         if token is None or not token.is_live(self._clock.now()):
             raise Denied(
                 Code.UNAUTHENTICATED,
-                "Send a token that is valid, as `Authorization: Bearer TOKEN`; the server's own "
-                "is in the file `token` of its home, and `holdfast token create` makes others.",
+                "Send a valid token as `Authorization: Bearer TOKEN`; the server's own is in "
+                "the file `token` of its home folder, and `holdfast token create` creates "
+                "others.",
             )
         return caller_of(token)
 
@@ -289,7 +290,8 @@ async def _note_use(tx: Tx, token: Token, at: datetime) -> None:
 def _spent() -> Denied:
     return Denied(
         Code.UNAUTHENTICATED,
-        "This sign-in link was used before, or is too old; `holdfast token link` makes a new one.",
+        "This sign-in link was used before, or has expired; create a new one with "
+        "`holdfast token link`.",
     )
 
 

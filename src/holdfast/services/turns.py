@@ -265,7 +265,7 @@ class Turns:
         log.error("%s: %s", what, correlation_id)
         return Failure(
             code=FailureCode.INTERNAL,
-            message="Something went wrong inside Holdfast; the log has the details.",
+            message="Internal error in Holdfast; see the log for details.",
             correlation_id=correlation_id,
         )
 
@@ -409,7 +409,8 @@ def _asks(history: Sequence[Message], turn: int) -> bool:
 def _past_the_cap(session: Session) -> Outcome:
     failure = Failure(
         code=FailureCode.TURN_LIMIT,
-        message=f"The session has had its {session.turn_cap} turns. Open a new one, or fork this.",
+        message=f"The session has reached its limit of {session.turn_cap} turns. Open a new "
+        "one, or fork this one.",
     )
     return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
 
@@ -452,7 +453,9 @@ class Compactions:
             return False
         # Two concurrent compactions would each count on the whole remaining budget.
         if head.key in self._busy:
-            raise Conflict(Code.TURN_RUNNING, "The session is being compacted; wait for its end.")
+            raise Conflict(
+                Code.TURN_RUNNING, "The session is being compacted; wait until it is done."
+            )
         self._busy.add(head.key)
         try:
             return await self._compact(head, turn)
@@ -476,4 +479,6 @@ class Compactions:
 
 def _require_rest(head: SessionState) -> None:
     if has_waiting_turn(head):
-        raise Conflict(Code.TURN_RUNNING, "A turn runs or waits; compact when it has ended.")
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running or waiting; compact when it has ended."
+        )

@@ -121,6 +121,6 @@ def _identity(folder: str) -> tuple[int, int]:
         found = None
     if found is None or not stat.S_ISDIR(found.st_mode):
         raise ToolFailure(
-            ResultCode.UNAVAILABLE, "The working directory of this session is not there."
+            ResultCode.UNAVAILABLE, "The working directory of this session does not exist."
         )
     return found.st_dev, found.st_ino

@@ -173,7 +173,9 @@ class LocalRepositoryFiles:
 
     def _before(self, scope: ToolScope, path_target: PathTarget, after: bytes) -> FileBefore | None:
         if len(path_target.missing) > _FOLDERS_MOST:
-            raise FileProblem("failed", f"At most {_FOLDERS_MOST} directories are made at once.")
+            raise FileProblem(
+                "failed", f"At most {_FOLDERS_MOST} directories can be created in one call."
+            )
         if len(after) > LARGEST:
             raise FileProblem("too_large", f"{path_target.path} would be larger than 8 MiB.")
         return read_before(self._file_access, scope, path_target)

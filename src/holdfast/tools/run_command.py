@@ -111,9 +111,9 @@ class CommandArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if any(each.isspace() for each in self.command):
-            raise ValueError("A command is one word: put arguments in args")
+            raise ValueError("A command must be one word: put arguments in args")
         if not all("\x00" not in word and is_encodable(word) for word in self.call):
-            raise ValueError("A word of a command holds neither NUL nor half a character")
+            raise ValueError("A word of a command must not contain NUL or a lone surrogate")
 
     @property
     def call(self) -> tuple[str, ...]:
@@ -179,7 +179,9 @@ class _Commands:
     ) -> dict[str, Any]:
         planned, order = _planned.get((None, None))
         if order is None or planned != arguments:
-            raise ToolFailure(ResultCode.TARGET_CHANGED, "The call was not planned; ask again.")
+            raise ToolFailure(
+                ResultCode.TARGET_CHANGED, "The call was not planned; request it again."
+            )
         try:
             finished = await self._launcher.run(order, time_limit=arguments.timeout_s)
         except ChildNotStarted as refused:
@@ -202,7 +204,7 @@ class _Commands:
         if program is None:
             raise ToolFailure(
                 ResultCode.UNAVAILABLE,
-                f"{visible(arguments.command)} is allowed, but there is no such program here.",
+                f"{visible(arguments.command)} is allowed, but the program does not exist here.",
             )
         return context, program
 
@@ -217,7 +219,8 @@ def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
     if refused.stage.endswith("-changed"):
         return ToolFailure(
             ResultCode.TARGET_CHANGED,
-            "The program or the working directory has changed since it was allowed; ask again.",
+            "The program or the working directory has changed since the approval; "
+            "request the call again.",
         )
     if refused.stage == "survey":
         return ToolFailure(
@@ -227,7 +230,7 @@ def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
         )
     if refused.stage != "start":
         return ToolFailure(
-            ResultCode.UNAVAILABLE, f"The process could not be confined here: {refused}."
+            ResultCode.UNAVAILABLE, f"The process could not be sandboxed here: {refused}."
         )
     if refused.problem == errno.E2BIG:
         return ToolFailure(ResultCode.TOO_LARGE, "The arguments are too long for one command.")
@@ -241,7 +244,7 @@ def _not_allowed(call: tuple[str, ...]) -> ToolFailure:
     entry = line if len(line) <= _SHOWN_LONGEST else f"{line[:_SHOWN_LONGEST]}…"
     return ToolFailure(
         ResultCode.COMMAND_NOT_ALLOWED,
-        "This exact command is not on the list. To let it run, add it to "
+        "This exact command is not allowed. To allow it, add it to "
         f"[chat].allowed_commands (or to the agent's allowed commands): {entry}",
     )
 
@@ -251,15 +254,16 @@ def _notices(finished: CommandResult, folder: str) -> Iterator[str]:
     for path in finished.moved_aside:
         name = visible(os.path.relpath(path, folder))
         yield (
-            f"{name} is protected from commands: what this one put there was renamed, in the same"
-            f" folder, to a name that ends in {ASIDE}."
+            f"{name} is protected from commands: the file this command created there was "
+            f"renamed, in the same folder, to a name that ends in {ASIDE}."
         )
     said = finished.stdout[-_LOOKED_AT:] + finished.stderr[-_LOOKED_AT:]
     if finished.exit_code and any(each in said for each in _COVERED):
         yield (
-            "Some paths are read-only for commands: .git for all but git itself, and files that"
-            " run later, such as Makefile and package.json. Those of the second kind may be"
-            " written by commands once the user adds their names to [chat].command_writes."
+            "Some paths are read-only for commands: .git for all commands but git, and "
+            "files that are executed later, such as Makefile and package.json. To make "
+            "the latter writable for commands, the user adds their names to "
+            "[chat].command_writes."
         )
 
 

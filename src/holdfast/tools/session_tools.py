@@ -115,7 +115,7 @@ async def _read_part(
     part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)
     if part is None:
         raise ToolFailure(
-            ResultCode.NOT_GRANTED, "This session has put nothing on its shelf under that handle."
+            ResultCode.NOT_GRANTED, "This session has no stored output with that handle."
         )
     before = _continuation_bytes(part.content) if part.start else 0
     is_last = part.start + len(part.content) >= part.total

@@ -106,7 +106,7 @@ class LocalToolbox:
                 if (again.digest, again.tool_class) != was:
                     raise ToolFailure(
                         ResultCode.TARGET_CHANGED,
-                        "What the call aims at has changed since it was allowed; ask for it again.",
+                        "The target of the call has changed since the approval; request it again.",
                     )
             tool = await self._tool(place, asked.name)
             result = await tool.act(place, _parse_arguments(tool, asked.arguments), asked)
@@ -136,7 +136,7 @@ class LocalToolbox:
                 await self.leave(session)
             except Exception:
                 # One failure must not prevent the release of the other sessions.
-                log.exception("the servers of a session could not be let go of")
+                log.exception("the MCP servers of a session could not be closed")
 
     async def aclose(self) -> None:
         """Release all resources."""
@@ -184,7 +184,7 @@ class LocalToolbox:
         scrubber = self._scrubber()
         _require_no_secret(asked, scrubber)
         if not tool.is_available(place):
-            raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} cannot be had here.")
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} is not available here.")
         aim = await tool.again(place, arguments, asked) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(place, arguments)
@@ -215,9 +215,7 @@ def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
     """
     if not isinstance(trouble, UnansweredRequest) or effect is not Effect.UNSAFE:
         return trouble
-    return ToolFailure(
-        ResultCode.UNKNOWN, f"{trouble.message} Whether the call was done is not known."
-    )
+    return ToolFailure(ResultCode.UNKNOWN, f"{trouble.message} The outcome of the call is unknown.")
 
 
 def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
@@ -225,7 +223,7 @@ def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
     try:
         if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
             raise ToolFailure(
-                ResultCode.INVALID_ARGUMENTS, "A secret cannot be named in a call's arguments."
+                ResultCode.INVALID_ARGUMENTS, "The arguments of a call must not name a secret."
             )
         return msgspec.convert(arguments, tool.arguments)
     except UnicodeEncodeError:
@@ -234,7 +232,7 @@ def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
         ) from None
     except msgspec.ValidationError as error:
         raise ToolFailure(
-            ResultCode.INVALID_ARGUMENTS, f"The arguments do not fit: {error}."
+            ResultCode.INVALID_ARGUMENTS, f"The arguments are not valid: {error}."
         ) from None
 
 
@@ -248,8 +246,8 @@ def _require_no_secret(asked: RequestedCall, scrubber: Scrubber) -> None:
     if scrubber.clean_json(encoded) is not encoded:
         raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
-            "The arguments hold a secret that Holdfast manages, so the call was not made. Leave"
-            " the value out; a program that needs it has to be given it by the user.",
+            "The arguments contain a secret that Holdfast manages, so the call was not "
+            "executed. Leave out the value; the user has to pass it to the program.",
         )
 
 
@@ -260,7 +258,7 @@ def _refused_outcome(trouble: ToolFailure) -> CallOutcome:
 
 def _failed_outcome(asked: RequestedCall) -> CallOutcome:
     log.exception("the tool %s failed", asked.name)
-    message = f"{asked.name} failed for a reason of its own; the log of Holdfast tells more."
+    message = f"{asked.name} failed with an internal error; see the log of Holdfast for details."
     return CallOutcome(
         status=ResultStatus.ERROR, error=ToolError(code=ResultCode.FAILED, message=message)
     )

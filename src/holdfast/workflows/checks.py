@@ -78,17 +78,19 @@ def _about_ways(workflow: Workflow) -> Iterator[Finding]:
     for source, targets in ways.items():
         for name in dict.fromkeys((source, *targets)):
             if name not in nodes:
-                message = f"a way leads from or to {name}, which is no node"
+                message = f"an edge refers to {name}, which is not a node"
                 yield Finding(code=FindingCode.UNKNOWN_NODE, node=name, message=message)
     entries = [id_ for id_, node in nodes.items() if node["type"] == NodeType.INPUT]
     led_to = {target for targets in ways.values() for target in targets}
     reached = _reached(ways, entries or [id_ for id_ in nodes if id_ not in led_to])
     for id_, node in nodes.items():
         if id_ not in reached:
-            yield _finding(FindingCode.UNREACHABLE_NODE, node, "nothing leads here")
+            yield _finding(
+                FindingCode.UNREACHABLE_NODE, node, "this node cannot be reached from the input"
+            )
     circling = _circling(ways)
     if circling is not None:
-        message = "from here ways lead in a circle"
+        message = "this node is part of a cycle"
         yield Finding(code=FindingCode.CYCLE, node=circling, message=message)
 
 

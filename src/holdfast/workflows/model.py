@@ -181,7 +181,7 @@ def _line(workflow: Workflow) -> list[dict[str, Any]]:
             f"node {strayed[0]} is not on the line from input to output", strayed[0]
         )
     if nodes[walked[-1]]["type"] != NodeType.OUTPUT or len(following) != len(nodes) - 1:
-        raise _not_runnable("its nodes are no line from input to output", None)
+        raise _not_runnable("its nodes do not form a line from input to output", None)
     return [nodes[id_] for id_ in walked]
 
 
@@ -225,7 +225,7 @@ def _stretch(nodes: list[dict[str, Any]]) -> AgentRun:
 def _not_runnable(why: str, node: str | None) -> Invalid:
     return Invalid(
         Code.WORKFLOW_NOT_RUNNABLE,
-        f"The workflow cannot be played yet: {why}. What is played is one line from input over "
-        "agent nodes to output.",
+        f"The workflow cannot be run yet: {why}. Only a line from input over agent "
+        "nodes to output can be run.",
         {} if node is None else {"node": node},
     )

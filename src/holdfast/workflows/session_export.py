@@ -109,8 +109,8 @@ class WorkflowTexts:
 def _too_large(size: int, largest: int) -> Invalid:
     return Invalid(
         Code.WORKFLOW_TOO_LARGE,
-        f"As a workflow the session has {size:,} bytes, more than a file of that kind can hold; "
-        "take a part of it, through one of its messages, or another format.",
+        f"As a workflow the session has {size:,} bytes, more than a workflow file may "
+        "have; export a part of it (through a message), or use another format.",
         {"bytes": size, "largest": largest},
     )
 

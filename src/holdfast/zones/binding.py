@@ -79,7 +79,7 @@ async def _cleared(
         return await clear_active_zone(tx, owner, zone, lambda: _ms(now()))
     except Internal as error:
         # A damaged zone must not prevent a session from starting or ending.
-        log.error("a desk was not cleared: %s", error.message)
+        log.error("an active zone was not archived: %s", error.message)
         return None
 
 

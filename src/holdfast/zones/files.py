@@ -125,7 +125,7 @@ class ZoneFiles:
 
     async def write(self, zone: str, name: str, content: bytes) -> ZoneFile:
         """Create a file, or replace its whole content."""
-        require_size(len(content), WRITE_LARGEST, what="A file that is written at once")
+        require_size(len(content), WRITE_LARGEST, what="A file written in one call")
         at = self._stamp.at
         known = await self.stat(zone, name)
         file = known or await self.ensure(zone, name)
@@ -137,7 +137,7 @@ class ZoneFiles:
 
     async def append(self, zone: str, name: str, more: bytes) -> tuple[int, int]:
         """Append bytes; return their offset and the new size of the file."""
-        require_size(len(more), APPEND_LARGEST, what="What is appended at once")
+        require_size(len(more), APPEND_LARGEST, what="Data appended in one call")
         if not more:
             found = await self.stat(zone, require_file_name(name))
             size = found.size if found else 0
@@ -162,7 +162,7 @@ class ZoneFiles:
     async def copy_zone(self, source: str, target: str) -> None:
         """Copy all files with their times; raises `Conflict` if the target has files."""
         if await self.files(target):
-            raise Conflict(Code.ZONE_EXISTS, "The zone has files already.", {"zone": target})
+            raise Conflict(Code.ZONE_EXISTS, "The zone already has files.", {"zone": target})
         for file in await self.files(source):
             await self.copy(file, target)
 

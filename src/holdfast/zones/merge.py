@@ -234,6 +234,6 @@ class _ZoneMerge:
         if lost or await self._files.files(self._old):
             raise Internal(
                 Code.ZONE_MOVE_INCOMPLETE,
-                "A zone could not be moved as a whole and was left as it is; please report this.",
+                "A zone could not be moved completely and was left unchanged; please report this.",
                 {"zone": self._old},
             )

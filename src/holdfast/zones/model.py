@@ -212,7 +212,7 @@ def require_file_name(name: str) -> str:
     if _NAME.fullmatch(name) is None or name in {".", ".."}:
         raise Invalid(
             Code.INVALID_INPUT,
-            "A file of a zone has 1 to 128 characters out of A-Z, a-z, 0-9, '.', '_' and '-'.",
+            "A file name in a zone has 1 to 128 characters of A-Z, a-z, 0-9, '.', '_' and '-'.",
             {"field": "name"},
         )
     return name
@@ -223,7 +223,7 @@ def require_size(size: int, most: int, *, what: str) -> None:
     if size > most:
         raise Invalid(
             Code.TOO_LARGE,
-            f"{what} has at most {most} bytes; these are {size}.",
+            f"{what} may have at most {most} bytes, not {size}.",
             {"limit": most, "size": size},
         )
 
@@ -244,7 +244,7 @@ def archive_not_found() -> NotFound:
     """Return the same error for a missing archive and for an archive of another owner."""
     return NotFound(
         Code.ARCHIVE_NOT_FOUND,
-        "There is no such archive; `holdfast zones archives ID` lists those of an agent.",
+        "There is no such archive; `holdfast zones archives ID` lists the archives of an agent.",
     )
 
 

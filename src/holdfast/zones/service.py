@@ -148,7 +148,7 @@ class Archives:
         if confirm != definition_id:
             raise Invalid(
                 Code.INVALID_INPUT,
-                "Nothing was removed: to remove all zones, confirm with the id itself.",
+                "Nothing was deleted: to delete all zones, confirm with the id itself.",
                 {"field": "confirm"},
             )
 
@@ -201,7 +201,7 @@ async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
     head = await tx.sessions.head_by_key(key) if key is not None else None
     if head is not None and head.status is Status.RUNNING:
         raise Conflict(
-            Code.TURN_RUNNING, "A turn of the session at this desk is running; wait for its end."
+            Code.TURN_RUNNING, "A turn is running in the session of this zone; wait until it ends."
         )
 
 
@@ -410,7 +410,7 @@ class Zones(Archives):
 
 async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
     """Append lines after a line break; return their offset."""
-    require_size(len(more), APPEND_LARGEST, what="What is appended at once")
+    require_size(len(more), APPEND_LARGEST, what="Data appended in one call")
     file = await files.ensure(zone, OUTPUT_FILE) if more else await files.stat(zone, OUTPUT_FILE)
     if file is None or not more:
         return file.size if file else 0

@@ -341,7 +341,9 @@ async def test_what_changed_without_a_call_is_told(tmp_path: Path) -> None:
         rows = await _played(ship)
 
     told = [row.parts[0].text for row in rows if row.role is Role.SYSTEM]  # type: ignore[union-attr]
-    assert told == ["The repository has changed in this turn, and no call says so: silent.txt."]
+    assert told == [
+        "The repository has changed in this turn without a reported tool call: silent.txt."
+    ]
 
 
 async def _answered(ship: Aboard, session: Session, **answer: Any) -> Approval:

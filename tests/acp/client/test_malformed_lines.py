@@ -18,7 +18,7 @@ MEBIBYTE = "x" * (1 << 20)
 REFUSED = {
     "jsonrpc": "2.0",
     "id": None,
-    "error": {"code": -32600, "message": "batches are not spoken here"},
+    "error": {"code": -32600, "message": "batches are not supported"},
 }
 
 

@@ -109,7 +109,7 @@ async def test_those_that_cannot_go_along_are_told_once(tmp_path: Path) -> None:
     assert "lost is not configured" in told[1]
     assert "books" in told[0]
     assert told[2] == (
-        "The agent does not get the MCP server far: its program takes none over http."
+        "The agent does not get the MCP server far: its program does not support http."
     )
 
 

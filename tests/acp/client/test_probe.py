@@ -127,8 +127,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {**GREETING, "session/list": [{"error": {"code": -32602, "message": "no such folder"}}]},
         "-32602: no such folder",
     ),
-    "no answer": ({**GREETING, "session/list": []}, "has not answered in time"),
-    "no list": ({}, "does not tell which sessions it keeps"),
+    "no answer": ({**GREETING, "session/list": []}, "did not answer in time"),
+    "no list": ({}, "does not support listing its sessions"),
 }
 
 

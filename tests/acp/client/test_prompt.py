@@ -108,8 +108,8 @@ async def test_what_is_not_taken_becomes_a_link_to_a_file_and_one_notice() -> No
     said = await prompt(IMAGE, AUDIO, LOST)
 
     told = (
-        "The agent does not take these by themselves and was given links to files: "
-        "a b.png, audio/mpeg."
+        "The agent does not accept these attachments and was given links to files: a "
+        "b.png, audio/mpeg."
     )
     assert said == PromptContent(
         blocks=(

@@ -124,7 +124,7 @@ async def test_a_damaged_desk_costs_the_turn_nothing_either(
         now = await ship.now(session)
 
     assert (rows[-1].text, now.status) == ("ok", Status.IDLE)
-    assert "lines of an agent were not put on its desk" in caplog.text
+    assert "lines of an agent were not written to its zone" in caplog.text
 
 
 async def test_lines_are_written_together_and_in_their_order() -> None:
@@ -182,7 +182,7 @@ async def test_a_slow_desk_holds_nobody_up_and_gets_what_fits(
     await raw.aclose()
 
     assert len(desk.lines) == WAITING_MOST // LINE_MOST
-    assert "6 lines of an agent were left out" in caplog.text
+    assert "6 lines of an agent were dropped" in caplog.text
 
 
 async def test_a_desk_that_never_opens_is_left_after_a_moment() -> None:

@@ -173,7 +173,7 @@ async def test_a_cost_that_nobody_can_have_spent_fails_no_turn(tmp_path: Path) -
         now = await ship.now(session)
 
     assert (ended.stop_reason, ended.failure) == (StopReason.STOP, None)
-    told = "The agent reported an impossible cost; it was not counted."
+    told = "The agent reported an invalid cost; it was not counted."
     assert notices(rows) == [("information", told)]
     assert (between.microcents, now.microcents) == (0, 50_000_000)
 
@@ -196,7 +196,7 @@ async def test_a_program_that_takes_nothing_in_any_more_ends_its_session(tmp_pat
     assert (ended.stop_reason, ended.failure.code, ended.failure.message) == (
         StopReason.ERROR,
         FailureCode.AGENT_STUCK,
-        "The agent's program ended in the middle of its turn (it read nothing any more); "
-        "fork the session to go on.",
+        "The agent's program exited during its turn (it stopped reading); fork the "
+        "session to continue.",
     )
     assert now.status is Status.FAILED

@@ -196,7 +196,7 @@ def planned(*texts: str) -> tuple[Draft, ...]:
                 started(1, "id-1"),
                 delta(1, "id-1", "x"),
                 notice(
-                    "The agent has shortened its memory of the conversation: all\nof it",
+                    "The agent has compacted its context: all\nof it",
                     NoticeCode.AGENT_COMPACTED,
                 ),
                 delta(1, "id-1", "y", 1),
@@ -543,8 +543,7 @@ def test_a_result_of_more_than_four_mebibytes_is_cut_and_marked() -> None:
                 stop_reason=StopReason.INTERRUPTED,
                 failure=Failure(
                     code=FailureCode.INTERRUPTED,
-                    message="The agent cancelled the turn by itself; send a message to have it "
-                    "go on.",
+                    message="The agent cancelled the turn itself; send a message to continue.",
                 ),
             ),
         ),
@@ -555,8 +554,8 @@ def test_a_result_of_more_than_four_mebibytes_is_cut_and_marked() -> None:
                 stop_reason=StopReason.TURN_LIMIT,
                 failure=Failure(
                     code=FailureCode.TURN_LIMIT,
-                    message="The agent has made as many requests as it may make in one turn; "
-                    "send a message to have it go on.",
+                    message="The agent has reached its limit of requests in one turn; "
+                    "send a message to continue.",
                 ),
             ),
         ),
@@ -571,7 +570,7 @@ def test_each_stop_reason_ends_the_turn(
 @pytest.mark.parametrize(
     ("reply", "agent_state"),
     [
-        ({"stopReason": "tired"}, "reason 'tired', which is not known here"),
+        ({"stopReason": "tired"}, "the unknown reason 'tired'"),
         ({"stopReason": ["end_turn"]}, "no reason"),
         ({}, "no reason"),
         (None, "no reason"),
@@ -600,7 +599,7 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: 
         (
             JsonRpcError(-32603, ""),
             False,
-            (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: no words)."),
+            (FailureCode.AGENT_ERROR, "The agent answered with an error (-32603: no message)."),
         ),
         (
             JsonRpcError(-32603, "Internal error", "no provider"),
@@ -754,7 +753,7 @@ def test_a_cost_that_nobody_can_have_spent_is_told_and_not_counted() -> None:
 
     assert heard(usage, usage) == [
         cost(Usage(input=5)),
-        notice("The agent reported an impossible cost; it was not counted."),
+        notice("The agent reported an invalid cost; it was not counted."),
         STOP,
     ]
 
@@ -774,7 +773,7 @@ def test_more_than_a_hundred_thousand_updates_are_a_flood() -> None:
             stop_reason=StopReason.ERROR,
             failure=Failure(
                 code=FailureCode.AGENT_FLOOD,
-                message="The agent has sent more than one turn may hold, and was stopped.",
+                message="The agent has sent more than a turn may contain, and was stopped.",
             ),
         ),
     )

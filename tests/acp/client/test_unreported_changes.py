@@ -46,7 +46,7 @@ async def silent(changed: list[str], *drafts: Draft) -> list[str]:
     await tree.begin()
     tree.note(drafts)
     rows = await tree.notices()
-    head = "The repository has changed in this turn, and no call says so: "
+    head = "The repository has changed in this turn without a reported tool call: "
     texts = [part.text for row in rows for part in row.parts if isinstance(part, Notice)]
     assert all(text.startswith(head) and text.endswith(".") for text in texts)
     return [path for text in texts for path in text[len(head) : -1].split(", ")]
@@ -116,6 +116,6 @@ async def test_the_notice_has_a_code_of_its_own() -> None:
     await tree.begin()
     seen.append("a.py")
 
-    told = "The repository has changed in this turn, and no call says so: a.py."
+    told = "The repository has changed in this turn without a reported tool call: a.py."
     notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=told)
     assert await tree.notices() == (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)

@@ -195,7 +195,7 @@ async def test_what_is_no_message_is_skipped_and_an_array_is_refused(end: End) -
     await far.say({"method": "after"})
 
     assert await take(connection, 1) == [JsonRpcNotification(method="after")]
-    error = {"code": INVALID_REQUEST, "message": "batches are not spoken here"}
+    error = {"code": INVALID_REQUEST, "message": "batches are not supported"}
     assert await far.hear() == {"jsonrpc": "2.0", "id": None, "error": error}
 
 
@@ -394,7 +394,7 @@ async def test_the_65th_open_request_is_refused_and_room_comes_back(end: End) ->
     await far.say(*({"id": number, "method": "ask"} for number in range(65)))
     requests = [await taken_request(connection) for _ in range(64)]
 
-    error = {"code": INTERNAL_ERROR, "message": "too many requests wait for an answer"}
+    error = {"code": INTERNAL_ERROR, "message": "too many requests are pending"}
     assert await far.hear() == {"jsonrpc": "2.0", "id": 64, "error": error}
     assert connection.owed == 64
     await connection.answer(requests[3], {})
@@ -426,7 +426,7 @@ async def refuses() -> None:
         ),
         (
             lambda: asyncio.sleep(60),
-            {"error": {"code": INTERNAL_ERROR, "message": "it took too long"}},
+            {"error": {"code": INTERNAL_ERROR, "message": "timeout"}},
         ),
     ],
 )
@@ -640,7 +640,7 @@ async def test_answers_to_nothing_are_not_logged_without_end(
         await far.say({"method": "after"})
         await take(connection, 1)
 
-    told = "an answer to nothing that was asked is dropped (id {})"
+    told = "a response without a matching request is dropped (id {})"
     assert [each.getMessage() for each in caplog.records] == [
         told.format(number) for number in range(100, 120)
     ]

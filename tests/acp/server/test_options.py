@@ -159,7 +159,7 @@ async def test_a_server_that_cannot_be_had_is_told_and_keeps_nobody_from_talking
         answer = await editor.prompt(session, "What is 2+3?")
 
         texts = [each["content"]["text"] for each in editor.updates() if "content" in each]
-        assert texts[0] == "The MCP server gone is not available: its command is not there."
+        assert texts[0] == "The MCP server gone is not available: its command does not exist."
         assert answer["result"]["stopReason"] == "end_turn"
 
 

@@ -111,7 +111,7 @@ async def test_a_call_that_is_refused_was_never_started(home: Path, desk: Path) 
         await editor.prompt(session, "read ../secret.txt")
 
         _, shown, done, _ = editor.updates()
-        why = "../secret.txt is outside of what this session reaches."
+        why = "../secret.txt is outside the session's file scope."
         assert (shown["sessionUpdate"], shown["status"]) == ("tool_call", "pending")
         assert done == {
             "sessionUpdate": "tool_call_update",
@@ -238,8 +238,8 @@ async def test_a_failure_without_words_is_told_all_the_same() -> None:
     with pytest.raises(RequestRefused) as refused:
         PendingPrompt("").result(TurnEnded(stop_reason=StopReason.ERROR))
 
-    data = {"code": "internal", "message": "The turn has failed."}
-    assert refused.value.error == JsonRpcError(-32603, "The turn has failed.", data)
+    data = {"code": "internal", "message": "The turn failed."}
+    assert refused.value.error == JsonRpcError(-32603, "The turn failed.", data)
 
 
 async def test_a_turn_that_is_one_too_many_says_so(home: Path, desk: Path) -> None:
@@ -253,7 +253,8 @@ async def test_a_turn_that_is_one_too_many_says_so(home: Path, desk: Path) -> No
         assert answer == ended("max_turn_requests", "turn_limit")
         told = [each["content"]["text"] for each in editor.updates()]
         assert told == [
-            "turn_limit: The session has had its 1 turns. Open a new one, or fork this."
+            "turn_limit: The session has reached its limit of 1 turns. "
+            "Open a new one, or fork this one."
         ]
 
 

@@ -56,8 +56,8 @@ async def test_a_mode_that_the_configuration_keeps_closed_is_not_promised(
         opened = (await editor.call("session/new", cwd=str(desk), mcpServers=[]))["result"]
 
         told = {each["id"]: each["description"] for each in opened["modes"]["availableModes"]}
-        assert told["auto"] == 'Like Ask, as long as the configuration says approval = "ask".'
-        assert told["deny"] == "Changes are refused without a question."
+        assert told["auto"] == 'Same as Ask while the configuration sets approval = "ask".'
+        assert told["deny"] == "Changes are denied without asking."
 
 
 async def test_a_repository_is_registered_and_any_other_folder_is_only_worked_in(

@@ -292,7 +292,12 @@ def test_a_call_that_no_row_told_of_is_shown_by_its_news() -> None:
         (ResultStatus.OK, {"content": ""}, None, ("completed", {"content": ""}, '{"content":""}')),
         (ResultStatus.OK, [1], None, ("completed", [1], "[1]")),
         (ResultStatus.ERROR, None, ToolError(code="failed", message="no"), ("failed", None, "no")),
-        (ResultStatus.UNKNOWN, None, None, ("failed", None, "Whether this was done is not known.")),
+        (
+            ResultStatus.UNKNOWN,
+            None,
+            None,
+            ("failed", None, "The outcome of this call is unknown."),
+        ),
     ],
 )
 def test_a_result_is_shown_with_its_words(

@@ -55,7 +55,7 @@ def test_files_that_are_named_come_between_fences(
 @each_case(
     ("text", "error"),
     [
-        ("@../outside.txt", Denied(Code.FORBIDDEN, "../outside.txt is outside of what")),
+        ("@../outside.txt", Denied(Code.FORBIDDEN, "../outside.txt is outside the")),
         ("@.env", Denied(Code.FORBIDDEN, ".env")),
         ("@picture", Invalid(Code.INVALID_INPUT, "picture is not a text file.")),
         (

@@ -128,7 +128,7 @@ async def test_what_is_said_in_a_turn_is_queued_and_esc_stops_the_turn(
 
     assert talking.result() == 0
     assert await seat.said() == ["slow", "fast"]
-    assert seat.written.index("> fast") > seat.written.index("Stopped; what was said so far")
+    assert seat.written.index("> fast") > seat.written.index("Stopped; the partial answer")
 
 
 async def test_leaving_waits_for_the_turn_and_leaving_again_does_not(

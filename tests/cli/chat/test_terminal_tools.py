@@ -56,8 +56,8 @@ def test_a_file_is_read_what_is_outside_is_refused_and_it_costs_nothing(
         terminal.wait_for("out, free")
         terminal.type("read /etc/passwd\r")
         terminal.wait_for(
-            "read_file /etc/passwd: denied (outside_scope): /etc/passwd is outside of what this "
-            "session reaches."
+            "read_file /etc/passwd: denied (outside_scope): /etc/passwd is outside the "
+            "session's file scope."
         )
         terminal.wait_for("out, free")
         terminal.type("/cost\r")
@@ -99,7 +99,7 @@ def test_once_is_once_and_a_reason_reaches_the_agent(home: Path, desk: Path) -> 
         changed = is_asked(terminal, "notes.txt (change)")
         terminal.type("n I need those\r")
         terminal.wait_for("I could not do that: denied (rejected): ")
-        terminal.wait_for("They said: 'I need those'")
+        terminal.wait_for("Their note: 'I need those'")
         leave(terminal)
 
     assert shown.startswith("\n+first\n")
@@ -177,7 +177,7 @@ def test_ctrl_d_at_a_question_leaves_it_waiting_and_it_is_asked_again(
     ("flags", "told", "outcome"),
     [
         (["--allow"], "allowed, by cli.", "I wrote 6 bytes to one.txt."),
-        (["--deny", "--note", "not now"], "denied, by cli.", "They said: 'not now'"),
+        (["--deny", "--note", "not now"], "denied, by cli.", "Their note: 'not now'"),
     ],
 )
 def test_an_answer_from_elsewhere_takes_the_question_back(

@@ -45,8 +45,9 @@ def test_what_is_outside_is_refused_with_its_reason(cli: Cli, desk: Path) -> Non
 
     assert done.code == 0
     assert done.err == (
-        "read_file ../secret.txt: denied (outside_scope): ../secret.txt is outside of what this "
-        "session reaches.\n"
+        "read_file ../secret.txt: denied (outside_scope): ../secret.txt is outside "
+        "the session's file scope.\n"
+        ""
     )
 
 
@@ -59,8 +60,10 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
     assert done.code == 0
     assert "denied (rejected)" in done.out
     assert done.err == (
-        "write_file a.txt: denied (rejected): This needs an approval, and no user is present "
-        "to give it (unattended). Allow it with --yes-to write_file.\n"
+        "write_file a.txt: denied (rejected): This call requires approval, and no "
+        "user is present to give it (unattended). Allow it with --yes-to "
+        "write_file.\n"
+        ""
     )
     assert not (desk / "a.txt").exists()
 
@@ -87,7 +90,7 @@ def test_a_flag_answers_for_no_other_tool(cli: Cli, desk: Path) -> None:
 def test_a_flag_does_not_reach_what_runs_later_by_itself(cli: Cli, desk: Path) -> None:
     done = cli("chat", "write Makefile: all:", "--yes-to", "write_file")
 
-    # The flag is there already, so it is not recommended once more.
+    # The flag is set already, so it is not recommended once more.
     assert done.err.endswith("no user is present to give it (unattended).\n")
     assert not (desk / "Makefile").exists()
 
@@ -209,7 +212,7 @@ def test_notices_of_a_session_are_told(cli: Cli, desk: Path) -> None:
 
     done = cli("chat", "--agent", "far", "repeat after me: yes")
 
-    assert done.err == "The prompt names a variable that the session does not have: nobody\n"
+    assert done.err == "The prompt uses a variable that the session does not have: nobody\n"
 
 
 def test_nothing_is_asked_of_a_person_who_is_not_there_in_a_real_pipe(

@@ -203,14 +203,14 @@ def test_a_program_that_keeps_none_or_does_not_tell_is_no_surprise(
     assert (nothing.code, nothing.out) == (0, "")
     assert "--all shows those of every folder" in nothing.err
     assert (silent.code, silent.error["error"]) == (7, "agent_unavailable")
-    assert "does not tell which sessions it keeps" in silent.error["message"]
+    assert "does not support listing its sessions" in silent.error["message"]
 
 
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
         ([{"error": {"code": -32602, "message": "no such folder"}}], "-32602: no such folder"),
-        ([], "has not answered in time"),
+        ([], "did not answer in time"),
     ],
 )
 def test_a_list_that_is_refused_or_never_comes_is_told(

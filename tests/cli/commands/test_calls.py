@@ -165,12 +165,16 @@ def test_at_a_terminal_a_retry_is_asked_about(cli: Cli, home: Path, cut_off: str
 @pytest.mark.parametrize(
     ("flags", "settled", "told"),
     [
-        (["--skip"], "skipped", "it is taken as not done"),
-        (["--done", "all good"], "marked_done", 'it is taken as done, with the result "all good"'),
+        (["--skip"], "skipped", "it is treated as not executed"),
+        (
+            ["--done", "all good"],
+            "marked_done",
+            'it is treated as executed, with the result "all good"',
+        ),
         (
             ["--done", '{"exit_code":0}', "--note", "I looked"],
             "marked_done",
-            'it is taken as done, with the result {"exit_code":0}. Note: I looked',
+            'it is treated as executed, with the result {"exit_code":0}. Note: I looked',
         ),
     ],
 )

@@ -349,7 +349,7 @@ def test_a_session_whose_folder_is_gone_goes_on_in_another_one(
 
     assert (gone.code, gone.out, gone.error["error"]) == (5, "", "workspace_missing")
     assert moved.code == 0
-    assert f"The session works in {after} from now on; before, it was {before}." in messages
+    assert f"The session now works in {after}; before, it worked in {before}." in messages
 
 
 def test_a_session_keeps_its_agent_as_it_was_and_says_so(cli: Cli) -> None:

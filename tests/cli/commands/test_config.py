@@ -109,7 +109,7 @@ def test_a_model_that_is_none_is_refused_by_every_command(
     monkeypatch.setenv("HOLDFAST_MODEL", "nope")
     from_environment = cli(*command, "--json")
 
-    told = "must be written provider:name, for example offline:holdfast."
+    told = "must have the form provider:name, for example offline:holdfast."
     assert (from_file.code, from_file.out) == (2, "")
     assert from_file.error == {
         "error": "config_invalid",

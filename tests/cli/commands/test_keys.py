@@ -118,7 +118,7 @@ def test_at_a_terminal_a_key_is_typed_without_an_echo(home: Path) -> None:
     with at_terminal(home, "key", "set", "openai") as terminal:
         terminal.wait_for("Key for openai:default: ")
         terminal.type(f"{KEY}\n")
-        terminal.wait_for("There is no keychain that takes it")
+        terminal.wait_for("No keychain can store the key")
 
         assert terminal.ended() == 7
         assert KEY not in terminal.shown

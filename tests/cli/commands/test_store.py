@@ -169,7 +169,7 @@ def test_what_was_made_and_taken_back_is_told_and_what_has_a_place_stays(
 
     assert (refused.code, refused.error["error"]) == (5, "store_not_empty")
     assert "may not be able to store all of their data" in refused.error["message"]
-    assert down.out.startswith(f"The store has schema {before}; taken back: {newest():04}_")
+    assert down.out.startswith(f"The store has schema {before}; reverted: {newest():04}_")
     assert up.out.startswith(f"The store has schema {newest()}; made: {newest():04}_")
     assert cli("sessions", "show", chatted).code == 0
 

@@ -115,7 +115,7 @@ def test_one_that_cannot_be_played_says_why(cli: Cli, write: Write) -> None:
 
     told = cli("workflow", "validate", file, "--json").document
 
-    assert (told["runnable"], told["why"].startswith("The workflow cannot be played yet")) == (
+    assert (told["runnable"], told["why"].startswith("The workflow cannot be run yet")) == (
         False,
         True,
     )

@@ -75,7 +75,9 @@ def test_a_kernel_without_the_call_is_walked_name_by_name(
     asked = probe_kernel()
 
     assert asked.open_folder is kernels.walk_beneath
-    assert asked.weaknesses == ("File scope is walked name by name: the kernel has no openat2.",)
+    assert asked.weaknesses == (
+        "Paths are resolved one component at a time: the kernel has no openat2.",
+    )
 
 
 def test_another_system_is_walked_name_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +96,7 @@ def test_where_nothing_names_what_is_open_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "readlink", unmounted)
 
     assert probe_kernel().weaknesses == (
-        "Real paths cannot be read: protected files are recognised by name only.",
+        "Real paths cannot be read: protected files are recognized by name only.",
     )
 
 
@@ -107,7 +109,7 @@ def test_where_nothing_can_be_opened_in_a_directory_there_are_no_file_tools(
 
     assert file_tools(FileSettings(protected=())) == ()
     assert file_weaknesses() == (
-        "There are no file tools: this system opens nothing relative to a directory.",
+        "File tools are not available: this system cannot open files relative to a directory.",
     )
 
 

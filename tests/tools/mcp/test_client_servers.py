@@ -47,7 +47,7 @@ async def test_an_address_that_nobody_reaches_is_not_reached_for_a_person(
 ) -> None:
     (told,) = await troubles(tmp_path, {"id": "web", "transport": "http", "url": url})
 
-    assert "names an address or a local machine" in told
+    assert "is an IP address or a local name" in told
 
 
 async def test_a_host_needs_no_grant_but_its_name(tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ async def test_a_host_needs_no_grant_but_its_name(tmp_path: Path) -> None:
 
     (told,) = await troubles(tmp_path, entry)
 
-    assert "is not among the allowed domains" not in told
+    assert "is not an allowed domain" not in told
 
 
 async def test_what_is_no_declaration_is_told(tmp_path: Path) -> None:
     assert await troubles(tmp_path, {"id": "web", "transport": "http"}) == (
-        "An MCP server is declared wrongly: look at url.",
+        "The declaration of an MCP server is not valid; check url.",
     )
 
 
@@ -71,5 +71,5 @@ def test_a_program_of_a_person_has_the_network_and_stays_confined() -> None:
 
     assert isinstance(server, StdioServer)
     assert (server.network, server.confined) == (True, True)
-    with pytest.raises(Invalid, match="look at command"):
+    with pytest.raises(Invalid, match="check command"):
         read_client_server(entry | {"command": ""})

@@ -81,7 +81,7 @@ async def test_a_program_that_came_with_an_agent_is_not_started(tmp_path: Path) 
     assert came == ["mcp_books_echo error/unavailable"]
     notices = [part.text for part in told if isinstance(part, Notice)]
     assert [text.partition(":")[0] for text in notices] == ["The MCP server books is not available"]
-    assert "describe it in holdfast.toml as [mcp.servers.books]" in notices[0]
+    assert "add it to holdfast.toml as [mcp.servers.books]" in notices[0]
     assert not begun.exists()
 
 

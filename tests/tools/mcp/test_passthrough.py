@@ -100,12 +100,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an address that is not granted": ({"id": "books", **ADDRESS}, {}, "books.test"),
     "one that is not configured": ({"ref": "books"}, {}, "is not configured"),
     "one that is declared wrongly": ({"id": "books", "transport": "stdio"}, {}, "command"),
-    "a command that is not there": (
+    "a command that does not exist": (
         {"ref": "books"},
         {"books": a_program(command="no-such-server")},
-        "its command is not there",
+        "its command does not exist",
     ),
-    "a secret that is not there": (
+    "a secret that does not exist": (
         {"ref": "books"},
         {"books": a_program(env={"TOKEN": {"secret": True, "ref": "lost"}})},
         "no secret lost",

@@ -108,8 +108,8 @@ async def test_a_program_that_an_agent_declares_is_not_started_without_consent(
     await tools.aclose()
 
     assert told == (
-        "The MCP server evil is not available: its agent declares a program, and only your "
-        "configuration says which programs are started. If you want this one, describe it in "
+        "The MCP server evil is not available: its agent declares a program, and "
+        "only your configuration may start programs. To allow this one, add it to "
         "holdfast.toml as [mcp.servers.evil], with the same command, args and env.",
     )
     assert code_of(done) == "error/unavailable"
@@ -286,7 +286,7 @@ def test_a_server_without_a_home_is_not_started(world: World) -> None:
     )
     Path(f"{world.scratch}.servers").write_text("in the way")
 
-    with pytest.raises(ToolFailure, match="its folder cannot be made"):
+    with pytest.raises(ToolFailure, match="its folder cannot be created"):
         build_order(StdioServer(id="s", command=PYTHON), place, world.processes)
 
 
@@ -310,7 +310,7 @@ def test_a_program_of_the_working_folder_is_not_found_by_its_name(world: World) 
 
     assert (refused.value.code, refused.value.message) == (
         ResultCode.UNAVAILABLE,
-        "its command is not there",
+        "its command does not exist",
     )
 
 

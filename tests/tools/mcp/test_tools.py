@@ -185,7 +185,7 @@ async def test_an_error_of_the_tool_is_an_error_with_the_servers_words(
 
     assert [(each.code, each.message) for each in told if each] == [
         ("failed", "The server reports an error: no such page"),
-        ("failed", "The server reports an error: it does not say why"),
+        ("failed", "The server reports an error: no reason given"),
     ]
 
 
@@ -236,12 +236,12 @@ async def test_ids_are_made_of_plain_letters_and_what_does_not_fit_is_left_out_a
 
     assert offered == ["mcp_my_s_plain", "mcp_my_s_with_dot", "mcp_my_s_a_c"]
     assert await tools.troubles(place) == (
-        "An MCP server is declared wrongly: look at transport.",
-        "Left out of my.s, being outside of tools_allowlist: outside.",
-        "Named in tools_allowlist and not to be had from my.s: missing.",
-        f"Left out of my.s, because name or description is too long: {'x' * 60}.",
-        "Left out of my.s_a, because name or description is too long: huge.",
-        "Left out, because several tools would share the id: mcp_my_s_a_b.",
+        "The declaration of an MCP server is not valid; check transport.",
+        "Skipped from my.s because they are not in tools_allowlist: outside.",
+        "Named in tools_allowlist but not offered by my.s: missing.",
+        f"Skipped from my.s because the name or description is too long: {'x' * 60}.",
+        "Skipped from my.s_a because the name or description is too long: huge.",
+        "Skipped because several tools would share the id: mcp_my_s_a_b.",
     )
 
 
@@ -329,7 +329,7 @@ async def test_a_secret_that_cannot_be_had_makes_the_server_unavailable(
     ]
 
     assert told == [
-        ("The MCP server books is not available: a secret that it needs is not there.",),
+        ("The MCP server books is not available: a required secret is missing.",),
         ("The MCP server books is not available: The keychain is locked.",),
     ]
 
@@ -347,13 +347,13 @@ async def test_a_server_that_cannot_start_is_told_and_the_others_work(
     other = await hands.call("mcp_books_echo", text="hi")
 
     assert told == (
-        "The MCP server gone is not available: its command is not there.",
+        "The MCP server gone is not available: its command does not exist.",
         "The MCP server no is not available: its command cannot be run.",
-        "The MCP server mute is not available: it did not answer as an MCP server does.",
+        "The MCP server mute is not available: its answer is not a valid MCP answer.",
     )
     assert code_of(done) == "error/unavailable"
     assert done.error is not None
-    assert "its command is not there" in done.error.message
+    assert "its command does not exist" in done.error.message
     assert other.status is ResultStatus.OK
 
 
@@ -382,7 +382,7 @@ async def test_a_server_that_died_is_started_again(
     assert died.error is not None
     assert (died.error.code, died.error.message) == (
         "unknown",
-        "The server went away during the call. Whether the call was done is not known.",
+        "The server disconnected during the call. The outcome of the call is unknown.",
     )
     assert done.result == {"text": '{"text": "again"}'}
 
@@ -526,7 +526,7 @@ async def test_whatever_a_server_answers_is_the_calls_trouble_alone(
             "it did not list its tools in time",
         ),
         (OLD.replace('"name": "t"', '"nome": "t"'), "it did not list its tools"),
-        (OLD.replace("2024-11-05", "1999-01-01"), "it did not answer as an MCP server does"),
+        (OLD.replace("2024-11-05", "1999-01-01"), "its answer is not a valid MCP answer"),
     ],
 )
 async def test_a_server_that_does_not_keep_to_the_protocol_is_unavailable(
@@ -597,7 +597,7 @@ async def test_a_server_on_this_machine_is_reached_where_that_is_allowed(
     assert isinstance(plan, PlannedCall)
     assert plan.preview == {"host": "127.0.0.1"}
     assert told == (
-        "The MCP server web is not available: The URL is refused: only https is spoken.",
+        "The MCP server web is not available: The URL is refused: only https is supported.",
     )
 
 
@@ -628,21 +628,21 @@ async def test_a_server_on_the_web_is_reached_like_every_other_host(
 @pytest.mark.parametrize(
     ("url", "domains", "address", "why"),
     [
-        (f"https://{HOST}/", (), "8.8.8.8", f"{HOST}:443 is not among the allowed domains"),
+        (f"https://{HOST}/", (), "8.8.8.8", f"{HOST}:443 is not an allowed domain"),
         (
             f"https://{HOST}/",
             (HOST,),
             "169.254.169.254",
-            f"{HOST} leads to an address that is link-local; nothing was sent",
+            f"{HOST} resolves to an address that is link-local; nothing was sent",
         ),
         (
             f"https://{HOST}/",
             (HOST,),
             "no",
-            f"{HOST} leads to an address that is no address; nothing was sent",
+            f"{HOST} resolves to an address that is no address; nothing was sent",
         ),
         ("https://localhost/", ("localhost",), "127.0.0.1", "localhost names an address"),
-        ("http://example.com/", ("example.com",), "8.8.8.8", "only https is spoken"),
+        ("http://example.com/", ("example.com",), "8.8.8.8", "only https is supported"),
     ],
 )
 async def test_a_server_on_the_web_obeys_the_same_rules(
@@ -697,9 +697,10 @@ async def test_an_address_of_this_machine_is_reached_only_if_the_user_has_config
             await tools.aclose()
 
     refused = (
-        "The MCP server web is not available: its agent wants an address of this machine, and only "
-        "your configuration says which of those are reached. If you want this one, describe it in "
-        "holdfast.toml as [mcp.servers.web], with the same url and allow_local_endpoint = true.",
+        "The MCP server web is not available: its agent uses a local address, and "
+        "only your configuration may allow those. To allow this one, add it to "
+        "holdfast.toml as [mcp.servers.web], with the same url and "
+        "allow_local_endpoint = true.",
     )
     assert told == {
         "nothing": refused,
@@ -878,7 +879,7 @@ async def test_websockets_can_be_declared_and_are_not_spoken(
 
     assert await tools.troubles(with_servers(tmp_path, entry)) == (
         "The MCP server ws is not available: "
-        "websockets are not spoken; declare it with transport http.",
+        "websockets are not supported; declare it with transport http.",
     )
 
 

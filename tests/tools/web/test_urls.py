@@ -136,7 +136,7 @@ def test_what_could_be_read_in_two_ways_is_refused(text: str) -> None:
 
 
 def test_somebody_who_puts_a_password_into_a_url_is_told_so() -> None:
-    with pytest.raises(ToolFailure, match="carries a user name or a password"):
+    with pytest.raises(ToolFailure, match="contains a user name or a password"):
         read_url("https://me:word@example.com/")
 
 

@@ -349,7 +349,7 @@ class Terminals:
     def _known(self, id: str) -> _Terminal:
         terminal = self._open.get(id)
         if terminal is None:
-            raise RequestRefused(JsonRpcError(NOT_FOUND, "there is no such terminal"))
+            raise RequestRefused(JsonRpcError(NOT_FOUND, "unknown terminal"))
         return terminal
 
 

@@ -62,7 +62,7 @@ _DENIED: Final = CallOutcome(
 )
 _WITHDRAWN: Final = CallOutcome(
     status=ResultStatus.ERROR,
-    error=ToolError(code=ResultCode.ABORTED, message="The agent has taken its request back."),
+    error=ToolError(code=ResultCode.ABORTED, message="The agent has withdrawn its request."),
 )
 
 
@@ -84,7 +84,7 @@ async def begin_file_write(
     """Return the drafts to record first, and the coroutine that then writes the file."""
     path, content = _path_parameter(params), params.get("content")
     if not isinstance(content, str):
-        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "content must be a text"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "content must be a string"))
     require_no_secret(context, path, content)
     try:
         planned = await context.files.plan(context.folder, path, content)
@@ -146,7 +146,7 @@ def require_no_secret(context: TurnContext, *texts: str) -> None:
     """Refuse an action that contains a managed secret, because the question would redact it."""
     if context.agent_session.program.connection.redactor.holds(*texts):
         raise RequestRefused(
-            JsonRpcError(INVALID_PARAMS, "this holds a secret that Holdfast manages")
+            JsonRpcError(INVALID_PARAMS, "this contains a secret that Holdfast manages")
         )
 
 
@@ -295,7 +295,7 @@ async def _terminal_start(context: TurnContext, params: Params) -> AgentStart:
     texts = (command, *words)
     is_sound = all(isinstance(word, str) and "\x00" not in word for word in texts)
     if not is_sound or not command or len(words) > _ARGUMENTS_MOST:
-        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "command and args must be texts"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "command and args must be strings"))
     given = params.get("cwd")
     folder = await _real_path(
         context, given if isinstance(given, str) and given else context.folder
@@ -320,7 +320,7 @@ def _find_command(command: str, environment: Mapping[str, str]) -> str:
     found = find_command(command, environment)
     if found is None:
         raise RequestRefused(
-            JsonRpcError(INTERNAL_ERROR, "the command cannot be run: there is no such program")
+            JsonRpcError(INTERNAL_ERROR, "the command cannot be run: the program does not exist")
         )
     return found
 
@@ -338,7 +338,7 @@ def _variables(given: object) -> dict[str, str]:
 def _terminal_id(params: Params) -> str:
     id_ = params.get("terminalId")
     if not isinstance(id_, str):
-        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "terminalId must be a text"))
+        raise RequestRefused(JsonRpcError(INVALID_PARAMS, "terminalId must be a string"))
     return id_
 
 
@@ -347,8 +347,8 @@ def _exit_form(end: ProcessExit) -> dict[str, Any]:
 
 
 Work = Coroutine[Any, Any, Any]
-_UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
-_UNKNOWN_SESSION: Final = JsonRpcError(INVALID_PARAMS, "there is no such session here")
+_UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "method not found")
+_UNKNOWN_SESSION: Final = JsonRpcError(INVALID_PARAMS, "unknown session")
 # Methods with side effects: recorded first, then executed.
 _RECORDED_METHODS: Final[
     Mapping[str, Callable[[TurnContext, Params], Awaitable[tuple[Batch, Work]]]]

@@ -185,9 +185,9 @@ class AgentConversation:
     async def _refuse(self, request: JsonRpcRequest) -> None:
         """Refuse a request between turns, because no approval can be asked for it."""
         if request.method not in HOSTED:
-            error = JsonRpcError(METHOD_NOT_FOUND, "there is no such method here")
+            error = JsonRpcError(METHOD_NOT_FOUND, "method not found")
         elif read_object(request.params).get("sessionId") != self.session:
-            error = JsonRpcError(INVALID_PARAMS, "there is no such session here")
+            error = JsonRpcError(INVALID_PARAMS, "unknown session")
         elif request.method == "session/request_permission":
             await self._quietly(request, NOT_DECIDED)
             return
@@ -205,7 +205,7 @@ class AgentConversation:
                 await self.connection.answer(request, answer)
         except ConnectionLost:
             # The task that waits for the end of the process handles this.
-            log.debug("an answer had no receiver")
+            log.debug("a response has no matching request")
 
 
 def _now() -> float:

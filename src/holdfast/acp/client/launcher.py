@@ -71,7 +71,7 @@ def acp_runtime_of(turn: TurnInput) -> AcpRuntime:
     """Return the ACP runtime of the agent; raises `AgentNotReady` for any other runtime."""
     runtime = turn.agent.runtime
     if not isinstance(runtime, AcpRuntime):
-        raise AgentNotReady(unavailable_error("The agent is no program."))
+        raise AgentNotReady(unavailable_error("The agent does not run a program."))
     return runtime
 
 
@@ -139,7 +139,7 @@ class AgentLauncher:
             except AgentNotReady as failed:
                 if not failed.can_pass or seconds is None:
                     raise
-                log.info("the agent is started again in %g s: %s", seconds, failed)
+                log.info("the agent will be restarted in %g s: %s", seconds, failed)
                 await asyncio.sleep(seconds)
         raise AssertionError("the last attempt returns or raises")
 
@@ -254,7 +254,7 @@ class AgentLauncher:
     ) -> AgentConversation:
         """Start the process of the slot; `agent_state` is the last known."""
         if slot.start is None:
-            raise AgentNotReady(unavailable_error("No command is known to start the agent with."))
+            raise AgentNotReady(unavailable_error("The agent has no command to start."))
         settings = self._launch_settings
         raw = RawLog(settings.scribe, slot.process_slot.key) if settings.scribe else None
         try:
@@ -290,11 +290,11 @@ async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> A
     end = await slot.fall()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
-        message = "The program speaks something else than the protocol; it may be no agent."
+        message = "The program does not speak the Agent Client Protocol; it may not be an agent."
         failure = Failure(code=FailureCode.AGENT_PROTOCOL, message=message)
     else:
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
-        message = f"The agent's program ended before it was ready ({describe_exit(end)})."
+        message = f"The agent's program exited before it was ready ({describe_exit(end)})."
         failure = Failure(code=code, message=message)
     can_pass = end.signal is not None and end.reason == "exited"
     died = AgentNotReady(failure, can_pass=can_pass)
@@ -322,9 +322,9 @@ def _restart_notice(method: SetupMethod) -> tuple[MessageDraft, ...]:
     if method == "session/resume":
         return ()
     agent_state = {
-        "session/load": "The agent was started again and has loaded the conversation.",
-        "session/new": "The agent was started again and had lost the conversation; it was given "
-        "the record of it.",
+        "session/load": "The agent was restarted and has loaded the conversation.",
+        "session/new": "The agent was restarted and had lost the conversation; it was given the "
+        "transcript.",
     }[method]
     notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=agent_state)
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)

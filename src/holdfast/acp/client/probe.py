@@ -78,7 +78,7 @@ async def list_agent_sessions(
     async with _connect(start_settings, runtime, folder) as agent_session:
         if not agent_session.can("sessionCapabilities", "list"):
             raise Unavailable(
-                Code.AGENT_UNAVAILABLE, "The agent does not tell which sessions it keeps."
+                Code.AGENT_UNAVAILABLE, "The agent does not support listing its sessions."
             )
         place = {} if is_everywhere else {"cwd": folder}
         found: list[StoredAgentSession] = []
@@ -122,7 +122,7 @@ async def _connect(
 
 def _unavailable(error: Exception, stderr: str) -> Unavailable:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    last = f" Its last words: {lines[-1][:_SHOWN]}" if lines else ""
+    last = f" Its last output: {lines[-1][:_SHOWN]}" if lines else ""
     return Unavailable(
         Code.AGENT_UNAVAILABLE,
         f"{_describe_error(error)}{last}",
@@ -135,11 +135,11 @@ def _describe_error(error: Exception) -> str:
         case AgentNotReady():
             return error.failure.message
         case RequestRefused():
-            return f"The agent refused it ({refusal_text(error.error)})."
+            return f"The agent rejected the request ({refusal_text(error.error)})."
         case ConnectionLost():
-            return "The agent's program ended before it had answered."
+            return "The agent's program exited before it answered."
         case _:
-            return "The agent's program has not answered in time."
+            return "The agent's program did not answer in time."
 
 
 def _introduction(agent_session: AgentConversation) -> AgentIntroduction:

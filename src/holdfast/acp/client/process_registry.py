@@ -161,7 +161,7 @@ class AgentSlot:
                 if not await found.attend():
                     break
         except Exception:
-            log.exception("a program could not be listened to")
+            log.exception("the output of an agent process could not be read")
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
@@ -184,7 +184,7 @@ class AgentSlot:
         except (TimeoutError, ConnectionLost):
             log.info("the agent did not stop when asked to")
         except Exception:
-            log.exception("a program could not be asked to stop")
+            log.exception("an agent process could not be stopped")
         if is_answered:
             self._resting = asyncio.get_running_loop().create_task(self._rest())
         else:

@@ -239,7 +239,7 @@ class _MediaAttacher:
             return ()
         names = ", ".join(self._linked)
         texts = (
-            f"The agent does not take these by themselves and was given links to files: {names}."
+            f"The agent does not accept these attachments and was given links to files: {names}."
         )
         return (MessageDraft(role=Role.SYSTEM, parts=(_notice(texts),)),)
 

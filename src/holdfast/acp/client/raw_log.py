@@ -65,7 +65,7 @@ class RawLog:
             self._writing.cancel()
             await asyncio.wait({self._writing})
         if self._left_out:
-            log.info("%d lines of an agent were left out of its desk", self._left_out)
+            log.info("%d lines of an agent were dropped from its zone", self._left_out)
 
     async def _write(self) -> None:
         while self._waiting or not self._is_closing:
@@ -100,7 +100,7 @@ class RawLog:
         except HoldfastError as error:
             # Logged once, because the same storage error is reported by all other writers, too.
             if not self._left_out:
-                log.warning("lines of an agent were not put on its desk: %s", error.message)
+                log.warning("lines of an agent were not written to its zone: %s", error.message)
             self._left_out += len(lines)
         return True
 

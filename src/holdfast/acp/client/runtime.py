@@ -266,12 +266,12 @@ class Playing:
 
 _CUT_OFF: Final = Failure(
     code=FailureCode.AGENT_LINE_TOO_LONG,
-    message="The agent sent a line that is longer than acp.line_limit, and nothing after it.",
+    message="The agent sent a line longer than acp.line_limit, and nothing after it.",
 )
 
 
 def _silent(seconds: float) -> MessageDraft:
-    text = f"The agent has said nothing for {seconds:g} s; its turn goes on."
+    text = f"The agent has sent nothing for {seconds:g} s; its turn continues."
     notice = Notice(code=NoticeCode.AGENT_SILENT, text=text)
     return MessageDraft(role=Role.SYSTEM, parts=(notice,))
 
@@ -299,7 +299,7 @@ class ProgramRuntime:
     async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         """Run the turn: send one prompt with all user messages of the turn."""
         if turn.process_slot is None:
-            raise Internal(Code.INTERNAL, "A program has no place to be in.")
+            raise Internal(Code.INTERNAL, "An agent program requires a working folder.")
         slot = self._registry.slot(turn.process_slot)
         await slot.lock.acquire()
         while not self._registry.has(slot):
@@ -406,7 +406,7 @@ class ProgramRuntime:
         )
         runtime = turn.agent.runtime
         if not isinstance(runtime, AcpRuntime) or slot.start is None:
-            raise Internal(Code.INTERNAL, "A turn of a program needs one.")
+            raise Internal(Code.INTERNAL, "A turn of an agent program requires a program to start.")
         return TurnContext(
             agent_session=agent_session,
             translator=Translator(
@@ -442,7 +442,7 @@ def _spent(turn: TurnInput) -> Outcome | None:
         return None
     failure = Failure(
         code=FailureCode.BUDGET_EXCEEDED,
-        message="The session's budget is spent; raise it, or open another session.",
+        message="The session's budget is used up; raise it, or open another session.",
     )
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
 
@@ -471,10 +471,8 @@ def _failure(end: ProcessExit) -> Failure:
     """Return the failure of a turn whose process is gone."""
     code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED
     why = {
-        "stuck": "it read nothing any more",
+        "stuck": "it stopped reading",
         "stdout_closed": "it closed its output",
     }.get(end.reason, describe_exit(end))
-    message = (
-        f"The agent's program ended in the middle of its turn ({why}); fork the session to go on."
-    )
+    message = f"The agent's program exited during its turn ({why}); fork the session to continue."
     return Failure(code=code, message=message)

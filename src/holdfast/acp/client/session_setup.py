@@ -38,8 +38,8 @@ def unsupported_servers(
     for each in companions:
         if not _is_supported(agent_session, each):
             yield (
-                f"The agent does not get the MCP server {each.name}: its program takes none over "
-                f"{each.transport}."
+                f"The agent does not get the MCP server {each.name}: its program does not "
+                f"support {each.transport}."
             )
 
 
@@ -133,7 +133,9 @@ async def initialize(
     except TimeoutError:
         raise AgentNotReady(_timeout_error("has not answered", setup.start_seconds)) from None
     except RequestRefused as refusal:
-        raise AgentNotReady(_version_error(f"refused it ({refusal.error.code})")) from None
+        raise AgentNotReady(
+            _version_error(f"rejected the request ({refusal.error.code})")
+        ) from None
     said = read_object(found).get("protocolVersion")
     # `True == 1` in Python, so a boolean would pass as version 1.
     if said is True or said != VERSION or not isinstance(said, int):
@@ -158,13 +160,13 @@ async def open_session(
         except TimeoutError:
             if setup_method == "session/new":
                 raise AgentNotReady(
-                    _timeout_error("has opened no session", setup.session_seconds)
+                    _timeout_error("has not opened a session", setup.session_seconds)
                 ) from None
             continue
         except RequestRefused as refusal:
             if setup_method == "session/new":
                 raise AgentNotReady(_refusal_error(refusal.error)) from None
-            log.info("the agent refused %s: %s", setup_method, refusal)
+            log.info("the agent rejected %s: %s", setup_method, refusal)
             continue
         if _is_usable_result(agent_session, setup_method, setup, result):
             return setup_method
@@ -239,9 +241,7 @@ def _is_usable_result(
     return True
 
 
-_NO_SESSION_ID: Final = (
-    "The agent opened a session and did not say which; it may be another program."
-)
+_NO_SESSION_ID: Final = "The agent opened a session without an id; it may not be an ACP agent."
 
 
 def _timeout_error(what: str, seconds: float) -> Failure:
@@ -250,17 +250,20 @@ def _timeout_error(what: str, seconds: float) -> Failure:
 
 
 def _version_error(said: str) -> Failure:
-    message = f"Version {VERSION} of the protocol is spoken here, and the agent {said}; update it."
+    message = (
+        f"Holdfast speaks version {VERSION} of the protocol, and the agent {said}; "
+        "update the agent."
+    )
     return Failure(code=FailureCode.AGENT_VERSION, message=message)
 
 
 def _refusal_error(error: JsonRpcError) -> Failure:
-    message = f"The agent opens no session ({refusal_text(error)})."
+    message = f"The agent cannot open a session ({refusal_text(error)})."
     return Failure(code=FailureCode.AGENT_ERROR, message=message)
 
 
 def _sign_in_error(agent_session: AgentConversation, setup: SessionSetup) -> Failure:
-    ways = ", ".join(map(_way, agent_session.auth_methods)) or "none that it names"
+    ways = ", ".join(map(_way, agent_session.auth_methods)) or "no methods"
     own = f"its own program ({setup.command})" if setup.command else "its own program"
     message = (
         f"The agent requires a sign-in. It offers: {ways}. Sign in with {own}, or set "
@@ -308,7 +311,7 @@ async def apply_options(
             else:
                 agent_session.agent_state = state_after_setup(agent_session.agent_state, result)
                 continue
-        notices.append(_option_notice(f"The agent did not take {what} {wanted!r}: {refusal}."))
+        notices.append(_option_notice(f"The agent did not accept {what} {wanted!r}: {refusal}."))
     return tuple(notices)
 
 

@@ -23,16 +23,15 @@ _REASONS: Final = ("details", "message", "reason")
 
 TOO_MANY_REQUESTS: Final = Failure(
     code=FailureCode.TURN_LIMIT,
-    message="The agent has made as many requests as it may make in one turn; send a message "
-    "to have it go on.",
+    message="The agent has reached its limit of requests in one turn; send a message to continue.",
 )
 AGENT_CANCELLED: Final = Failure(
     code=FailureCode.INTERRUPTED,
-    message="The agent cancelled the turn by itself; send a message to have it go on.",
+    message="The agent cancelled the turn itself; send a message to continue.",
 )
 FLOODED: Final = Failure(
     code=FailureCode.AGENT_FLOOD,
-    message="The agent has sent more than one turn may hold, and was stopped.",
+    message="The agent has sent more than a turn may contain, and was stopped.",
 )
 
 # The agent's stop reason and our outcome; `cancelled` also depends on who cancelled.
@@ -58,7 +57,7 @@ def turn_outcome(result: object, *, is_cancelled: bool) -> tuple[Outcome, Messag
     if known is not None:
         return known, None
     said = read_text(reason, longest=_TEXT_LONGEST)
-    candidates = f"reason {said!r}, which is not known here" if said else "no reason"
+    candidates = f"the unknown reason {said!r}" if said else "no reason"
     return STOPS["end_turn"], build_notice(f"The agent ended its turn with {candidates}.")
 
 
@@ -81,7 +80,7 @@ def refusal_outcome(refusal: JsonRpcError, *, is_cancelled: bool) -> Outcome:
 
 def refusal_text(refusal: JsonRpcError) -> str:
     """Return the code and message of an error, and the reason in its data."""
-    said = read_text(refusal.message, longest=_TEXT_LONGEST) or "no words"
+    said = read_text(refusal.message, longest=_TEXT_LONGEST) or "no message"
     data = refusal.data
     candidates = (data, *(read_object(data).get(name) for name in _REASONS))
     reason = next(

@@ -61,7 +61,7 @@ UPDATES_MOST: Final = 100_000
 # Limit for the stored bytes of a turn plus the output that open calls hold in memory.
 BYTES_MOST: Final = 64 << 20
 _NOTICE_LONGEST: Final = 100_000
-_ODD_COST: Final = "The agent reported an impossible cost; it was not counted."
+_ODD_COST: Final = "The agent reported an invalid cost; it was not counted."
 
 
 def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str = "") -> TurnFacts:
@@ -325,9 +325,7 @@ class Translator:
         """Record that the agent has compacted its context; our history is not changed."""
         if update.get("status") == "completed":
             said = _first_text(update, ("summary", "message"))
-            agent_state = (
-                f"The agent has shortened its memory of the conversation: {said or 'no words'}"
-            )
+            agent_state = f"The agent has compacted its context: {said or 'no message'}"
             self._say_aside(NoticeCode.AGENT_COMPACTED, agent_state, drafts)
 
     def _say_aside(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:

@@ -68,7 +68,7 @@ class WorktreeWatch:
         shown = ", ".join(silent[:_SHOWN])
         more = f" and {len(silent) - _SHOWN} more" if len(silent) > _SHOWN else ""
         notice_text = (
-            f"The repository has changed in this turn, and no call says so: {shown}{more}."
+            f"The repository has changed in this turn without a reported tool call: {shown}{more}."
         )
         notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=notice_text)
         return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)

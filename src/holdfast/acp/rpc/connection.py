@@ -113,15 +113,15 @@ async def run_handler(
     is_late = work.cancel()
     await asyncio.wait([work])
     if is_late:
-        log.warning("an answer to %s took longer than %s s", request.method, within)
-        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "it took too long"))
+        log.warning("the handler of %s exceeded its timeout of %s s", request.method, within)
+        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "timeout"))
     if work.cancelled():
         return JsonRpcReply(id=request.id, error=JsonRpcError(CANCELLED, "cancelled"))
     trouble = work.exception()
     if isinstance(trouble, RequestRefused):
         return JsonRpcReply(id=request.id, error=trouble.error)
     if trouble is not None:
-        log.error("an answer to %s failed", request.method, exc_info=trouble)
+        log.error("the handler of %s failed", request.method, exc_info=trouble)
         return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "internal error"))
     return JsonRpcReply(id=request.id, result=work.result())
 
@@ -446,7 +446,7 @@ class AcpConnection:
             # A truncated message is not valid JSON, so it is skipped as junk.
             await self._take_all(self._splitter.rest())
         except (OSError, ConnectionLost):
-            log.debug("nothing more is read")
+            log.debug("the connection is not read any more")
         finally:
             self.lose("ended")
 
@@ -491,7 +491,7 @@ class AcpConnection:
         if number is None:
             self._unasked += 1
             if self._unasked <= _SHOWN:
-                log.info("an answer to nothing that was asked is dropped (id %.100r)", reply.id)
+                log.info("a response without a matching request is dropped (id %.100r)", reply.id)
             return
         reached = self._outbound.settle(number, reply)
         if reached is not None:
@@ -502,20 +502,20 @@ class AcpConnection:
             self._inbox.push(request, request.size)
             return
         # Awaited for back-pressure: a peer that sends requests without reading replies is not read.
-        error = JsonRpcError(INTERNAL_ERROR, "too many requests wait for an answer")
+        error = JsonRpcError(INTERNAL_ERROR, "too many requests are pending")
         await self._send(JsonRpcReply(id=request.id, error=error))
 
     async def _skip(self, junk: Junk) -> None:
         self._junk_lines += 1
         self._junk_bytes += junk.size
         if self._junk_lines <= _SHOWN:
-            log.warning("a line that is no message (%s, %d bytes): %r", *_describe_junk(junk))
+            log.warning("a line is not a valid message (%s, %d bytes): %r", *_describe_junk(junk))
         if not self._is_greeted and self._is_noise():
             self.lose("noise")
             raise ConnectionLost("noise")
         if junk.kind == "array":
             await self._send(
-                JsonRpcReply(error=JsonRpcError(INVALID_REQUEST, "batches are not spoken here"))
+                JsonRpcReply(error=JsonRpcError(INVALID_REQUEST, "batches are not supported"))
             )
         if junk.kind == "too_long":
             self._inbox.push(junk, len(junk.head))

@@ -135,7 +135,7 @@ def _server_entry(given: Any) -> dict[str, Any]:
             return _stdio(msgspec.convert(given, StdioServerEntry))
     except msgspec.ValidationError as error:
         raise invalid_params(f"mcpServers is not valid: {error}.") from None
-    raise invalid_params("mcpServers are programs, or addresses of type http.")
+    raise invalid_params("mcpServers must be programs, or URLs of type http.")
 
 
 def _stdio(given: StdioServerEntry) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class AcpAgent:
         if request.method == "session/prompt":
             return self._prompted(request)
         if request.method not in self._methods:
-            error_text = "There is no such method here."
+            error_text = "Method not found."
             return self._answer(request, _refusal(METHOD_NOT_FOUND, error_text))
         return self._answer(request, self._done(request))
 
@@ -344,7 +344,7 @@ class AcpAgent:
         if before is None:
             return session
         if before.is_busy:
-            raise invalid_params("A prompt of this session is not answered yet; cancel it first.")
+            raise invalid_params("A prompt of this session is still running; cancel it first.")
         del self._holds[id_]
         await before.release()
         # Read again, because updates were sent until the release.
@@ -418,7 +418,7 @@ class AcpAgent:
             if chosen is None or request_params.value not in [
                 each["value"] for each in chosen["options"]
             ]:
-                raise invalid_params("There is no such option, or it has no such value.")
+                raise invalid_params("There is no such option, or the value is not valid for it.")
             field = {MODE: "approval", MODEL: "model"}[request_params.config_id]
             value = _mode(request_params.value) if field == "approval" else request_params.value
             await self._changed(hold, {field: value})
@@ -502,7 +502,7 @@ async def serve(
             async with asyncio.timeout(PARTING_SECONDS):
                 await agent.part()
         except TimeoutError:
-            log.warning("a turn did not stop in time; it can be taken up again")
+            log.warning("a turn did not stop in time; it can be resumed")
         await connection.aclose()
 
 

@@ -16,10 +16,10 @@ MODE: Final = "mode"
 MODEL: Final = "model"
 
 _MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
-    ApprovalMode.DENY: ("Read only", "Changes are refused without a question."),
-    ApprovalMode.ASK: ("Ask", "You are asked before something is changed, run or sent."),
-    ApprovalMode.EDITS: ("Edits", "Files are changed without asking; all else is asked about."),
-    ApprovalMode.AUTO: ("Auto", "Nothing is asked but what has to be seen each time."),
+    ApprovalMode.DENY: ("Read only", "Changes are denied without asking."),
+    ApprovalMode.ASK: ("Ask", "Asks before something is changed, run or sent."),
+    ApprovalMode.EDITS: ("Edits", "Changes files without asking; asks about everything else."),
+    ApprovalMode.AUTO: ("Auto", "Asks only about what always requires approval."),
 }
 
 
@@ -111,4 +111,4 @@ def _mode_description(mode: ApprovalMode, defaults: Defaults) -> str:
     held = stricter_mode(mode, defaults.approval)
     if held is mode:
         return _MODES[mode][1]
-    return f'Like {_MODES[held][0]}, as long as the configuration says approval = "{held}".'
+    return f'Same as {_MODES[held][0]} while the configuration sets approval = "{held}".'

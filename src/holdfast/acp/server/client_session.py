@@ -102,7 +102,7 @@ def prompt_result(stop: StopReason, usage: Usage) -> dict[str, Any]:
 def _turn_error(ended: TurnEnded) -> JsonRpcError:
     failure = ended.failure
     code = failure.code if failure else FailureCode.INTERNAL
-    message = failure.message if failure else "The turn has failed."
+    message = failure.message if failure else "The turn failed."
     return JsonRpcError(INTERNAL_ERROR, message, error_data(code, message))
 
 
@@ -195,7 +195,7 @@ class ClientApprovals:
             )
         # Another surface answered first, or the turn has ended.
         except HoldfastError as error:
-            log.info("an answer came too late: %s", error.message)
+            log.info("an answer arrived too late: %s", error.message)
 
 
 def offered_choices(question: Question) -> list[dict[str, str]]:
@@ -499,6 +499,6 @@ async def _ignore_errors(work: Coroutine[Any, Any, object]) -> None:
     try:
         await work
     except HoldfastError as error:
-        log.warning("something was left undone for a client: %s", error.message)
+        log.warning("a task for a client failed: %s", error.message)
     except Exception:
-        log.exception("a fault of ours, met while serving a client")
+        log.exception("internal error while serving a client")

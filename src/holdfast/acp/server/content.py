@@ -71,7 +71,7 @@ async def read_parts(blocks: list[Any], keep: StoreMedia | None) -> tuple[Part, 
     # Checked before any image is stored, so that a refused prompt leaves no media behind.
     for block in given:
         if isinstance(block, AudioBlock):
-            raise invalid_params("Sound is not understood; the capabilities say so.")
+            raise invalid_params("Audio is not supported; see the capabilities.")
     return tuple([await _part(block, keep) for block in given if not isinstance(block, AudioBlock)])
 
 
@@ -101,11 +101,11 @@ async def _resource(whole: EmbeddedResource, keep: StoreMedia | None) -> Part:
 
 async def _media_part(data: str, kind: str, keep: StoreMedia | None) -> Media:
     if keep is None:
-        raise invalid_params("Pictures cannot be sent here; the capabilities say so.")
+        raise invalid_params("Images are not supported; see the capabilities.")
     try:
         content = base64.b64decode(data, validate=True)
     except binascii.Error:
-        raise invalid_params("A picture is not valid base64.") from None
+        raise invalid_params("An image is not valid base64.") from None
     return Media(mime_type=kind, ref=await keep(content, kind), byte_length=len(content))
 
 

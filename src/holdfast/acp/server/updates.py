@@ -75,7 +75,7 @@ def result_form(status: ResultStatus, result: Any, error: ToolError | None) -> F
         form["rawOutput"] = result
     words = error.message if error is not None else _words(result)
     if not words and status is ResultStatus.UNKNOWN:
-        words = "Whether this was done is not known."
+        words = "The outcome of this call is unknown."
     if words:
         form["content"] = [text_item(words)]
     return form
@@ -145,8 +145,8 @@ def _words(result: Any) -> str:
 
 Update = dict[str, Any]
 COMPACTED: Final = (
-    "The conversation has become long: a summary stands for its beginning from now on. The record "
-    "keeps every message."
+    "The conversation has become long: from now on its beginning is replaced by "
+    "a summary. All messages are kept in the history."
 )
 # Only notices that a user can act on; the history holds all of them.
 SHOWN_NOTICES: Final = frozenset(

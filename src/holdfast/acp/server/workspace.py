@@ -83,7 +83,7 @@ def _resolve(cwd: str) -> str:
         return os.path.realpath(cwd)
     # The path contains characters such as NUL.
     except ValueError:
-        raise invalid_params("cwd is no path.") from None
+        raise invalid_params("cwd is not a valid path.") from None
 
 
 async def _require_folder(backend: Holdfast, cwd: str) -> str:

@@ -95,7 +95,7 @@ def _restore(guard: dict[str, Any], known: dict[str, Any]) -> None:
         os.write(2, message.encode())
         return
     for path in moved:
-        message = f"{path} is protected: what was put there was renamed to end in {ASIDE}\n"
+        message = f"{path} is protected: the new file was renamed to end in {ASIDE}\n"
         os.write(2, os.fsencode(message))
 
 

@@ -63,11 +63,11 @@ def probe_kernel() -> KernelSupport:
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     beneath = _beneath(libc) if libc is not None else None
     if beneath is None:
-        weaknesses.append("File scope is walked name by name: the kernel has no openat2.")
+        weaknesses.append("Paths are resolved one component at a time: the kernel has no openat2.")
     with _open_root() as root:
         if real_path(root) is None:
             weaknesses.append(
-                "Real paths cannot be read: protected files are recognised by name only."
+                "Real paths cannot be read: protected files are recognized by name only."
             )
     return KernelSupport(
         open_folder=beneath or walk_beneath,

@@ -76,7 +76,9 @@ def walk_path(
 def _require_valid(path: str) -> str:
     """Return the path if it is valid; refuse empty paths and NUL."""
     if not path or "\0" in path:
-        raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "The path is empty or no file's name.")
+        raise ToolFailure(
+            ResultCode.INVALID_ARGUMENTS, "The path is empty or not a valid file name."
+        )
     # UNC paths of Windows; on some systems two slashes name a host.
     if path.startswith(("//", "\\\\")):
         raise outside_scope(path)
@@ -182,7 +184,7 @@ class _Walk:
             raise through_symlink(self._path)
         self._links += 1
         if self._links > _LINKS_MOST:
-            raise ToolFailure(ResultCode.NOT_FOUND, f"{self._path} is a link that leads nowhere.")
+            raise ToolFailure(ResultCode.NOT_FOUND, f"{self._path} is a dangling link.")
         if target.startswith("/"):
             self._start(split_path(target) + tuple(self._ahead))
             return

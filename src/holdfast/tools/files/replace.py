@@ -103,7 +103,7 @@ def append(
 
 def changed_error(path: str) -> ToolFailure:
     """Return the failure for a file that has changed since the approval."""
-    return ToolFailure(ResultCode.TARGET_CHANGED, f"{path} has changed; ask for it again.")
+    return ToolFailure(ResultCode.TARGET_CHANGED, f"{path} has changed; request the call again.")
 
 
 def _before(scope: ToolScope, path_target: PathTarget, descriptor: int) -> FileBefore:

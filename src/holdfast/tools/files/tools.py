@@ -32,7 +32,12 @@ def file_tools(
 def file_weaknesses() -> tuple[str, ...]:
     """Return which file protections are missing on this system, as display text."""
     if not _is_able():
-        return ("There are no file tools: this system opens nothing relative to a directory.",)
+        return (
+            (
+                "File tools are not available: this system cannot open files relative to a "
+                "directory."
+            ),
+        )
     return probe_kernel().weaknesses
 
 

@@ -68,7 +68,7 @@ def record_attempt(scratch: str, attempt: WriteAttempt) -> None:
         _write(_path(scratch), msgspec.json.encode(attempt))
     except OSError as error:
         raise ToolFailure(
-            ResultCode.FAILED, "What is about to be done cannot be noted, so it was not done."
+            ResultCode.FAILED, "The planned change cannot be recorded, so it was not made."
         ) from error
 
 
@@ -298,15 +298,16 @@ def _new_content(
     arguments: WriteFileArguments, path_target: PathTarget, before: FileBefore | None
 ) -> bytes:
     if arguments.mode == "create" and before is not None:
-        raise ToolFailure(ResultCode.EXISTS, f"{path_target.path} is there already.")
+        raise ToolFailure(ResultCode.EXISTS, f"{path_target.path} already exists.")
     if path_target.missing and not arguments.create_dirs:
         raise ToolFailure(
             ResultCode.NOT_FOUND,
-            f"The directory of {path_target.path} is not there; create_dirs makes it.",
+            f"The directory of {path_target.path} does not exist; set create_dirs to create it.",
         )
     if len(path_target.missing) > _FOLDERS_MOST:
         raise ToolFailure(
-            ResultCode.INVALID_ARGUMENTS, f"At most {_FOLDERS_MOST} directories are made at once."
+            ResultCode.INVALID_ARGUMENTS,
+            f"At most {_FOLDERS_MOST} directories can be created in one call.",
         )
     return arguments.content.encode()
 

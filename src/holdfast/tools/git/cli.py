@@ -113,7 +113,7 @@ def nul_records(finished: CommandResult) -> list[str]:
     """Return the NUL-terminated records of git's output."""
     listed = finished.output.whole()
     if listed is None:
-        raise ToolFailure(ResultCode.TOO_LARGE, "Too many files for one call.")
+        raise ToolFailure(ResultCode.TOO_LARGE, "There are too many files for one call.")
     return [os.fsdecode(each) for each in listed.split(b"\0") if each]
 
 
@@ -121,5 +121,5 @@ def git_output(finished: CommandResult) -> CommandResult:
     """Return the result; raise `ToolFailure` if git failed."""
     if finished.exit_code:
         words = visible(finished.stderr.strip() or finished.stdout.strip())
-        raise ToolFailure(ResultCode.FAILED, f"git refuses: {words[:_ERROR_LONGEST]}")
+        raise ToolFailure(ResultCode.FAILED, f"git failed: {words[:_ERROR_LONGEST]}")
     return finished

@@ -90,8 +90,8 @@ def find_repository(context: ProcessContext) -> Repository:
         folder = os.path.dirname(folder)
     raise ToolFailure(
         ResultCode.NOT_FOUND,
-        "There is no git repository in reach. Where it lies further up, the tier project reaches"
-        " it.",
+        "There is no git repository in the file scope. If it is in a parent folder, "
+        "use the tier project.",
     )
 
 
@@ -100,7 +100,7 @@ def _is_in_reach(path: str, context: ProcessContext) -> bool:
 
 
 def _repository(top: str, context: ProcessContext) -> Repository:
-    unusable = ToolFailure(ResultCode.UNAVAILABLE, "What looks like a git repository here is none.")
+    unusable = ToolFailure(ResultCode.UNAVAILABLE, "This is not a valid git repository.")
     pointer = _first_line(f"{top}/.git")
     if pointer is not None and not pointer.startswith("gitdir: "):
         raise unusable
@@ -112,7 +112,7 @@ def _repository(top: str, context: ProcessContext) -> Repository:
     if not all(_is_in_reach(part, context) for part in parts):
         raise ToolFailure(
             ResultCode.OUTSIDE_SCOPE,
-            "Parts of this repository lie outside of what this session reaches.",
+            "Parts of this repository are outside the session's file scope.",
         )
     if not all(map(os.path.isdir, parts)):
         raise unusable
@@ -142,7 +142,7 @@ def read_regular_file(path: str, largest: int, copy: str | None = None) -> bytes
     finally:
         os.close(descriptor)
     if len(content) > largest:
-        raise ToolFailure(ResultCode.TOO_LARGE, "A file of the repository itself is too large.")
+        raise ToolFailure(ResultCode.TOO_LARGE, "An internal file of the repository is too large.")
     if copy is not None:
         _write(copy, content)
         # Git compares this mtime with those of the files to detect changes.
@@ -184,7 +184,9 @@ class Worktree:
     def _pathspec(self, path: str) -> str:
         top, context = self.repository.top, self.git.context
         if not path or "\x00" in path or not is_encodable(path):
-            raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "A path is empty, or no file's name.")
+            raise ToolFailure(
+                ResultCode.INVALID_ARGUMENTS, "A path is empty, or not a valid file name."
+            )
         # The last name is not resolved, because git stores a symbolic link itself.
         parent, name = os.path.split(os.path.normpath(os.path.join(context.folder, path)))
         real = os.path.join(os.path.realpath(parent), name)

@@ -61,9 +61,9 @@ class CommitArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         if not self.message.strip() or "\x00" in self.message or not is_encodable(self.message):
-            raise ValueError("The message is empty, or no text")
+            raise ValueError("The message is empty, or not valid text")
         if any(path.startswith(("-", "/")) for path in self.paths):
-            raise ValueError("Paths are relative and do not begin with a dash")
+            raise ValueError("Paths must be relative and must not begin with a dash")
 
 
 def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any], ...]:
@@ -239,7 +239,11 @@ async def _plan(worktree: Worktree, arguments: CommitArguments) -> PlannedCommit
 def _require_nothing_begun(git_dir: str) -> None:
     for name in _IN_PROGRESS:
         if os.path.lexists(f"{git_dir}/{name}"):
-            raise ToolFailure(ResultCode.FAILED, f"Something was begun here and not ended: {name}.")
+            raise ToolFailure(
+                ResultCode.FAILED,
+                f"An operation is in progress in this repository: {name}. Finish or abort it "
+                "first.",
+            )
 
 
 async def _stage(shadow: Shadow, specs: Sequence[str], in_place: bool) -> str:
@@ -258,8 +262,8 @@ async def _require_no_filter(shadow: Shadow, names: Sequence[str], in_place: boo
             if value not in ("unspecified", "unset"):
                 raise ToolFailure(
                     ResultCode.FILTER_NEEDED,
-                    f"{visible(name)} needs the filter {visible(value)}, which does not run "
-                    "here (it is for large or encrypted files); commit it with git itself.",
+                    f"{visible(name)} needs the filter {visible(value)}, which is not run here "
+                    "(it is for large or encrypted files); commit it with git itself.",
                 )
 
 
@@ -306,7 +310,7 @@ def _author(settings: Mapping[str, str]) -> tuple[str, str]:
     if not name or not address:
         raise ToolFailure(
             ResultCode.UNAVAILABLE,
-            "git does not know who commits: set user.name and user.email with git config --global.",
+            "git does not know the author: set user.name and user.email with git config --global.",
         )
     return name, address
 
@@ -322,7 +326,7 @@ def _signature(author: tuple[str, str]) -> dict[str, str]:
 def _changed_error() -> ToolFailure:
     return ToolFailure(
         ResultCode.TARGET_CHANGED,
-        "The repository has changed since the commit was allowed; ask for it again.",
+        "The repository has changed since the commit was approved; request it again.",
     )
 
 
@@ -365,7 +369,7 @@ def _open_lock(folder: int) -> BinaryIO:
         descriptor = os.open("index.lock", flags, mode, dir_fd=folder)
     except FileExistsError:
         raise ToolFailure(
-            ResultCode.FAILED, "Another git process is at work in this repository."
+            ResultCode.FAILED, "Another git process is using this repository; try again."
         ) from None
     # Set again, because the umask reduces the mode of a created file.
     os.fchmod(descriptor, mode)

@@ -56,7 +56,7 @@ def default_process_settings() -> ProcessSettings:
 
 async def no_secret(_: str) -> Secret:
     """Raise, because no secret store is configured."""
-    raise ToolFailure(ResultCode.UNAVAILABLE, "a secret that it needs is not there")
+    raise ToolFailure(ResultCode.UNAVAILABLE, "a required secret is missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +123,8 @@ class McpClient:
                 self.trouble = trouble.message
             # A server failure must never end a turn.
             except Exception:
-                log.exception("the MCP server %s failed in a way of its own", self.server.id)
-                self.trouble = "it failed for a reason of its own"
+                log.exception("the MCP server %s failed with an internal error", self.server.id)
+                self.trouble = "it failed with an internal error"
             self.tools = ()
             took = asyncio.get_running_loop().time() - began
             self._rests_until = began + took * (1 + _RETRY_FACTOR)
@@ -134,7 +134,7 @@ class McpClient:
         """Call a tool from the current list."""
         connection = self._connection
         if connection is None or not connection.is_alive:
-            raise ToolFailure(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is gone.")
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is closed.")
         return await connection.call(wanted, self._settings.call_limit)
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class McpClient:
 
     async def _listed(self, place: ToolWorkspace) -> tuple[ListedTool, ...]:
         if self._is_closed:
-            raise _unavailable("the session has left it")
+            raise _unavailable("the session has closed it")
         # Checked every time, because a grant may have been narrowed since.
         grants = None if self._is_client_server else place.grants
         require_consent(self.server, self._settings, grants, is_named=self._is_named)
@@ -246,20 +246,20 @@ def _has_consent(server: Server, settings: McpSettings) -> bool:
 def _consent_error(server: Server) -> ToolFailure:
     if not isinstance(server, StdioServer):
         return _unavailable(
-            "its agent wants an address of this machine, and only your configuration says which of"
-            " those are reached. If you want this one, describe it in holdfast.toml as"
-            f" [mcp.servers.{server.id}], with the same url and allow_local_endpoint = true"
+            "its agent uses a local address, and only your configuration may allow "
+            "those. To allow this one, add it to holdfast.toml as "
+            f"[mcp.servers.{server.id}], with the same url and allow_local_endpoint = true"
         )
     return _unavailable(
-        "its agent declares a program, and only your configuration says which programs are started."
-        f" If you want this one, describe it in holdfast.toml as [mcp.servers.{server.id}], with"
-        " the same command, args and env"
+        "its agent declares a program, and only your configuration may start "
+        "programs. To allow this one, add it to holdfast.toml as "
+        f"[mcp.servers.{server.id}], with the same command, args and env"
     )
 
 
 def _require_reach(server: Server, grants: tuple[Grant, ...] | None) -> None:
     if isinstance(server, WebsocketServer):
-        raise _unavailable("websockets are not spoken; declare it with transport http")
+        raise _unavailable("websockets are not supported; declare it with transport http")
     if not isinstance(server, StdioServer):
         _endpoint(server, grants)
 

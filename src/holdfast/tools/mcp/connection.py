@@ -77,7 +77,7 @@ class McpConnection:
         except TimeoutError:
             raise _unavailable("it did not answer in time") from None
         if self._client is None:
-            raise self._reason(_unavailable("it did not answer as an MCP server does"))
+            raise self._reason(_unavailable("its answer is not a valid MCP answer"))
 
     async def listed(self, within: float) -> tuple[ListedTool, ...]:
         """Return the tools that the server offers now."""
@@ -115,7 +115,7 @@ class McpConnection:
             raise (refused if is_open else self._reason(refused)) from None
         except ValueError:
             raise UnansweredRequest(
-                ResultCode.FAILED, "The server's answer is not MCP, or asks something back."
+                ResultCode.FAILED, "The server's answer is not valid MCP, or contains a request."
             ) from None
         return _answer_form(answer)
 
@@ -146,8 +146,8 @@ class McpConnection:
                 self._settled.set()
                 await self._stop.wait()
         except Exception as error:  # noqa: BLE001 — a server failure is recorded, not raised
-            self.trouble = self._reason(_unavailable("it did not answer as an MCP server does"))
-            log.info("an MCP server is gone: %s", type(error).__name__)
+            self.trouble = self._reason(_unavailable("its answer is not a valid MCP answer"))
+            log.info("an MCP server is disconnected: %s", type(error).__name__)
         finally:
             self._stop.set()
             self._settled.set()
@@ -200,7 +200,7 @@ def _answer_form(answer: types.CallToolResult) -> dict[str, Any]:
                 omitted.append(f"{block.type} of {len(block.data) * 3 // 4} bytes")
     text = "\n".join(texts).replace("\x00", "\ufffd")
     if answer.is_error:
-        words = text[:_WORDS_LONGEST] or "it does not say why"
+        words = text[:_WORDS_LONGEST] or "no reason given"
         raise ToolFailure(ResultCode.FAILED, f"The server reports an error: {words}")
     form: dict[str, Any] = {"text": text}
     if answer.structured_content is not None:
@@ -210,13 +210,13 @@ def _answer_form(answer: types.CallToolResult) -> dict[str, Any]:
 
 def _server_error(error: MCPError) -> ToolFailure:
     if error.code == types.CONNECTION_CLOSED:
-        return UnansweredRequest(ResultCode.UNAVAILABLE, "The server went away during the call.")
+        return UnansweredRequest(ResultCode.UNAVAILABLE, "The server disconnected during the call.")
     words = str(error)[:_WORDS_LONGEST]
     if error.code == types.REQUEST_TIMEOUT:
-        return UnansweredRequest(ResultCode.TIMEOUT, f"The server gave up: {words}")
+        return UnansweredRequest(ResultCode.TIMEOUT, f"The server failed: {words}")
     is_misfit = error.code == types.INVALID_PARAMS
     code = ResultCode.INVALID_ARGUMENTS if is_misfit else ResultCode.FAILED
-    return ToolFailure(code, f"The server refuses the call: {words}")
+    return ToolFailure(code, f"The server rejected the call: {words}")
 
 
 def _unavailable(why: str) -> ToolFailure:
@@ -289,7 +289,7 @@ class _Process:
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
         if complaints := self._complaints.text().strip():
-            log.info("an MCP server (%s) complained: %s", self._name, visible(complaints))
+            log.info("an MCP server (%s) reported a problem: %s", self._name, visible(complaints))
 
 
 async def _watch(process: _Process, reading: asyncio.Task[None], listener: ServerListener) -> None:
@@ -312,9 +312,9 @@ async def _read(stdout: StreamReader, theirs: MessageStream, listener: ServerLis
                     continue
                 await to_us.send(SessionMessage(message))
     except asyncio.LimitOverrunError:
-        log.warning("an MCP server sent a line of more than %d bytes; it is ended", LINE_LARGEST)
+        log.warning("an MCP server sent a line of more than %d bytes; it is stopped", LINE_LARGEST)
     except Exception:  # noqa: BLE001 — the process ended or the reader is gone
-        log.debug("an MCP server says no more")
+        log.debug("an MCP server closed its output")
     finally:
         listener.ended()
 
@@ -331,11 +331,11 @@ async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
 
 def _not_started(refused: ChildNotStarted) -> ToolFailure:
     if refused.stage.endswith("-changed"):
-        why = "its program or its folder was replaced while it was started"
+        why = "its program or its folder was replaced during the start"
     elif refused.stage == "start":
         why = f"its command cannot be run: {refused.reason}"
     else:
-        why = f"it could not be confined here: {refused}"
+        why = f"it could not be sandboxed here: {refused}"
     return ToolFailure(ResultCode.UNAVAILABLE, why)
 
 
@@ -411,7 +411,9 @@ class _Pinned(httpx2.AsyncBaseTransport):
         endpoint = self._endpoint
         url = read_url(str(request.url), schemes=(endpoint.url.scheme,))
         if url.origin != endpoint.url.origin:
-            raise ToolFailure(ResultCode.DOMAIN_NOT_ALLOWED, "The server names another host.")
+            raise ToolFailure(
+                ResultCode.DOMAIN_NOT_ALLOWED, "The server redirects to another host."
+            )
         theirs = {name.lower(): value for name, value in request.headers.items()}
         headers = (theirs | endpoint.headers).items()
         sent = tuple(each for each in headers if not RESERVED_HEADERS.fullmatch(each[0]))
@@ -424,7 +426,7 @@ class _Pinned(httpx2.AsyncBaseTransport):
         if answer.header("content-encoding") not in ("", "identity"):
             await answer.aclose()
             raise UnansweredRequest(
-                ResultCode.FAILED, "The server packs what was not to be packed."
+                ResultCode.FAILED, "The server's answer has an encoding that was not requested."
             )
         return answer
 
@@ -445,7 +447,7 @@ class _Body(httpx2.AsyncByteStream):
                 if self._largest is not None and taken > self._largest:
                     raise ToolFailure(
                         ResultCode.TOO_LARGE,
-                        f"The server answers with more than {self._largest} bytes.",
+                        f"The server's answer has more than {self._largest} bytes.",
                     )
                 yield chunk
         except ToolFailure as trouble:

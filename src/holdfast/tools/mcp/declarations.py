@@ -211,7 +211,7 @@ def _unknown(name: str) -> Invalid:
 def _invalid(field: str) -> Invalid:
     return Invalid(
         Code.AGENT_INVALID,
-        f"An MCP server is declared wrongly: look at {field}.",
+        f"The declaration of an MCP server is not valid; check {field}.",
         {"fields": [f"mcp_servers.{field}"]},
     )
 
@@ -252,7 +252,7 @@ def _home(server: StdioServer, context: ProcessContext) -> dict[str, str]:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise ToolFailure(ResultCode.UNAVAILABLE, "its folder cannot be made") from error
+        raise ToolFailure(ResultCode.UNAVAILABLE, "its folder cannot be created") from error
     return {"HOME": home, "TMPDIR": home}
 
 
@@ -293,5 +293,5 @@ def _extra_paths(paths: Iterable[str], context: ProcessContext) -> Iterator[str]
 
 def _missing(server: StdioServer, folder: str) -> ToolFailure:
     is_there = "/" in server.command and os.path.exists(os.path.join(folder, server.command))
-    why = "its command cannot be run" if is_there else "its command is not there"
+    why = "its command cannot be run" if is_there else "its command does not exist"
     return ToolFailure(ResultCode.UNAVAILABLE, why)

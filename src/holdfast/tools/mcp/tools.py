@@ -193,7 +193,7 @@ class McpTools:
         found = survey.found.get(name)
         if found is None:
             why = " ".join(survey.troubles)
-            raise ToolFailure(ResultCode.UNAVAILABLE, f"{name} cannot be had now. {why}".strip())
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"{name} is not available now. {why}".strip())
         return found
 
     async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
@@ -247,7 +247,7 @@ class McpTools:
                 by_id[each.id].append(each)
         twice = [id for id, found in by_id.items() if len(found) > 1]
         if twice:
-            troubles.append(f"Left out, because several tools would share the id: {_names(twice)}.")
+            troubles.append(f"Skipped because several tools would share the id: {_names(twice)}.")
         single = {id: found[0] for id, found in by_id.items() if len(found) == 1}
         kept = {line.server.id: line.kept for line in lines}
         found = {id: each for id, each in single.items() if _has_tool(kept[each.server.id], id)}
@@ -295,13 +295,18 @@ def _server_notices(line: McpClient) -> Iterator[str]:
         return
     allowlist = server.tools_allowlist
     if outside := [name for name in names if allowlist is not None and name not in allowlist]:
-        yield f"Left out of {server.id}, being outside of tools_allowlist: {_names(outside)}."
+        yield (
+            f"Skipped from {server.id} because they are not in tools_allowlist: {_names(outside)}."
+        )
     if missing := [name for name in allowlist or () if name not in names]:
-        yield f"Named in tools_allowlist and not to be had from {server.id}: {_names(missing)}."
+        yield f"Named in tools_allowlist but not offered by {server.id}: {_names(missing)}."
     if unfit := [
         each.name for each in line.tools if _is_unfit(remote_id(server.id, each.name), each)
     ]:
-        yield f"Left out of {server.id}, because name or description is too long: {_names(unfit)}."
+        yield (
+            f"Skipped from {server.id} because the name or description is too long: "
+            f"{_names(unfit)}."
+        )
 
 
 def _names(names: Iterable[str]) -> str:
@@ -324,7 +329,8 @@ def _require_fit(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Non
     if missing or extra:
         raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
-            f"The arguments do not fit: {_names([*missing, *sorted(extra)])} missing or unknown.",
+            f"The arguments are not valid: {_names([*missing, *sorted(extra)])} missing "
+            "or unknown.",
         )
 
 
@@ -386,7 +392,7 @@ class PassthroughServers:
         folder = context.folder if is_at_home else ROOT_FOLDER
         program = find_executable(server.command, path=context.path, folder=folder)
         if program is None:
-            raise ToolFailure(ResultCode.UNAVAILABLE, "its command is not there")
+            raise ToolFailure(ResultCode.UNAVAILABLE, "its command does not exist")
         return (*(() if is_at_home else _START_AT_ROOT), program.path, *server.args)
 
     def _passed_on(self, server: StdioServer) -> Iterator[tuple[str, str]]:
@@ -398,7 +404,7 @@ def _require_whole(server: Server, place: ToolWorkspace) -> None:
     """Refuse a server with a tool allowlist, because the agent would not enforce it."""
     begins = remote_id(server.id)
     if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):
-        why = "only some of its tools are allowed, and a program that has it has all of them"
+        why = "only some of its tools are allowed, and an agent program would get all of them"
         raise ToolFailure(ResultCode.UNAVAILABLE, why)
 
 

@@ -70,7 +70,7 @@ async def credential_for(url: Url, settings: WebSettings) -> str | None:
         value = (await look_up()).reveal()
     except HoldfastError:
         raise ToolFailure(
-            ResultCode.UNAVAILABLE, f"The credential for {url.host} cannot be had now."
+            ResultCode.UNAVAILABLE, f"The credential for {url.host} is not available now."
         ) from None
     # A single word is a bearer token; otherwise the value contains its own scheme.
     return value if " " in value else f"Bearer {value}"
@@ -91,7 +91,7 @@ async def checked_addresses(url: Url, settings: WebSettings, *, local: bool) -> 
         if why is not None:
             raise ToolFailure(
                 ResultCode.ADDRESS_BLOCKED,
-                f"{url.host} leads to an address that is {why}; nothing was sent.",
+                f"{url.host} resolves to an address that is {why}; nothing was sent.",
             )
     if not found:
         raise ToolFailure(ResultCode.FAILED, f"{url.host} cannot be resolved.")

@@ -192,7 +192,7 @@ def _encode_request(request: WebRequest, credential: str | None) -> httpcore2.Re
     for name, value in headers:
         if not (HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)):
             # The message does not repeat the value, because it may be the credential.
-            raise ToolFailure(ResultCode.FAILED, "A header of the request cannot be sent.")
+            raise ToolFailure(ResultCode.FAILED, "A header of the request is not valid.")
     return httpcore2.Request(
         request.method,
         httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
@@ -213,7 +213,7 @@ async def _connect(url: Url, settings: WebSettings, *, local: bool) -> httpcore2
         except httpcore2.ConnectError as error:
             if error.args and isinstance(error.args[0], ssl.SSLError):
                 raise ToolFailure(
-                    ResultCode.FAILED, f"{url.host} shows no certificate that can be trusted."
+                    ResultCode.FAILED, f"{url.host} has no trusted certificate."
                 ) from error
         except TimeoutError:
             continue
@@ -242,12 +242,12 @@ def _unanswered() -> Iterator[None]:
         is_too_large = getattr(error.args[0], "error_status_hint", None) == 431
         raise (_head_too_large() if is_too_large else _invalid_response()) from error
     except (OSError, httpcore2.NetworkError) as error:
-        raise UnansweredRequest(ResultCode.FAILED, "The connection broke off.") from error
+        raise UnansweredRequest(ResultCode.FAILED, "The connection was closed early.") from error
 
 
 def _head_too_large() -> UnansweredRequest:
-    return UnansweredRequest(ResultCode.TOO_LARGE, "The head of the answer is larger than allowed.")
+    return UnansweredRequest(ResultCode.TOO_LARGE, "The head of the response is too large.")
 
 
 def _invalid_response() -> UnansweredRequest:
-    return UnansweredRequest(ResultCode.FAILED, "The answer is not whole, or not what HTTP allows.")
+    return UnansweredRequest(ResultCode.FAILED, "The response is incomplete or not valid HTTP.")

@@ -42,7 +42,7 @@ async def read_body(
             return await _read_compressed(chunks, largest)
         case _:
             raise UnansweredRequest(
-                ResultCode.FAILED, "The answer is compressed in a way that was not asked for."
+                ResultCode.FAILED, "The response has an encoding that was not requested."
             )
 
 
@@ -51,7 +51,7 @@ async def _read_plain(chunks: AsyncIterator[bytes], largest: int) -> bytes:
     async for chunk in chunks:
         body += chunk
         if len(body) > largest:
-            raise _too_large(f"The answer is larger than {largest} bytes.")
+            raise _too_large(f"The response is larger than {largest} bytes.")
     return bytes(body)
 
 
@@ -61,7 +61,7 @@ async def _read_compressed(chunks: AsyncIterator[bytes], largest: int) -> bytes:
         taken += len(chunk)
         # Compressed data may decompress to almost nothing, so its own size is limited too.
         if taken > largest:
-            raise _too_large(f"The answer is larger than {largest} bytes.")
+            raise _too_large(f"The response is larger than {largest} bytes.")
         rest = chunk
         while rest:
             if inflating.eof:
@@ -69,11 +69,11 @@ async def _read_compressed(chunks: AsyncIterator[bytes], largest: int) -> bytes:
                 pieces, inflating = pieces + 1, zlib.decompressobj(_EITHER)
             body += _inflate_some(inflating, rest, largest + 1 - len(body))
             if len(body) > largest:
-                raise _too_large(f"The answer swells to more than {largest} bytes.")
+                raise _too_large(f"The response decompresses to more than {largest} bytes.")
             if pieces > _PIECES_AT_MOST:
-                raise _too_large("The answer is packed in too many pieces.")
+                raise _too_large("The response has too many compressed members.")
             if len(body) > taken * _SWELLS_AT_MOST:
-                raise _too_large("The answer swells to more than a hundred times its size.")
+                raise _too_large("The response decompresses to more than a hundred times its size.")
             rest = inflating.unconsumed_tail or inflating.unused_data
     if taken and not inflating.eof:
         raise _unreadable()
@@ -92,7 +92,7 @@ def _too_large(why: str) -> ToolFailure:
 
 
 def _unreadable() -> ToolFailure:
-    return UnansweredRequest(ResultCode.FAILED, "The compressed answer cannot be read.")
+    return UnansweredRequest(ResultCode.FAILED, "The response cannot be decompressed.")
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -178,11 +178,14 @@ class _HttpRequestTool:
             kind = ToolFailure if exchange is None else UnansweredRequest
             raise kind(
                 ResultCode.TIMEOUT,
-                f"{url.host} did not answer in full within {self._settings.time_limit:g} seconds.",
+                (
+                    f"{url.host} did not send a complete response within "
+                    f"{self._settings.time_limit:g} seconds."
+                ),
             ) from None
         if b"\x00" in body:
             raise ToolFailure(
-                ResultCode.BINARY, f"The answer is no text: {len(body)} bytes of binary content."
+                ResultCode.BINARY, f"The response is not text: {len(body)} bytes of binary content."
             )
         return {
             "status": answer.status,
@@ -226,7 +229,7 @@ def _outgoing_headers(headers: dict[str, str], has_credential: bool) -> Iterator
         if low in _CREDENTIALS and not has_credential:
             raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS,
-                f"The header {low} is not taken from a call; it has to be configured for the host.",
+                f"The header {low} cannot be set by a call; configure it for the host.",
             )
         legal = HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)
         if legal and low not in _CREDENTIALS and not RESERVED_HEADERS.fullmatch(low):

@@ -165,17 +165,17 @@ def read_url(text: str, *, schemes: Iterable[str] = ("https",)) -> Url:
     """Parse a URL; raise `insecure_url` for anything that parsers could read differently."""
     found = _URL.fullmatch(text) if len(text) <= URL_LONGEST else None
     if found is None or "\\" in text or any(unicodedata.category(each) in _UNSEEN for each in text):
-        raise _insecure_url("it is no plain https address")
+        raise _insecure_url("it is not a plain https URL")
     scheme = found["scheme"].lower()
     if scheme not in schemes:
-        raise _insecure_url("only https is spoken")
+        raise _insecure_url("only https is supported")
     if "@" in found["authority"]:
-        raise _insecure_url("it carries a user name or a password")
+        raise _insecure_url("it contains a user name or a password")
     authority = _AUTHORITY.fullmatch(found["authority"])
     host = _bracketed(authority["host"]) if authority else None
     port = int((authority and authority["port"]) or _USUAL_PORT[scheme])
     if host is None or port > 0xFFFF:
-        raise _insecure_url("its host cannot be read in one way only")
+        raise _insecure_url("its host is ambiguous")
     target = (found["path"] or "/") + (found["query"] or "")
     return Url(scheme=scheme, host=host, port=port, target=quote(target, safe=_PLAIN))
 
@@ -191,12 +191,12 @@ def require_domain(url: Url, grants: Iterable[Grant]) -> None:
     if (url.host, url.port) not in allowed_domains(grants):
         raise ToolFailure(
             ResultCode.DOMAIN_NOT_ALLOWED,
-            f"{url.host}:{url.port} is not among the allowed domains.",
+            f"{url.host}:{url.port} is not an allowed domain.",
         )
     if is_local_name(url.host):
         raise ToolFailure(
             ResultCode.ADDRESS_BLOCKED,
-            f"{url.host} names an address or a local machine; only names of the web are reached.",
+            f"{url.host} is an IP address or a local name; only public host names are allowed.",
         )
 
 
