@@ -57,6 +57,7 @@ OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
     # Whether these go together depends on the agent as it is.
     "it cannot be set for an external program, which chooses its own models": _anything,
+    "an agent that runs a program chooses its own models": _anything,
     "they need a default_model_id": _anything,
 }
 
