@@ -50,7 +50,7 @@ ROLES = "Invalid value 'boss'; allowed values: user, assistant, system, tool_cal
             "/v1/agents",
             {"name": "x", "system_prompt": "x", "slug": "a b"},
             "slug",
-            "Expected 1 to 255 characters of A-Z, a-z, 0-9, _ and -",
+            "Expected 1 to 255 characters out of A-Z, a-z, 0-9, _ and -",
         ),
     ],
 )

@@ -75,7 +75,7 @@ async def test_a_damaged_desk_keeps_no_session_from_beginning_or_its_end(
     await quiet.sessions.close(quiet.owner, second.id)
 
     assert (seated, await seat(quiet)) == (second.id, None)
-    assert caplog.text.count("a desk was not cleared") == 2
+    assert caplog.text.count("an active zone was not archived") == 2
     assert await quiet.zones.purge(quiet.owner, "holdfast", confirm="holdfast") == 1
     await quiet.zones.append_output(quiet.owner, "holdfast", "anew")
     assert await quiet.store.check() == []
