@@ -183,12 +183,7 @@ class Sessions:
 
         `expected` checks the session inside the transaction; if it returns false, nothing changes.
         """
-        unknown = sorted(set(changes) - CHANGEABLE)
-        if unknown:
-            raise Invalid(
-                Code.INVALID_INPUT,
-                f"A session has no field {', '.join(unknown)} that can be changed.",
-            )
+        require_changeable(changes)
         await self._openings.require_model(changes.get("model"))
 
         async def change(writer: SessionWriter) -> None:
@@ -342,6 +337,16 @@ class Sessions:
 
     async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
         await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)
+
+
+def require_changeable(changes: Mapping[str, Any]) -> None:
+    """Refuse changes to fields that a session does not have, or that are fixed."""
+    if unknown := sorted(set(changes) - CHANGEABLE):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"A session has no field {', '.join(unknown)} that can be changed; "
+            f"change {', '.join(sorted(CHANGEABLE))}.",
+        )
 
 
 async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState]:

@@ -30,7 +30,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.tools import FsTier
 from holdfast.services.session_views import SessionOverview
-from holdfast.services.sessions import CHANGEABLE
+from holdfast.services.sessions import require_changeable
 from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
 from holdfast.wire.scalars import (
@@ -441,10 +441,9 @@ def session_post(request: SessionRequest, *, id: str) -> SessionPost:
 
 
 def session_patch(changes: Mapping[str, Any]) -> SessionPatch:
-    """Return the body of changes; refuses keys that a session does not have."""
+    """Return the body of changes; refuses fields that cannot be changed."""
     names = {"model": "model_id"}
-    if unknown := sorted(set(changes) - CHANGEABLE):
-        raise Invalid(Code.INVALID_INPUT, f"A session has no {', '.join(unknown)} to change.")
+    require_changeable(changes)
     return SessionPatch(**{names.get(name, name): value for name, value in changes.items()})
 
 
