@@ -183,7 +183,7 @@ def test_agents_are_made_changed_and_archived_as_at_home(far: Far, tmp_path: Pat
 
     assert (made["slug"], made["system_prompt"], made["tags"]) == ("ada", "Be terse.", ["demo"])
     assert (edited.code, edited.out) == (0, "Changed agent lovelace.\n")
-    assert imported.out.startswith("Agent reviewer is there")
+    assert imported.out.startswith("Created agent reviewer")
     assert again.out == f"Updated agent reviewer from {file}.\n"
     assert [each["slug"] for each in far.both("agents", "list")["data"]] == ["reviewer", "lovelace"]
     assert far.both("agents", "show", "lovelace")["description"] == "Terse."
@@ -315,7 +315,7 @@ def test_what_works_on_files_runs_where_the_server_runs(
     ran = cli(*command, "--server", "http://127.0.0.1:1", "--json")
 
     assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
-    assert "run it where the server runs" in ran.error["message"]
+    assert "run it on the server's machine" in ran.error["message"]
     assert not home.exists()
 
 

@@ -96,7 +96,7 @@ def test_a_bad_id_is_refused_before_the_server_is_asked(far: Far) -> None:
 def test_removing_everything_is_done_where_the_server_runs(far: Far) -> None:
     told = far("zones", "purge", "a", "--confirm", "a")
 
-    assert (told.code, "run it where the server runs" in told.err) == (2, True)
+    assert (told.code, "run it on the server's machine" in told.err) == (2, True)
 
 
 def test_the_output_is_followed_from_afar(server: Server) -> None:

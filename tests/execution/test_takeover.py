@@ -239,4 +239,4 @@ async def test_a_fault_of_ours_leaves_the_turn_to_be_taken_up_again(
         rows = await played(house, session.id)
 
     assert rows[0] == message
-    assert "the session of key 1 was left by a fault of ours" in caplog.messages
+    assert "the session with key 1 was skipped after an internal error" in caplog.messages

@@ -119,7 +119,7 @@ def test_it_works_on_this_machines_files_only(home: Path) -> None:
     done = ran(home, "mcp", "--server", "http://127.0.0.1:1")
 
     assert done.returncode == 2
-    assert "works on the files of the machine" in done.stderr
+    assert "works on local files" in done.stderr
 
 
 @pytest.mark.torture

@@ -154,7 +154,7 @@ async def test_an_entity_that_is_not_what_its_id_says_is_told_and_the_others_are
     rebuilt = await quiet.observations.rebuild()
 
     assert rebuilt.entities == 5
-    assert [told.split()[0] for told in rebuilt.differences] == ["What", "entity", "entity"]
+    assert [told.split()[0] for told in rebuilt.differences] == ["The", "entity", "entity"]
     await query(quiet, "UPDATE entities SET name = 'another' WHERE name = 'stranger'")
     await query(quiet, "UPDATE entities SET entity_type = 'agent_session' WHERE name = 'deleted'")
     assert await kept(quiet) == before

@@ -121,8 +121,11 @@ async def test_a_list_without_an_end_is_left(
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
-    "another version": ({"initialize": [{"reply": MET | {"protocolVersion": 2}}]}, "Version 1"),
-    "an end": ({"initialize": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last words: no key"),
+    "another version": (
+        {"initialize": [{"reply": MET | {"protocolVersion": 2}}]},
+        "speaks version 1 of the protocol",
+    ),
+    "an end": ({"initialize": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last output: no key"),
     "a refusal": (
         {**GREETING, "session/list": [{"error": {"code": -32602, "message": "no such folder"}}]},
         "-32602: no such folder",

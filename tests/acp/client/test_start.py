@@ -55,12 +55,12 @@ FAILURES: dict[str, tuple[dict[str, Any], FailureCode, str]] = {
     "a session without a name": (
         {"on": {"session/new": [{"reply": {}}]}},
         FailureCode.AGENT_PROTOCOL,
-        "did not say which",
+        "without an id",
     ),
     "banner without end": (
         {"start": [{"raw": "Welcome!\n", "times": 200}]},
         FailureCode.AGENT_PROTOCOL,
-        "something else",
+        "does not speak the Agent Client Protocol",
     ),
     "wants a sign-in": (
         {

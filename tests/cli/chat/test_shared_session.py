@@ -57,7 +57,7 @@ def test_what_is_said_while_another_process_plays_is_on_disk_at_once(
 
     assert told == f"{NEXT}\n"
     assert heard == ["first", "important"]
-    assert left.startswith("Left; what was said is saved")
+    assert left.startswith("Left the chat; the session is saved")
 
 
 @pytest.mark.torture
@@ -164,7 +164,7 @@ def test_the_question_of_another_turn_is_named_with_its_remedy_and_not_answered(
                 asks, *_, remedy = [mine.stderr.readline() for _ in range(4)]
                 (asked,) = waiting(home)
 
-    assert asks.startswith("write_file asks: ")
+    assert asks.startswith("write_file asks for approval: ")
     assert (
         remedy == f"Answer it with `holdfast approvals answer {asked['id']} --allow` or --deny.\n"
     )

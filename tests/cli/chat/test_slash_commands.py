@@ -85,7 +85,7 @@ async def test_the_mode_is_shown_and_tightened_and_never_loosened(
         "The approval mode is deny.",
         "The approval mode is edits.",
     ]
-    assert f"holdfast: The configuration allows edits at most; edit chat.approval in {home}" in err
+    assert f"holdfast: The configuration allows at most edits; edit chat.approval in {home}" in err
     assert "Usage: /mode [deny|ask|edits|auto]." in err
 
 

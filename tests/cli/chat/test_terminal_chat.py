@@ -71,7 +71,7 @@ def test_sigterm_stops_the_turn_and_leaves(home: Path, script: Script) -> None:
         terminal.type("slow\r")
         terminal.wait_for("saved, waiting …")
         terminal.send(signal.SIGTERM)
-        terminal.wait_for("Left; what was said is saved")
+        terminal.wait_for("Left the chat; the session is saved")
         code = terminal.ended()
 
     session = beside(home, "sessions", "list").stdout.splitlines()[1].split("\t")[0]

@@ -40,7 +40,7 @@ def leave(terminal: Terminal) -> int:
 def is_asked(terminal: Terminal, about: str, options: str = "[y/a/n]") -> str:
     """Wait for a question about something, and return what was shown of it."""
     terminal.wait_for(about)
-    shown = terminal.wait_for("denies it.")
+    shown = terminal.wait_for("REASON: deny.")
     terminal.wait_for(f"Allow? {options}")
     return shown
 
@@ -73,7 +73,7 @@ def test_a_command_is_asked_about_where_commands_are_allowed(home: Path, desk: P
     with at_terminal(home, "chat", "--cwd", str(desk)) as terminal:
         at_prompt(terminal)
         terminal.type("run cat notes.txt\r")
-        shown = is_asked(terminal, "run_command asks (process):")
+        shown = is_asked(terminal, "run_command asks for approval (process):")
         terminal.type("y\r")
         terminal.wait_for("run_command cat notes.txt: ok, exit code 0")
         terminal.wait_for("hold fast")
@@ -189,7 +189,7 @@ def test_an_answer_from_elsewhere_takes_the_question_back(
         is_asked(terminal, "one.txt (new file)")
         (asked,) = waiting(home)
         answered = beside(home, "approvals", "answer", asked["id"], *flags)
-        terminal.wait_for(f"Answered elsewhere meanwhile: {told}")
+        terminal.wait_for(f"Already answered elsewhere: {told}")
         terminal.wait_for(outcome)
 
         assert leave(terminal) == 0
@@ -280,7 +280,7 @@ def test_narrow_and_colourless_terminals_show_the_whole_question(
         at_prompt(terminal)
         terminal.type(f"write one.txt: {words}\r")
         terminal.wait_for("one.txt (new file)")
-        shown = terminal.wait_for("denies it.")
+        shown = terminal.wait_for("REASON: deny.")
         terminal.wait_for("Allow?")
         terminal.type("y\r")
         terminal.wait_for("I wrote")
@@ -309,7 +309,7 @@ def test_the_mode_can_be_tightened_and_not_loosened(home: Path, desk: Path) -> N
     with at_terminal(home, "chat", "--cwd", str(desk)) as terminal:
         at_prompt(terminal)
         terminal.type("/mode auto\r")
-        terminal.wait_for("The configuration allows ask at most; edit chat.approval in")
+        terminal.wait_for("The configuration allows at most ask; edit chat.approval in")
         terminal.type("/mode deny\r")
         terminal.wait_for("The approval mode is deny.")
         terminal.type("write one.txt: first\r")

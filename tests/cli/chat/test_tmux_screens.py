@@ -74,7 +74,12 @@ def test_a_tool_is_asked_about_whole_and_told_of_in_one_line(home: Path, desk: P
         code = screen.ended()
 
     assert code == 0
-    assert told[:4] == ["", "write_file asks (write):", f"{desk}/one.txt (new file)", "+hold on"]
+    assert told[:4] == [
+        "",
+        "write_file asks for approval (write):",
+        f"{desk}/one.txt (new file)",
+        "+hold on",
+    ]
     assert told[-4:-1] == [
         "Allow? [y/a/n] y",
         "✓ write_file one.txt: ok, 8 bytes written",
@@ -196,7 +201,7 @@ def test_a_turn_that_runs_is_waited_for_when_leaving_and_goes_on_elsewhere_when_
         screen.say("slow")
         screen.wait_for("saved, waiting …")
         screen.press("C-d")
-        screen.wait_for("Leaving when the turn has ended;")
+        screen.wait_for("Leaving when the turn ends;")
         screen.press("C-d")
         screen.wait_for("A turn is still open; it continues when the session is resumed.")
         left = screen.ended()

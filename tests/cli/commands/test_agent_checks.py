@@ -63,7 +63,7 @@ def test_a_program_says_who_it_is_and_is_ended(cli: Cli, tmp_path: Path) -> None
         "sign_in": ["key"],
         "modes": None,
     }
-    assert plain.out.splitlines()[0] == "agent     A Peer 1.2"
+    assert plain.out.splitlines()[0] == "agent         A Peer 1.2"
     # No probing: nothing was asked beyond the greeting.
     assert [each["method"] for each in peer.got()] == ["initialize", "initialize"]
     assert not any(is_alive(each["pid"]) for each in peer.log("start"))
@@ -76,7 +76,7 @@ def test_a_deep_look_opens_a_session_in_an_empty_folder(cli: Cli, tmp_path: Path
     plain = cli("agents", "check", "peer", "--deep")
 
     assert ran["modes"] == ["ask", "yolo"]
-    assert "session   opened\nmodes     ask, yolo\n" in plain.out
+    assert "session       opened\nmodes         ask, yolo\n" in plain.out
     folder = peer.got("session/new")[0]["params"]["cwd"]
     assert Path(folder) != Path.cwd()
     assert not Path(folder).exists()
@@ -98,9 +98,12 @@ def test_modes_may_be_told_as_an_option(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ({"on": {"initialize": greeting(protocolVersion=2)}}, "Version 1 of the protocol"),
-        ({"start": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last words: no key"),
-        ({"on": {"initialize": [{"error": {"code": -32603, "message": "no"}}]}}, "refused it"),
+        ({"on": {"initialize": greeting(protocolVersion=2)}}, "speaks version 1 of the protocol"),
+        ({"start": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last output: no key"),
+        (
+            {"on": {"initialize": [{"error": {"code": -32603, "message": "no"}}]}},
+            "rejected the request",
+        ),
     ],
 )
 def test_a_program_that_cannot_be_spoken_with_is_told_with_its_reason(
@@ -201,7 +204,7 @@ def test_a_program_that_keeps_none_or_does_not_tell_is_no_surprise(
     silent = cli("agents", "sessions", "peer", "--json")
 
     assert (nothing.code, nothing.out) == (0, "")
-    assert "--all shows those of every folder" in nothing.err
+    assert "use --all to list those of all folders" in nothing.err
     assert (silent.code, silent.error["error"]) == (7, "agent_unavailable")
     assert "does not support listing its sessions" in silent.error["message"]
 

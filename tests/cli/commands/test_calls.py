@@ -153,7 +153,7 @@ def test_where_nobody_can_be_asked_a_retry_changes_nothing(cli: Cli, cut_off: st
 @pytest.mark.slow
 def test_at_a_terminal_a_retry_is_asked_about(cli: Cli, home: Path, cut_off: str) -> None:
     with at_terminal(home, "calls", "settle", "c1", "--retry") as terminal:
-        terminal.wait_for("run_command asks (process):")
+        terminal.wait_for("run_command asks for approval (process):")
         terminal.wait_for("Allow?")
         terminal.type("n too late\r")
         code = terminal.ended()

@@ -220,7 +220,7 @@ def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
     assert damaged["events"] == []
     assert mended.code == 0
     assert "rebuilt: 1 histories and 1 documents" in mended.out
-    assert "put right: What was kept of ent_31ed4722e1f7ffa6ea9a9ed8 is not" in mended.out
+    assert "repaired: The snapshot of ent_31ed4722e1f7ffa6ea9a9ed8 did not match" in mended.out
     assert again["rebuilt"]["differences"] == []
     assert cli("timeline", "abc123", "--json").document == before
     assert cli("doctor", "--json").document["rebuilt"] is None

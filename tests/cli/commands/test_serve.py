@@ -87,7 +87,7 @@ def test_the_card_names_the_first_of_two_servers_as_long_as_it_runs(home: Path) 
             third.communicate(timeout=PATIENCE)
 
     assert url != card["url"]
-    assert f"Another server of this home listens on {card['url']}; server.json names" in told
+    assert f"Another server of this home folder listens on {card['url']}; server.json names" in told
     assert not file.exists()
 
 

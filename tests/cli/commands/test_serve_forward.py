@@ -23,7 +23,7 @@ def test_an_older_store_is_brought_up_when_the_server_starts(home: Path) -> None
         os.kill(server.pid, signal.SIGTERM)
         _, err = server.communicate(timeout=PATIENCE)
 
-    assert "The store was brought up to this program: 0003_tokens, 0004_views" in err
+    assert "Migrated the store: 0003_tokens, 0004_views" in err
     status = json.loads(ran(home, "migrate", "status", "--json").stdout)
     assert status["store"] == status["program"]
     assert "My name is Ada." in ran(home, "sessions", "list").stdout

@@ -212,7 +212,7 @@ def test_without_a_server_there_is_no_link(cli: Cli, home: Path, card: object) -
 @pytest.mark.slow
 def test_at_a_terminal_the_id_stays_whole(home: Path) -> None:
     with at_terminal(home, "token", "create", "a name") as terminal:
-        terminal.wait_for("it is not shown again")
+        terminal.wait_for("it will not be shown again")
         assert terminal.ended() == 0
     with at_terminal(home, "token", "list", columns=60) as terminal:
         terminal.wait_for("a name")

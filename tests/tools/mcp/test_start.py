@@ -376,7 +376,7 @@ async def test_what_a_server_complains_about_is_bounded_and_never_in_its_way(
 
     assert code_of(done) == "ok"
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"an MCP server ({PYTHON}) complained: first xxx")
+    assert said.startswith(f"an MCP server ({PYTHON}) reported a problem: first xxx")
     assert said.endswith("xxx last\\u001b")
     assert len(said) < STDERR_MOST + 200
 

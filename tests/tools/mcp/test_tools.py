@@ -641,7 +641,12 @@ async def test_a_server_on_the_web_is_reached_like_every_other_host(
             "no",
             f"{HOST} resolves to an address that is no address; nothing was sent",
         ),
-        ("https://localhost/", ("localhost",), "127.0.0.1", "localhost names an address"),
+        (
+            "https://localhost/",
+            ("localhost",),
+            "127.0.0.1",
+            "localhost is an IP address or a local name",
+        ),
         ("http://example.com/", ("example.com",), "8.8.8.8", "only https is supported"),
     ],
 )
