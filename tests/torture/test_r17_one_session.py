@@ -14,7 +14,7 @@ from tests.torture.audit import audit
 from tests.torture.callers import Caller
 from tests.torture.clients.house import new_id
 from tests.torture.conftest import Sized, Tell
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENCE, Crew
 from tests.torture.notebooks import Notebook, read_books
 from tests.torture.recovery import until, waiting
 from tests.torture.served import Server
@@ -86,10 +86,18 @@ async def send_at_once(
                 await caller.send(session, new_id(luck, kind), on_busy=luck.choice(WISHES))
 
         await asyncio.gather(*map(send, callers))
+        await be_refused(callers[0], session, luck)
         await until(lambda: not waiting(server.home))
     server.stop()
     for record in records:
         record.close()
+
+
+async def be_refused(caller: Caller, session: str, luck: random.Random) -> None:
+    """Send to a busy session until a message is refused; at a small size, none may have been."""
+    async with asyncio.timeout(PATIENCE):
+        while await caller.send(session, new_id(luck, "slow"), on_busy="reject"):
+            pass
 
 
 def sends(folder: Path) -> list[Attempt]:
