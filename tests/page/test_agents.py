@@ -100,7 +100,7 @@ def test_a_program_of_the_machine_is_taken_changed_and_shows_all_it_does(stage: 
     page.get_by_role("link", name="New session").click()
     page.get_by_label("First message").fill("Change it.")
     page.get_by_role("button", name="Start").click()
-    expect(page.get_by_role("alert")).to_contain_text("works in a repository")
+    expect(page.get_by_role("alert")).to_contain_text("requires a repository")
     page.get_by_label("Repository").select_option(label=repo)
     page.get_by_role("button", name="Start").click()
     log = page.get_by_role("log")
