@@ -7,6 +7,7 @@ intended ──▶ started ──▶ finished
 A call settled by a retry becomes unknown again if the retry did not run.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict
-from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.ids import CallId, Owner, SessionId
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect
 
@@ -69,6 +70,11 @@ NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
 _RETRY: Final = "retry_"
 
 
+def call_key(owner: Owner, session_id: SessionId, call_id: CallId) -> str:
+    """Return the external idempotency key of a call; includes the owner, as ids may repeat."""
+    return hashlib.sha256(f"{owner}|{session_id}|{call_id}".encode()).hexdigest()
+
+
 def start_call(call: Call, *, at: datetime) -> Call:
     """Return the call as started; a recovered pure or idempotent call may start again."""
     if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
@@ -106,9 +112,14 @@ def retry_id(new: str) -> CallId:
     return CallId(f"{_RETRY}{new}")
 
 
+def is_retry(call: Call) -> bool:
+    """Return whether a call retries another one."""
+    return call.id.startswith(_RETRY)
+
+
 def is_unrun_retry(call: Call, status: ResultStatus) -> bool:
     """Return whether a call was a retry of another one and had no effect."""
-    if not call.id.startswith(_RETRY) or call.state is not CallState.FINISHED:
+    if not is_retry(call) or call.state is not CallState.FINISHED:
         return False
     # A started call may still be denied, because its target changed after approval (TOCTOU).
     return call.started_at is None or status in {ResultStatus.DENIED, ResultStatus.SKIPPED}

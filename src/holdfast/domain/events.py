@@ -4,7 +4,7 @@ Events are not the source of truth: without them no conversation is lost, becaus
 stored separately.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, get_args
 
@@ -334,6 +334,25 @@ def sequence_in(id_: str, session_id: SessionId) -> int | None:
     return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
+def encode_envelope(
+    session_id: SessionId, sequence: int, turn: int | None, at: int, content: bytes
+) -> bytes:
+    """Return an encoded `Event` around an encoded payload; `at` is in microseconds."""
+    shown_turn = "null" if turn is None else turn
+    time = (_EPOCH + timedelta(0, 0, at)).isoformat()
+    id_ = event_id_at(session_id, sequence, at // 1000)
+    # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload.
+    start = (
+        f'{{"id":"{id_}","session_id":"{session_id}",'
+        f'"sequence":{sequence},"turn":{shown_turn},"at":"{time}Z","payload":'
+    )
+    return start.encode() + content + b"}"
+
+
+# Naive, because the time is formatted with `Z` and not with an offset.
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
 # Why numbers are missing: deltas whose text is now a message; events past their retention; or
 # events removed by something other than Holdfast, which `holdfast doctor` reports.
 PRUNED: Final = "pruned"
@@ -355,13 +374,115 @@ _decoder: msgspec.json.Decoder[Payload] = msgspec.json.Decoder(Payload)
 
 
 def encode_payload(payload: Payload) -> bytes:
-    """Return the stored bytes of an event's payload."""
+    """Return an event's payload with all its fields."""
     return _encoder.encode(payload)
+
+
+# Stored forms without defaults, because most fields of a turn are zero or empty. Decoding fills
+# them in, so the defaults below must never change.
+class KeptUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Stored form of `Usage`."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+class KeptStepStarted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="step.started"):
+    """Stored form of `StepStarted`."""
+
+    message_id: MessageId
+    model_id: ModelId
+    step: int
+    model: str = ""
+    bound: int = 0
+
+
+class KeptStepEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="step.ended"):
+    """Stored form of `StepEnded`."""
+
+    message_id: MessageId | None = None
+    step: int
+    usage: KeptUsage | None = None
+    microcents: int = 0
+    priced: bool = False
+
+
+class KeptTurnEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn.ended"):
+    """Stored form of `TurnEnded`."""
+
+    stop_reason: StopReason
+    usage: KeptUsage = KeptUsage()
+    microcents: int = 0
+    priced: bool = True
+    more_turns: bool = False
+    failure: Failure | None = None
+    estimated: bool = False
+
+
+def encode_stored(payload: Payload) -> bytes:
+    """Return the stored bytes of an event's payload; frequent events omit their defaults."""
+    match payload:
+        case StepStarted():
+            return _encoder.encode(
+                KeptStepStarted(
+                    message_id=payload.message_id,
+                    model_id=payload.model_id,
+                    step=payload.step,
+                    model=payload.model,
+                    bound=payload.bound,
+                )
+            )
+        case StepEnded():
+            usage = None if payload.usage is None else _kept(payload.usage)
+            return _encoder.encode(
+                KeptStepEnded(
+                    step=payload.step,
+                    message_id=payload.message_id,
+                    usage=usage,
+                    microcents=payload.microcents,
+                    priced=payload.priced,
+                )
+            )
+        case TurnEnded():
+            return _encoder.encode(
+                KeptTurnEnded(
+                    stop_reason=payload.stop_reason,
+                    usage=_kept(payload.usage),
+                    microcents=payload.microcents,
+                    priced=payload.priced,
+                    more_turns=payload.more_turns,
+                    failure=payload.failure,
+                    estimated=payload.estimated,
+                )
+            )
+        case _:
+            return encode_payload(payload)
+
+
+def _kept(usage: Usage) -> KeptUsage:
+    return KeptUsage(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+    )
 
 
 def decode_payload(stored: bytes) -> Payload:
     """Return the payload decoded from stored bytes; raises `msgspec.ValidationError`."""
     return _decoder.decode(stored)
+
+
+def decode_event(envelope: bytes) -> Event:
+    """Return an event decoded from its envelope."""
+    return _event_decoder.decode(envelope)
+
+
+_event_decoder: Final = msgspec.json.Decoder(Event)
 
 
 def name_of(payload: Payload | type[Payload]) -> str:

@@ -257,7 +257,7 @@ class ObservationWriter:
             odd += session_warnings(entity.snapshot)
         if known.session_key is not None:
             writer = await entry.open(subject.owner, SessionId(subject.key))
-            await writer.tell(SessionObserved(target=observation.id))
+            writer.add_event(SessionObserved(target=observation.id))
         return _answered(known, claim, observation.id, action, odd)
 
 

@@ -1,5 +1,6 @@
 """Store port: one table per noun, all accessed through one transaction."""
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,6 +10,7 @@ from msgspec import Struct
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval
 from holdfast.domain.calls import Call
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.costs import CostEntry, CostQuery, CostSum
 from holdfast.domain.events import Event
 from holdfast.domain.ids import (
@@ -32,6 +34,7 @@ from holdfast.domain.tokens import SignInCode, Token
 from holdfast.ports.agent_processes import AgentProcessTable
 from holdfast.ports.observations import ObservationTable, ProjectionTable
 from holdfast.ports.search import SearchTable
+from holdfast.ports.system import Frame
 from holdfast.ports.zones import ZoneTable
 
 T = TypeVar("T")
@@ -47,22 +50,6 @@ class Brief(Generic[T]):
 
     def __call__(self, tx: "Tx") -> Coroutine[Any, Any, T]:
         return self.work(tx)
-
-
-class Frame(Struct, frozen=True):
-    """An event as sent to readers: its sequence number and its encoded envelope."""
-
-    sequence: int
-    envelope: bytes
-
-
-class NewRow(Struct, frozen=True, gc=False):
-    """A message to append: its encoded parts, its hash, and the sequence number of its event."""
-
-    message: Message
-    content: bytes
-    hash: bytes
-    event: int
 
 
 class Segment(Struct, frozen=True):
@@ -92,9 +79,6 @@ class SessionTable(Protocol):
 
     async def head_by_key(self, key: SessionKey) -> SessionState | None:
         """Return the session state, for any owner."""
-
-    async def save(self, head: SessionState) -> None:
-        """Write back the session state."""
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         """Return the session and its state, if this owner has it."""
@@ -145,9 +129,6 @@ class SessionTable(Protocol):
 class MessageTable(Protocol):
     """Messages: an append-only table. Rows are never updated or deleted one by one."""
 
-    async def append(self, key: SessionKey, rows: Sequence[NewRow]) -> None:
-        """Append rows; each row also serves as its own event, under the number it carries."""
-
     async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
         """Return a row by its id; inherited rows are not searched."""
 
@@ -175,9 +156,6 @@ class MessageTable(Protocol):
 
 class EventTable(Protocol):
     """Events; `message.appended` is not stored here but derived from the message row."""
-
-    async def append(self, key: SessionKey, events: Sequence[Event]) -> None:
-        """Append events other than `message.appended`."""
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         """Return frames after a cursor: at most 1 MiB, but at least one frame."""
@@ -213,9 +191,6 @@ class EventTable(Protocol):
 class CallTable(Protocol):
     """Tool calls."""
 
-    async def save(self, key: SessionKey, call: Call) -> None:
-        """Add or replace a call."""
-
     async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         """Return a call of the session."""
 
@@ -231,9 +206,6 @@ class CallTable(Protocol):
 
 class ApprovalTable(Protocol):
     """Approval requests and their answers."""
-
-    async def save(self, key: SessionKey, approval: Approval) -> None:
-        """Add or replace an approval request."""
 
     async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
         """Return an approval request of the session."""
@@ -268,9 +240,6 @@ class MediaTable(Protocol):
 
 class CostTable(Protocol):
     """The cost ledger."""
-
-    async def add(self, key: SessionKey, entry: CostEntry) -> bool:
-        """Add an entry; return `False` if that request is already in the ledger."""
 
     async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         """Return the entries of a turn."""
@@ -400,6 +369,9 @@ class TokenTable(Protocol):
 class Tx(Protocol):
     """One transaction: all tables at the same snapshot."""
 
+    async def append(self, commit: SessionCommit) -> None:
+        """Write a commit; raises `VersionConflictError` if the session has changed."""
+
     @property
     def agents(self) -> AgentTable: ...
     @property
@@ -446,6 +418,14 @@ class Store(Protocol):
         """Run work in a transaction; return only after the commit is on disk.
 
         Urgent work stops or removes something, and is accepted even when the disk is full.
+        """
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit; the future completes when it is on disk.
+
+        It fails with `VersionConflictError` if the stored session is not as the commit expects, or
+        if an id in it is taken; then nothing of it is written. Commits of one session are applied
+        in the order in which they were queued. Cancelling the future does not take it back.
         """
 
     async def require_writable(self) -> None:

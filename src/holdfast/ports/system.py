@@ -6,17 +6,23 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.domain.events import Event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 from holdfast.domain.sessions import SessionState
+
+
+class Frame(Struct, frozen=True):
+    """An event as sent to readers: its sequence number and its encoded envelope."""
+
+    sequence: int
+    envelope: bytes
 
 
 class Notification(Struct, frozen=True):
     """The events that one write added to a session, and the session state after it."""
 
     head: SessionState
-    events: Sequence[Event]
+    frames: Sequence[Frame]
 
 
 class Clock(Protocol):

@@ -173,15 +173,6 @@ INSERT INTO search_tail (key, first, last)
 VALUES (:key, :first, :last)
     ON CONFLICT DO NOTHING
 """
-NOTE_TITLE = """
--- A title that has to be put into the index, if it is another one than the session has.
-INSERT INTO search_tail (key, first, last)
-SELECT key, 0, 0
-  FROM sessions
- WHERE key = :key
-   AND title IS DISTINCT FROM :title
-    ON CONFLICT DO NOTHING
-"""
 MOVE = """
 -- A stretch of which a part is in the index now.
 UPDATE search_tail

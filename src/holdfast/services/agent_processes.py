@@ -142,12 +142,12 @@ class AgentProcesses(Background):
             found = await writer.tx.programs.get(key) or ProcessRecord()
             if not is_alive and _is_another(found, process_record):
                 return found
-            kept = writer.cleaned(replace(process_record, holder=holder))
+            kept = writer.clean(replace(process_record, holder=holder))
             # Activity is reported often, and usually nothing else has changed.
             if msgspec.json.encode(kept) != msgspec.json.encode(found):
                 await writer.tx.programs.save(key, kept)
             if is_activity:
-                writer.now()
+                writer.tick()
             return found
 
         before = await self._journal.write_by_key(key, write)

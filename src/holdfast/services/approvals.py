@@ -22,6 +22,7 @@ from holdfast.domain.approvals import (
     flag_of,
     stricter_mode,
 )
+from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import (
@@ -34,6 +35,7 @@ from holdfast.domain.queries import (
 )
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_text
+from holdfast.domain.time import instant
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.runtime import ApprovalContext
 from holdfast.ports.store import Brief, Store, Tx
@@ -153,7 +155,7 @@ class Approvals:
         async def write(writer: SessionWriter) -> Approval:
             # Expiry is applied first, because a late answer is refused even if nothing waits for
             # it.
-            found = self._as_of_now(await _find(writer.tx, writer.head, approval_id))
+            found = self._as_of_now(await _find(writer.tx, writer.state, approval_id))
             if digest is not None and digest != found.question.digest:
                 raise Conflict(
                     Code.APPROVAL_CLOSED,
@@ -167,9 +169,9 @@ class Approvals:
         """Limit a session-wide answer to its own call; calls that already ran are unaffected."""
 
         async def write(writer: SessionWriter) -> Approval:
-            found = await _find(writer.tx, writer.head, approval_id)
+            found = await _find(writer.tx, writer.state, approval_id)
             taken_back = replace(found, scope=ApprovalScope.ONCE)
-            await writer.tx.approvals.save(writer.head.key, taken_back)
+            writer.add_approval(taken_back)
             return taken_back
 
         return self._dated(await self._journal.write(owner, session_id, write))
@@ -244,7 +246,8 @@ class Approvals:
             return other.question.call_id == question.call_id and other.id != question.id
 
         async def write(writer: SessionWriter) -> None:
-            await expire(writer, by="a different request", which=is_older)
+            await writer.load_turn()
+            expire(writer, by="a different request", which=is_older)
 
         waiting = await self._store.read(lambda tx: _waiting(tx, key))
         if any(map(is_older, waiting)):
@@ -254,7 +257,7 @@ class Approvals:
         self, key: SessionKey, approval_id: ApprovalId, answer: ApprovalAnswer
     ) -> Approval:
         async def write(writer: SessionWriter) -> Approval:
-            found = await _find(writer.tx, writer.head, approval_id)
+            found = await _find(writer.tx, writer.state, approval_id)
             # Another process may have answered at the last moment; the first answer wins.
             if found.state is not ApprovalState.WAITING:
                 return found
@@ -267,7 +270,7 @@ class Approvals:
     ) -> Approval:
         changed = apply_answer(approval, answer, at=self._clock.now())
         if changed is not approval:
-            await close(writer, changed)
+            close(writer, changed)
             await _pay(writer, changed)
         return changed
 
@@ -292,19 +295,19 @@ class SessionApprover:
         return await self._approvals.withdraw(self._key, question, by=by)
 
 
-async def close(writer: SessionWriter, approval: Approval) -> None:
+def close(writer: CommitBuilder, approval: Approval) -> None:
     """Write an answer and its event."""
-    await writer.tx.approvals.save(writer.head.key, approval)
-    await writer.tell(events.answer_event(approval))
+    writer.add_approval(approval)
+    writer.add_event(events.answer_event(approval))
 
 
-async def expire(
-    writer: SessionWriter, *, by: str, which: Callable[[Approval], bool] = lambda _: True
+def expire(
+    writer: CommitBuilder, *, by: str, which: Callable[[Approval], bool] = lambda _: True
 ) -> None:
     """Expire the waiting questions of a turn that has ended."""
     answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
-    for approval in filter(which, await writer.tx.approvals.waiting(writer.head)):
-        await close(writer, apply_answer(approval, answer, at=writer.now()))
+    for approval in filter(which, writer.waiting()):
+        close(writer, apply_answer(approval, answer, at=instant(writer.tick())))
 
 
 async def _page(
@@ -328,12 +331,12 @@ async def _pay(writer: SessionWriter, approval: Approval) -> None:
     amount = approval.question.amount
     if approval.state is not ApprovalState.ALLOWED or amount is None:
         return
-    found = await writer.tx.sessions.get_by_key(writer.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.state.key)
     budget = found[0].budget if found else None
     if found is None or budget is None:
         return
     raised = replace(budget, microcents=budget.microcents + amount)
-    await writer.tx.sessions.patch(writer.head.key, replace(found[0], budget=raised))
+    await writer.tx.sessions.patch(writer.state.key, replace(found[0], budget=raised))
 
 
 async def _find(tx: Tx, head: SessionState, approval_id: str) -> Approval:

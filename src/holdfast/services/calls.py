@@ -142,7 +142,7 @@ class Calls:
         """
 
         async def write(writer: SessionWriter) -> Call:
-            call = _found(await writer.tx.calls.by_id(writer.head, CallId(call_id)))
+            call = _found(await writer.load_call(CallId(call_id)))
             # Idempotent: repeating the same settlement after a lost response returns the call.
             if call.settlement is SETTLEMENTS[request.how]:
                 return call
@@ -156,11 +156,11 @@ class Calls:
             again = (
                 await self._retried(writer, call) if request.how is SettlementAction.RETRY else None
             )
-            await writer.append(_notice(call, request, again), 0)
-            await writer.tell(
+            writer.add_message(_notice(call, request, again), 0)
+            writer.add_event(
                 CallSettled(call_id=call.id, how=SETTLEMENTS[request.how], by=request.by)
             )
-            return _found(await writer.tx.calls.by_id(writer.head, call.id))
+            return _found(writer.known_call(call.id))
 
         settled = await self._journal.write(owner, session_id, write)
         if request.how is SettlementAction.RETRY:
@@ -170,11 +170,11 @@ class Calls:
 
     async def _retried(self, writer: SessionWriter, call: Call) -> CallId:
         """Add the same call again, with the same idempotency key, in a turn of its own."""
-        if has_waiting_turn(writer.head):
+        if has_waiting_turn(writer.state):
             raise Conflict(
                 Code.TURN_RUNNING, "A turn is running or waiting; retry the call when it has ended."
             )
-        found = await writer.tx.sessions.get_by_key(writer.head.key)
+        found = await writer.tx.sessions.get_by_key(writer.state.key)
         if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
             raise Conflict(
                 Code.CALL_NOT_OPEN,
@@ -183,7 +183,7 @@ class Calls:
                 {"state": call.state},
             )
         call_id = retry_id(self._id_factory.new())
-        writer.head = admit_turn(writer.head)
+        writer.state = admit_turn(writer.state)
         part = ToolCall(id=call_id, name=call.name, arguments=call.arguments)
         draft = MessageDraft(
             role=Role.TOOL_CALL,
@@ -191,7 +191,7 @@ class Calls:
             effect=call.effect,
             idempotency_key=call.idempotency_key,
         )
-        await writer.append(draft, writer.head.turn)
+        writer.add_message(draft, writer.state.turn)
         return call_id
 
 

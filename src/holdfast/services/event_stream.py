@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,12 +23,21 @@ from holdfast.domain.errors import (
     NotFound,
     Unavailable,
 )
-from holdfast.domain.events import NAMES, PRUNED, Event, Gap, StepDelta, name_of, sequence_in
+from holdfast.domain.events import (
+    NAMES,
+    PRUNED,
+    Event,
+    Gap,
+    StepDelta,
+    decode_event,
+    name_of,
+    sequence_in,
+)
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import SessionState
-from holdfast.ports.store import Brief, Frame, Store, Tx
-from holdfast.ports.system import Doorbell, Notification
+from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.system import Doorbell, Frame, Notification
 from holdfast.services.background_tasks import Background
 from holdfast.services.journal import find_session_state, session_not_found
 
@@ -41,8 +49,6 @@ PAGE_MOST: Final = 1_000
 PAGE_FIRST: Final = 50
 # A page of this size is read in well under a millisecond and does not delay other readers.
 BRIEF_MOST: Final = 100
-_decoder = msgspec.json.Decoder(Event)
-_encode = msgspec.json.Encoder().encode
 
 
 class BufferedEvent:
@@ -53,10 +59,10 @@ class BufferedEvent:
 
     __slots__ = ("_event", "_forms", "envelope", "sequence")
 
-    def __init__(self, frame: Frame, event: Event | None = None) -> None:
+    def __init__(self, frame: Frame) -> None:
         self.sequence = frame.sequence
         self.envelope = frame.envelope
-        self._event = event
+        self._event: Event | None = None
         # Encodings per surface, cached so that a hundred readers cost one encoding.
         self._forms: dict[str, bytes] | None = {}
 
@@ -65,7 +71,7 @@ class BufferedEvent:
         """Return the event."""
         if self._event is not None:
             return self._event
-        event = _decoder.decode(self.envelope)
+        event = decode_event(self.envelope)
         if self._forms is not None:
             self._event = event
         return event
@@ -154,13 +160,11 @@ class EventBuffer:
 
     def _append_notified(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
-        events = notification.events
-        if events and events[0].sequence == self.last + 1:
+        frames = notification.frames
+        if frames and frames[0].sequence == self.last + 1:
             self.head = notification.head
-            self._extend(
-                [BufferedEvent(Frame(event.sequence, _encode(event)), event) for event in events]
-            )
-        return not events or events[-1].sequence <= self.last
+            self._extend([BufferedEvent(frame) for frame in frames])
+        return not frames or frames[-1].sequence <= self.last
 
     async def _catch_up(self, page: PageOf) -> None:
         is_behind = True

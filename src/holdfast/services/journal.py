@@ -1,285 +1,69 @@
-"""The only writer of sessions: stamps drafts and commits them with everything they change.
+"""The only writer of sessions: builds commits from drafts and stores them.
 
 Decides nothing about turns (`turns.py`); notifies readers only after the commit.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from operator import attrgetter
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.domain import calls
-from holdfast.domain import events as domain_events
-from holdfast.domain.approvals import Approval, Question, apply_answer
-from holdfast.domain.calls import Call
-from holdfast.domain.drafts import (
-    ApprovalDecided,
-    CallDetails,
-    CostDraft,
-    Draft,
-    MessageDraft,
-    Outcome,
-    Summary,
-    TitleChange,
-    ToolsFound,
-)
-from holdfast.domain.errors import Code, Conflict, Internal, NotFound
-from holdfast.domain.events import (
-    CallSettled,
-    Channel,
-    Event,
-    Payload,
-    SessionCompacted,
-    StepDelta,
-    ToolStarted,
-    event_id,
-    event_of,
-)
-from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, SessionKey
+from holdfast.domain.calls import Call, is_retry
+from holdfast.domain.commits import CommitBuilder, OpenTurn, SessionCommit, events_of
+from holdfast.domain.drafts import Draft
+from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.domain.events import Channel, StepDelta, encode_envelope
+from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
-from holdfast.domain.messages import (
-    Compaction,
-    Message,
-    Notice,
-    NoticeCode,
-    Role,
-    ToolCall,
-    ToolResult,
-    link,
-)
 from holdfast.domain.secrets import ScrubbedStream, Scrubber
 from holdfast.domain.sessions import Session, SessionState
-from holdfast.domain.time import instant, microseconds
-from holdfast.domain.tools import Effect, ToolSpec
-from holdfast.ports.store import Brief, NewRow, Store, Tx
-from holdfast.ports.system import Doorbell, Notification
-from holdfast.services.stamping import Stamping, idempotency_key, mask_credentials, redact
+from holdfast.domain.tools import ToolSpec
+from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.system import Doorbell, Frame, Notification
+from holdfast.services.stamping import Stamping
 
 T = TypeVar("T")
 
 
-class SessionWriter:
-    """Writes to one session inside one transaction.
+class SessionWriter(CommitBuilder):
+    """Builds a commit to one session inside a transaction, in which it may read."""
 
-    `head` is the session state including everything written through this object.
-    """
-
-    def __init__(self, tx: Tx, head: SessionState, stamping: Stamping) -> None:
+    def __init__(self, tx: Tx, state: SessionState, stamping: Stamping) -> None:
+        super().__init__(
+            state,
+            now=stamping.now(),
+            new_id=stamping.id_factory.new,
+            scrubber=stamping.scrubber(),
+        )
         self.tx = tx
-        self.head = head
-        self._clock = stamping.clock
-        self._id_factory = stamping.id_factory
-        self._scrubber = stamping.scrubber()
-        # Integer microseconds, because this is compared and incremented with every row.
-        self._last = microseconds(head.updated_at)
-        self._calls: dict[CallId, Call] = {}
-        self._messages: list[NewRow] = []
-        self._events: list[Event] = []
 
-    def cleaned(self, value: T) -> T:
-        """Return the value without known secrets, as it may be stored."""
-        return self._scrubber.cleaned(value)
+    async def load_turn(self) -> None:
+        """Read what is stored about the turn in progress; rows that end it depend on it."""
+        self.turn = await read_open_turn(self.tx, self.state)
 
-    def move(self, **changes: Any) -> None:
-        """Change fields of the session state."""
-        self.head = replace(self.head, **changes)
-
-    async def write(self, drafts: Sequence[Draft], turn: int) -> None:
-        """Write the drafts of a turn in order; an `Outcome` is refused, because it is not a row."""
-        for draft in drafts:
-            match draft:
-                case MessageDraft():
-                    await self.append(draft, turn)
-                case CostDraft():
-                    await self._charge(draft, turn)
-                case Outcome():
-                    raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
-                case Question():
-                    await self._ask(draft, turn)
-                case ApprovalDecided():
-                    await self._decide(draft)
-                case TitleChange():
-                    self.move(title=self.cleaned(draft.over(self.head.title)))
-                case Summary():
-                    await self._write_summary(draft)
-                case ToolsFound():
-                    await keep_tools(self.tx, self.head.key, draft.names)
-                    # Advances `updated_at`, so that clients comparing times see a change.
-                    self.now()
-                case CallDetails():
-                    details = calls.add_details(self.cleaned(draft.arguments))
-                    await self._advance(draft.call_id, details)
-                case _:
-                    await self.tell(draft, turn)
-
-    async def append(self, draft: MessageDraft, turn: int) -> Message:
-        """Write a message row; it also takes an event number, because it is its own event."""
-        at = self.now()
-        draft, content = redact(draft, self._scrubber)
-        head, sequence = self.head, self.head.messages + 1
-        message_id = draft.id or MessageId(self._id_factory.new())
-        columns = (message_id, sequence, turn, draft.role, draft.model_id, self._last)
-        # Hashes the stored bytes and not the value, so that the store can be verified on its own.
-        chain = link(head.chain, columns, content)
-        message = Message(
-            id=message_id,
-            session_id=head.session_id,
-            sequence=sequence,
-            turn=turn,
-            role=draft.role,
-            parts=draft.parts,
-            model_id=draft.model_id,
-            created_at=at,
-            hash=chain.hex(),
-        )
-        self._messages.append(NewRow(message, content, chain, head.events + 1))
-        self.head = replace(head, messages=sequence, chain=chain, events=head.events + 1)
-        await self._update_call(draft, message)
-        return message
-
-    async def tell(self, payload: Payload, turn: int | None = None) -> Event:
-        """Write an event, and the change of call state that it implies."""
-        if isinstance(payload, ToolStarted):
-            at = self.now()
-            await self._advance(payload.call_id, lambda call: calls.start_call(call, at=at))
-        elif isinstance(payload, CallSettled):
-            await self._advance(payload.call_id, lambda call: calls.settle_call(call, payload.how))
-        return self._stamp(mask_credentials(payload, self._scrubber), turn, self.now())
-
-    def note(self, payload: Payload) -> Event:
-        """Write an event about the session that does not advance its `updated_at`."""
-        at = max(self._clock.now(), instant(self._last))
-        return self._stamp(mask_credentials(payload, self._scrubber), None, at)
-
-    async def flush(self) -> None:
-        """Write everything that was buffered into the transaction."""
-        self.move(updated_at=instant(self._last))
-        if self._messages:
-            await self.tx.messages.append(self.head.key, self._messages)
-        if self._events:
-            await self.tx.events.append(self.head.key, self._events)
-        # Last, because the state counts the rows that the lines above wrote.
-        await self.tx.sessions.save(self.head)
-
-    def describe_commit(self) -> Notification:
-        """Return everything written as a notification for readers that are up to date."""
-        rows = (event_of(row.message, row.event) for row in self._messages)
-        return Notification(self.head, sorted((*self._events, *rows), key=attrgetter("sequence")))
-
-    def _stamp(self, payload: Payload, turn: int | None, at: datetime) -> Event:
-        head, sequence = self.head, self.head.events + 1
-        event = Event(
-            id=event_id(head.session_id, sequence, at),
-            session_id=head.session_id,
-            sequence=sequence,
-            turn=turn or None,
-            at=at,
-            payload=payload,
-        )
-        self._events.append(event)
-        self.head = replace(head, events=sequence)
-        return event
-
-    def now(self) -> datetime:
-        """Return the current time, later than any row of the session despite clock jumps."""
-        # At least one microsecond later, because two rows of one instant have no order by time.
-        self._last = max(microseconds(self._clock.now()), self._last + 1)
-        return instant(self._last)
-
-    async def _update_call(self, draft: MessageDraft, message: Message) -> None:
-        """Update the call that a row makes or answers."""
-        match draft.parts:
-            case (ToolCall() as intent,):
-                call = Call(
-                    id=intent.id,
-                    session_id=self.head.session_id,
-                    turn=message.turn,
-                    sequence=message.sequence,
-                    name=intent.name,
-                    arguments=intent.arguments,
-                    # Unsafe unless declared, because the opposite default could run a side effect
-                    # twice.
-                    effect=draft.effect or Effect.UNSAFE,
-                    idempotency_key=draft.idempotency_key or idempotency_key(self.head, intent.id),
-                )
-                await self._keep(call)
-            case (ToolResult() as result,):
-                call = await self._advance(
-                    result.call_id,
-                    lambda call: calls.finish_call(
-                        call, result.status, at=message.created_at, sequence=message.sequence
-                    ),
-                )
-                if calls.is_unrun_retry(call, result.status):
-                    await self._reopen(call)
-
-    async def _ask(self, question: Question, turn: int) -> None:
-        """Write a question; it waits for its answer from here on."""
-        question = self.cleaned(question)
-        at = (await self.tell(domain_events.question_event(question), turn)).at
-        await self.tx.approvals.save(self.head.key, self._approval(question, at))
-
-    async def _decide(self, draft: ApprovalDecided) -> None:
-        """Write an approval that a rule has already answered; emits no question event."""
-        at = self.now()
-        decided = apply_answer(
-            self._approval(self.cleaned(draft.question), at), draft.answer, at=at
-        )
-        await self.tx.approvals.save(self.head.key, decided)
-        await self.tell(domain_events.answer_event(decided))
-
-    def _approval(self, question: Question, at: datetime) -> Approval:
-        return Approval(session_id=self.head.session_id, question=question, asked_at=at)
-
-    async def _write_summary(self, summary: Summary) -> None:
-        """Write a compaction summary; it belongs to no turn, and no row is removed."""
-        part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
-        row = await self.append(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
-        await self.tell(
-            SessionCompacted(
-                message_id=row.id,
-                kept=summary.kept,
-                dropped_through=summary.dropped_through,
-                reason=summary.reason,
-                summary=summary.text,
-                usage=summary.usage,
-            )
-        )
-
-    async def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
-        # A call intended and started in the same transaction is cached, not read back.
-        if call := self._calls.get(call_id) or await self.tx.calls.by_id(self.head, call_id):
-            return await self._keep(step(call))
-        raise Internal(Code.INTERNAL, f"No intent was recorded for call {call_id}.")
-
-    async def _keep(self, call: Call) -> Call:
-        self._calls[call.id] = call
-        await self.tx.calls.save(self.head.key, call)
+    async def load_call(self, call_id: CallId) -> Call | None:
+        """Return a call of the session, and make it known, so that rows may refer to it."""
+        call = self.known_call(call_id) or await self.tx.calls.by_id(self.state, call_id)
+        if call is not None:
+            turn = self.turn or OpenTurn()
+            self.turn = replace(turn, calls={**turn.calls, call.id: call})
         return call
 
-    async def _reopen(self, retry: Call) -> None:
-        """Set the original call back to unknown, because its retry was not run."""
-        original = await self.tx.calls.retried(self.head, retry.idempotency_key)
-        if original is None:
-            return
-        await self._keep(calls.reopen_call(original))
-        sentence = f"The outcome of {original.name} ({original.id}) is still unknown: "
-        notice = Notice(code=NoticeCode.INFORMATION, text=f"{sentence}{retry.id} was not run.")
-        await self.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
-    async def _charge(self, draft: CostDraft, turn: int) -> None:
-        """Add a request to the ledger."""
-        entry = draft.entry(self.head.session_id, turn, self.now())
-        # A request recorded both before and after a crash is counted once.
-        if await self.tx.costs.add(self.head.key, entry):
-            self.move(
-                tokens_in=self.head.tokens_in + entry.usage.input,
-                tokens_out=self.head.tokens_out + entry.usage.output,
-                microcents=self.head.microcents + entry.microcents,
-                requests=self.head.requests + 1,
-            )
+async def read_open_turn(tx: Tx, state: SessionState) -> OpenTurn:
+    """Return what is stored about the turn in progress."""
+    number = state.settled + 1
+    found = {call.id: call for call in await tx.calls.of_turn(state, number)}
+    retries = {call.idempotency_key for call in found.values() if is_retry(call)}
+    originals = [await tx.calls.retried(state, key) for key in retries]
+    return OpenTurn(
+        calls=found,
+        retried={call.idempotency_key: call for call in originals if call is not None},
+        waiting=tuple(await tx.approvals.waiting(state)),
+        costs=tuple(await tx.costs.of_turn(state, number)),
+    )
 
 
 class JournalTransaction:
@@ -288,18 +72,19 @@ class JournalTransaction:
     def __init__(self, tx: Tx, stamping: Stamping) -> None:
         self.tx = tx
         self._stamping = stamping
-        self.writers: dict[SessionKey, SessionWriter] = {}
+        self._writers: dict[SessionKey, SessionWriter] = {}
+        self.commits: list[SessionCommit] = []
         self.removed: list[SessionKey] = []
 
     def now(self) -> datetime:
         """Return the current time."""
         return self._stamping.clock.now()
 
-    async def start(self, session: Session, head: SessionState, digest: bytes) -> SessionWriter:
+    async def start(self, session: Session, state: SessionState, digest: bytes) -> SessionWriter:
         """Create a new session."""
         written = self._stamping.scrubber().cleaned(session)
-        head = replace(head, title=written.title)
-        return self._writer(await self.tx.sessions.add(written, head, digest))
+        state = replace(state, title=written.title)
+        return self._writer(await self.tx.sessions.add(written, state, digest))
 
     async def open(self, owner: Owner, session_id: SessionId) -> SessionWriter:
         """Open an owner's session for writing."""
@@ -307,32 +92,43 @@ class JournalTransaction:
 
     async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> SessionWriter:
         """Open a session for an internal write, or for the holder of its lease."""
-        head = await self.tx.sessions.head_by_key(key)
-        if head is None:
+        state = await self.tx.sessions.head_by_key(key)
+        if state is None:
             raise session_not_found()
-        # Fencing: a holder whose lease was taken over (paused process) is stopped at every write.
-        if lease is not None and (head.epoch, head.holder) != (lease.epoch, lease.holder):
-            raise Conflict(
-                Code.LEASE_LOST,
-                "Another process is running this session now.",
-                {"epoch": head.epoch},
-            )
-        return self._writer(head)
+        if lease is not None:
+            require_lease(state, lease)
+        return self._writer(state)
 
-    async def remove(self, head: SessionState) -> None:
+    async def remove(self, state: SessionState) -> None:
         """Delete a session; only a tombstone remains."""
-        await self.tx.sessions.remove(head, self.now())
-        self.removed.append(head.key)
+        await self.tx.sessions.remove(state, self.now())
+        self.removed.append(state.key)
 
     async def flush(self) -> None:
-        """Write everything that was buffered into the transaction."""
-        for writer in self.writers.values():
-            await writer.flush()
+        """Write everything that was built into the transaction."""
+        for key, writer in self._writers.items():
+            if key in self.removed:
+                continue
+            commit = writer.commit()
+            await self.tx.append(commit)
+            if commit.tools:
+                await add_tools(self.tx, key, commit.tools)
+            self.commits.append(commit)
 
-    def _writer(self, head: SessionState) -> SessionWriter:
-        writer = SessionWriter(self.tx, head, self._stamping)
-        self.writers[head.key] = writer
+    def _writer(self, state: SessionState) -> SessionWriter:
+        # One writer per session, because a second one would not see the rows of the first.
+        writer = self._writers.get(state.key)
+        if writer is None:
+            writer = self._writers[state.key] = SessionWriter(self.tx, state, self._stamping)
         return writer
+
+
+def require_lease(state: SessionState, lease: Lease) -> None:
+    """Stop a holder whose lease was taken over, such as a paused process (fencing)."""
+    if (state.epoch, state.holder) != (lease.epoch, lease.holder):
+        raise Conflict(
+            Code.LEASE_LOST, "Another process is running this session now.", {"epoch": state.epoch}
+        )
 
 
 class RedactedDeltas:
@@ -414,8 +210,8 @@ class Journal:
 
         # After the commit, because a reader notified earlier would find nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
-        for key, writer in written[-1].writers.items():
-            self._doorbell.ring(key, writer.describe_commit)
+        for commit in written[-1].commits:
+            self._doorbell.ring(commit.state.key, partial(describe, commit))
         for key in written[-1].removed:
             self._doorbell.ring(key)
         return result
@@ -472,7 +268,22 @@ def stale_etag() -> Conflict:
     )
 
 
-async def keep_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
+def describe(commit: SessionCommit) -> Notification:
+    """Return a commit as a notification for readers that are up to date."""
+    name = commit.state.session_id
+    return Notification(
+        commit.state,
+        [
+            Frame(
+                event.sequence,
+                encode_envelope(name, event.sequence, event.turn, event.at, event.content),
+            )
+            for event in events_of(commit)
+        ],
+    )
+
+
+async def add_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
     """Add tools to those of the session."""
     found = await tx.sessions.get_by_key(key)
     if found is None:

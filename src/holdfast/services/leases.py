@@ -37,7 +37,7 @@ class Leases:
         """
 
         async def acquire(writer: SessionWriter) -> Lease | None:
-            head = writer.head
+            head = writer.state
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
             return await self._take_over(writer) if is_wanted(head.settled + 1) else None
@@ -46,21 +46,21 @@ class Leases:
 
     async def begin(self, writer: SessionWriter) -> Lease | None:
         """Acquire an idle session in the transaction that adds a turn to it."""
-        head = writer.head
+        head = writer.state
         is_idle = head.holder is None and head.status is not Status.RUNNING
         return await self._take_over(writer) if is_idle and has_waiting_turn(head) else None
 
     async def _take_over(self, writer: SessionWriter) -> Lease | None:
-        was_running = writer.head.status is Status.RUNNING
+        was_running = writer.state.status is Status.RUNNING
         until = self._clock.lease_clock_ms() + DURATION_MS
         # Fencing: the new epoch makes every later write of the previous holder fail.
-        writer.move(holder=self._me, until=until, epoch=writer.head.epoch + 1)
+        writer.update(holder=self._me, until=until, epoch=writer.state.epoch + 1)
         if was_running:
             await self._mend(writer)
-        if writer.head.holder is None:
+        if writer.state.holder is None:
             return None
-        await begin(writer)
-        return Lease(key=writer.head.key, holder=self._me, epoch=writer.head.epoch)
+        begin(writer)
+        return Lease(key=writer.state.key, holder=self._me, epoch=writer.state.epoch)
 
     async def extend(self) -> set[SessionKey]:
         """Extend every lease of this process; return the sessions it still holds."""
@@ -71,7 +71,7 @@ class Leases:
         """Release a session; its turn stays open and can be taken over at once."""
 
         async def let_go(writer: SessionWriter) -> None:
-            writer.move(holder=None, until=0)
+            writer.update(holder=None, until=0)
 
         await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
@@ -100,15 +100,16 @@ class Leases:
         return self._machine.is_gone(holder_of(name))
 
     async def _mend(self, writer: SessionWriter) -> None:
-        found = await writer.tx.sessions.get_by_key(writer.head.key)
+        found = await writer.tx.sessions.get_by_key(writer.state.key)
         if found is None:
             raise session_not_found()
-        calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
+        await writer.load_turn()
+        calls = tuple(writer.turn_calls())
         session, _ = found
         step = await open_step(writer)
         if isinstance(session.agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
-            await expire(writer, by=NoticeCode.AGENT_RESTARTED)
+            expire(writer, by=NoticeCode.AGENT_RESTARTED)
             await repair_turn(writer, after_restart(step, calls))
         else:
             await repair_turn(writer, after_crash(step, calls, session.agent.recovery))

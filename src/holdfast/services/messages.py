@@ -104,7 +104,7 @@ class Messages:
         with self._coordinator.place() as place:
 
             async def start(writer: SessionWriter) -> Lease | None:
-                is_reserved = place.try_reserve(writer.head.key, writer.head.turn)
+                is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
                 return await self._leases.begin(writer) if is_reserved else None
 
             admitted = await self._journal.write(

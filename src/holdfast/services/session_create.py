@@ -22,7 +22,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound, out_of_memory
 from holdfast.domain.events import SessionForked, SessionOpened
-from holdfast.domain.ids import Owner, SessionId, require_uuid
+from holdfast.domain.ids import Owner, SessionId, SessionKey, require_uuid
 from holdfast.domain.messages import CHAIN_START, Notice, NoticeCode, Role
 from holdfast.domain.repos import Repo
 from holdfast.domain.secrets import Scrubber
@@ -315,9 +315,8 @@ class SessionCreation:
             chosen = await find_agent(entry.tx, owner, agent)
             session, notices = await self._built(entry, chosen, request, session_id)
             await self.slots.require(entry.tx, chosen)
-            opened = await _started(entry, session, blank_head(session), digest, notices)
-            # The writer opened last belongs to the new session.
-            await bind_zone(entry, chosen, next(reversed(entry.writers)))
+            opened, key = await _started(entry, session, blank_head(session), digest, notices)
+            await bind_zone(entry, chosen, key)
             return Created(thing=opened, is_new=True)
 
         # Not brief with a repository, because resolving its path may block on a slow disk.
@@ -338,14 +337,14 @@ class SessionCreation:
             if known is not None:
                 return Created(thing=known, is_new=False)
             writer = await entry.open(owner, parent_id)
-            point = await point_of(entry.tx, writer.head, request)
-            stored = await _stored(entry, writer.head)
+            point = await point_of(entry.tx, writer.state, request)
+            stored = await _stored(entry, writer.state)
             parent = self._placed(stored, session_id)
             child, notices = await self._child(entry, parent, request, session_id)
             await self.slots.require(entry.tx, child.agent)
-            child, head = await fork_session(entry.tx, child, writer.head, point)
-            await writer.tell(SessionForked(target=child.id, sequence=point))
-            opened = await _started(entry, child, head, digest, notices)
+            child, head = await fork_session(entry.tx, child, writer.state, point)
+            writer.add_event(SessionForked(target=child.id, sequence=point))
+            opened, _ = await _started(entry, child, head, digest, notices)
             # Last, so that a refused fork leaves no files.
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
@@ -548,10 +547,10 @@ async def _started(
     head: SessionState,
     digest: bytes,
     notices: tuple[MessageDraft, ...] = (),
-) -> Session:
+) -> tuple[Session, SessionKey]:
     writer = await entry.start(session, head, digest)
     model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
-    event = await writer.tell(
+    writer.add_event(
         SessionOpened(
             agent=session.agent.slug,
             model=model.ref if model else None,
@@ -559,13 +558,15 @@ async def _started(
         )
     )
     for notice in notices:
-        await writer.append(notice, 0)
-    return replace(
+        writer.add_message(notice, 0)
+    state = writer.commit().state
+    opened = replace(
         session,
-        message_count=writer.head.messages,
-        last_event=writer.head.events,
-        updated_at=writer.head.updated_at if notices else event.at,
+        message_count=state.messages,
+        last_event=state.events,
+        updated_at=state.updated_at,
     )
+    return opened, state.key
 
 
 def _approval(agent: Agent) -> ApprovalMode:

@@ -40,6 +40,7 @@ from holdfast.domain.sessions import (
     transition,
 )
 from holdfast.domain.text import require_text
+from holdfast.domain.time import instant
 from holdfast.domain.tools import narrow
 from holdfast.domain.turns import after_abort
 from holdfast.ports.runtime import Coordinator
@@ -84,11 +85,11 @@ async def admit(
     `start` begins the turn in the same transaction, which saves a commit if it runs here.
     """
     # Before the status check: an idempotent retry succeeds even after the session was closed.
-    stored = await _repeated(writer, writer.cleaned(draft))
+    stored = await _repeated(writer, writer.clean(draft))
     if stored is not None:
-        return Admission(made=Created(thing=stored, is_new=False), key=writer.head.key)
+        return Admission(made=Created(thing=stored, is_new=False), key=writer.state.key)
     was_closed = reopen is not None and await reopen(writer)
-    busy = writer.head.status is Status.RUNNING
+    busy = writer.state.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; wait for it, queue the message or interrupt."
@@ -97,13 +98,13 @@ async def admit(
     if stops:
         await abort(writer, more_turns=True)
     await _require_held(writer, draft)
-    writer.head = admit_turn(writer.head)
-    message = await writer.append(draft, writer.head.turn)
-    if writer.head.title is None:
-        writer.move(title=title_of(message.text))
+    writer.state = admit_turn(writer.state)
+    message = writer.add_message(draft, writer.state.turn)
+    if writer.state.title is None:
+        writer.update(title=title_of(message.text))
     return Admission(
         made=Created(thing=message, is_new=True),
-        key=writer.head.key,
+        key=writer.state.key,
         lease=await start(writer) if start is not None else None,
         has_interrupted=stops,
         has_reopened=was_closed,
@@ -118,13 +119,13 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
             draft = replace(draft, parts=(replace(result, name=call.name),))
         case _:
             pass
-    stored = await _repeated(writer, writer.cleaned(draft))
+    stored = await _repeated(writer, writer.clean(draft))
     if stored is not None:
         return Created(thing=stored, is_new=False)
-    transition(writer.head.status, Verb.ADMIT)
-    _require_place(writer.head, draft.role, call)
+    transition(writer.state.status, Verb.ADMIT)
+    _require_place(writer.state, draft.role, call)
     await _require_held(writer, draft)
-    return Created(thing=await writer.append(draft, 0), is_new=True)
+    return Created(thing=writer.add_message(draft, 0), is_new=True)
 
 
 async def find_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
@@ -144,7 +145,7 @@ async def _call_of(writer: SessionWriter, draft: MessageDraft) -> Call | None:
     """Return the call that a row makes or answers, if the session has it."""
     match draft.parts:
         case (ToolCall(id=call_id),) | (ToolResult(call_id=call_id),):
-            return await writer.tx.calls.by_id(writer.head, call_id)
+            return await writer.load_call(call_id)
         case _:
             return None
 
@@ -171,7 +172,7 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
 
 async def _repeated(writer: SessionWriter, draft: MessageDraft) -> Message | None:
     """Return the message of a repeated request; the same id with other content is refused."""
-    stored = await find_message(writer.tx, writer.head, draft.id) if draft.id else None
+    stored = await find_message(writer.tx, writer.state, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
         raise Conflict(
             Code.MESSAGE_ID_REUSED, "A message with this id and different content already exists."
@@ -184,7 +185,7 @@ async def _require_held(writer: SessionWriter, draft: MessageDraft) -> None:
     total = 0
     for part in draft.parts:
         if isinstance(part, Media):
-            size = await find_size(writer.tx, writer.head.key, part.ref)
+            size = await find_size(writer.tx, writer.state.key, part.ref)
             if size is None:
                 raise Invalid(Code.MEDIA_NOT_FOUND, "There is no media with this handle.")
             total += size
@@ -201,12 +202,13 @@ async def abort(
 
     `more_turns` is set by a caller that closes the session or adds the next turn itself.
     """
-    calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
+    await writer.load_turn()
+    calls = tuple(writer.turn_calls())
     await repair_turn(
         writer, after_abort(await open_step(writer), calls, reason), more_turns=more_turns
     )
     # A higher epoch: the running process gets LEASE_LOST at its next write.
-    writer.move(holder=None, until=0, epoch=writer.head.epoch + 1)
+    writer.update(holder=None, until=0, epoch=writer.state.epoch + 1)
 
 
 CLOSING: Final[Mapping[Status, Verb]] = {
@@ -231,26 +233,26 @@ def require_reason(reason: str | None) -> None:
 
 async def close(writer: SessionWriter, status: Status, reason: str | None) -> SessionState:
     """Close a session and stop its running turn; a no-op on a closed session."""
-    ended = transition(writer.head.status, CLOSING[status])
-    if ended is writer.head.status:
-        return writer.head
-    if writer.head.status is Status.RUNNING:
+    ended = transition(writer.state.status, CLOSING[status])
+    if ended is writer.state.status:
+        return writer.state
+    if writer.state.status is Status.RUNNING:
         # Waiting turns do not run until the session is resumed.
         await abort(writer, more_turns=False)
     text = f"Session {ended}: {reason}" if reason else f"Session {ended}."
     notice = Notice(code=NoticeCode.SESSION_CLOSED, text=text)
-    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    writer.add_message(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
     await unbind_zone(writer)
-    event = await writer.tell(SessionClosed(status=ended, reason=reason))
-    writer.move(
+    at = writer.add_event(SessionClosed(status=ended, reason=reason))
+    writer.update(
         status=ended,
         reason=reason,
-        finished_at=event.at,
+        finished_at=instant(at),
         holder=None,
         until=0,
-        epoch=writer.head.epoch + 1,
+        epoch=writer.state.epoch + 1,
     )
-    return writer.head
+    return writer.state
 
 
 async def delete(
@@ -344,12 +346,12 @@ class Interruptions:
         """End a turn in the store, then its local task; return its number if this call ended it."""
 
         async def end(writer: SessionWriter) -> tuple[SessionState, bool, int | None]:
-            running = writer.head.settled + 1
+            running = writer.state.settled + 1
             is_meant = stop.turn in (None, running)
-            if not is_meant or writer.head.status is not Status.RUNNING:
-                return writer.head, is_meant, None
+            if not is_meant or writer.state.status is not Status.RUNNING:
+                return writer.state, is_meant, None
             await abort(writer, reason=stop.reason)
-            return writer.head, is_meant, running
+            return writer.state, is_meant, running
 
         # Committed before the task is cancelled, so that cancelling loses nothing.
         head, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
@@ -390,31 +392,31 @@ async def context_of(
 
 async def move(writer: SessionWriter, context: SessionContext, leases: Leases) -> None:
     """Change the session's working directory; refused while a turn is running."""
-    if writer.head.status is Status.RUNNING and leases.is_live(writer.head):
+    if writer.state.status is Status.RUNNING and leases.is_live(writer.state):
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
         )
-    found = await writer.tx.sessions.get_by_key(writer.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.state.key)
     if found is None:
         raise session_not_found()
-    session = writer.cleaned(replace(found[0], context=context))
-    await writer.tx.sessions.patch(writer.head.key, session)
+    session = writer.clean(replace(found[0], context=context))
+    await writer.tx.sessions.patch(writer.state.key, session)
     before = found[0].context.working_dir
     text = f"The session now works in {context.working_dir}; before, it worked in {before}."
     notice = Notice(code=NoticeCode.WORKSPACE_MOVED, text=text)
-    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    writer.add_message(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
 
 async def reopen(writer: SessionWriter, slots: ProcessLimit) -> bool:
     """Reopen a closed session and return whether it was closed; refused on a failed one."""
-    status = transition(writer.head.status, Verb.RESUME)
-    if status is writer.head.status:
+    status = transition(writer.state.status, Verb.RESUME)
+    if status is writer.state.status:
         return False
-    found = await writer.tx.sessions.get_by_key(writer.head.key)
+    found = await writer.tx.sessions.get_by_key(writer.state.key)
     if found is not None:
         await slots.require(writer.tx, found[0].agent)
-    await writer.tell(SessionResumed())
-    writer.move(status=status, reason=None)
+    writer.add_event(SessionResumed())
+    writer.update(status=status, reason=None)
     return True
 
 

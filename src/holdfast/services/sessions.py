@@ -187,17 +187,17 @@ class Sessions:
         await self._openings.require_model(changes.get("model"))
 
         async def change(writer: SessionWriter) -> None:
-            found = await writer.tx.sessions.get_by_key(writer.head.key)
+            found = await writer.tx.sessions.get_by_key(writer.state.key)
             if found is None:
                 raise session_not_found()
             if expected is not None and not expected(self._shown(*found)):
                 raise stale_etag()
-            session = writer.cleaned(await self._openings.patched(writer.tx, found[0], changes))
+            session = writer.clean(await self._openings.patched(writer.tx, found[0], changes))
             if session != found[0]:
-                await writer.tx.sessions.patch(writer.head.key, session)
+                await writer.tx.sessions.patch(writer.state.key, session)
                 # Advances `updated_at`, so that clients comparing times see a change.
-                writer.now()
-                writer.move(title=session.title)
+                writer.tick()
+                writer.update(title=session.title)
 
         await self._journal.write(owner, session_id, change)
         return await self.get(owner, session_id)
@@ -231,11 +231,11 @@ class Sessions:
         place = await self._openings.place_of(seen, context)
 
         async def reopen(writer: SessionWriter) -> tuple[SessionState, bool]:
-            transition(writer.head.status, Verb.RESUME)
+            transition(writer.state.status, Verb.RESUME)
             if place != seen.context:
                 await move(writer, place, self._leases)
             was_closed = await self._openings.reopen(writer)
-            return writer.head, was_closed
+            return writer.state, was_closed
 
         head, was_closed = await self._journal.write(owner, session_id, reopen)
         self._coordinator.wake(head.key, turn=head.turn)
@@ -265,7 +265,7 @@ class Sessions:
         require_reason(reason)
 
         async def end(writer: SessionWriter) -> tuple[SessionState, bool]:
-            was_open = writer.head.status in OPEN
+            was_open = writer.state.status in OPEN
             return await close(writer, status, reason), was_open
 
         head, was_open = await self._journal.write(owner, session_id, end, urgent=True)
@@ -281,7 +281,7 @@ class Sessions:
         async def end(writer: SessionWriter) -> int | None:
             # Compared inside the transaction, so that a message that arrived meanwhile wins
             # (TOCTOU).
-            if writer.head.updated_at != seen.updated_at:
+            if writer.state.updated_at != seen.updated_at:
                 return None
             # Uses the slot count and not the session, because a damaged one must not block the
             # sweep.

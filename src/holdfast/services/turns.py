@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull, Unavailable
@@ -42,6 +43,7 @@ from holdfast.domain.sessions import (
     has_waiting_turn,
     transition,
 )
+from holdfast.domain.time import instant
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import Limits, Runtime, TurnInput
@@ -187,11 +189,11 @@ class Turns:
         """Run the turn that began with the lease, and the following ones that are wanted."""
 
         async def go_on(writer: SessionWriter) -> bool:
-            if is_wanted(writer.head.settled + 1):
-                await begin(writer)
+            if is_wanted(writer.state.settled + 1):
+                begin(writer)
                 return True
             # Left to the process that admitted it; started here it could be cut off half-way.
-            writer.move(holder=None, until=0)
+            writer.update(holder=None, until=0)
             return False
 
         while await self._play(lease) is TurnWritten.NEXT_TURN_WAITS:
@@ -232,9 +234,10 @@ class Turns:
         """End a turn that failed half-way, closing its open step and calls."""
 
         async def write(writer: SessionWriter) -> TurnWritten:
-            calls = await writer.tx.calls.of_turn(writer.head, writer.head.settled + 1)
+            await writer.load_turn()
+            calls = tuple(writer.turn_calls())
             await repair_turn(writer, cut_short(await open_step(writer), calls, outcome))
-            return TurnWritten.NEXT_TURN_WAITS if writer.head.holder else TurnWritten.ALL_ENDED
+            return TurnWritten.NEXT_TURN_WAITS if writer.state.holder else TurnWritten.ALL_ENDED
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
@@ -244,14 +247,17 @@ class Turns:
         *rows, last = drafts
 
         async def write(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
-            turn, name = writer.head.settled + 1, writer.head.session_id
+            turn, name = writer.state.settled + 1, writer.state.session_id
+            await writer.load_turn()
             if not isinstance(last, Outcome):
-                await writer.write(drafts, turn)
+                writer.add(drafts, turn)
                 return TurnWritten.GOES_ON, name
-            await writer.write(rows, turn)
-            await end(writer, last)
+            writer.add(rows, turn)
+            end(writer, last)
+            if last.is_lost:
+                await fail_session(writer, last)
             return (
-                TurnWritten.NEXT_TURN_WAITS if writer.head.holder else TurnWritten.ALL_ENDED
+                TurnWritten.NEXT_TURN_WAITS if writer.state.holder else TurnWritten.ALL_ENDED
             ), name
 
         written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
@@ -270,59 +276,57 @@ class Turns:
         )
 
 
-async def begin(writer: SessionWriter) -> None:
+def begin(writer: CommitBuilder) -> None:
     """Begin the waiting turn; a no-op for a turn that was interrupted by a crash."""
-    head = writer.head
+    head = writer.state
     # A repaired turn already has its `turn.started` event, and must have exactly one.
     if head.status is Status.RUNNING:
         return
-    event = await writer.tell(TurnStarted(), head.settled + 1)
-    writer.move(
+    at = instant(writer.add_event(TurnStarted(), head.settled + 1))
+    writer.update(
         status=transition(head.status, Verb.BEGIN),
-        began=event.sequence,
-        started_at=head.started_at or event.at,
+        began=writer.state.events,
+        started_at=head.started_at or at,
         finished_at=None,
     )
 
 
-async def end(writer: SessionWriter, outcome: Outcome, *, more_turns: bool | None = None) -> None:
-    """End the running turn: write its closing row, its events and its status in one transaction.
+def end(writer: CommitBuilder, outcome: Outcome, *, more_turns: bool | None = None) -> None:
+    """End the running turn: add its closing row, its events and its status.
 
     `more_turns` overrides whether another turn follows; by default it is derived from the queue.
     """
-    number = writer.head.settled + 1
+    number = writer.state.settled + 1
     # The turn that asked is over, so answers would have no receiver.
-    await expire(writer, by=outcome.stop_reason)
+    expire(writer, by=outcome.stop_reason)
     notice = closing_notice(outcome)
     if notice is not None:
-        await writer.append(notice, number)
+        writer.add_message(notice, number)
     # From the ledger, because another process may have run the first part of this turn.
-    entries = await writer.tx.costs.of_turn(writer.head, number)
+    entries = [entry for entry in writer.costs() if entry.turn == number]
     spent = reduce(CostSum.__add__, entries, CostSum(key=""))
-    event = await writer.tell(
+    at = writer.add_event(
         TurnEnded(
             stop_reason=outcome.stop_reason,
             usage=spent.usage,
             microcents=spent.microcents,
             priced=not spent.unpriced_requests,
             estimated=spent.is_upper_bound,
-            more_turns=writer.head.turn > number if more_turns is None else more_turns,
+            more_turns=writer.state.turn > number if more_turns is None else more_turns,
             failure=outcome.failure,
         ),
         number,
     )
-    writer.move(
-        status=transition(writer.head.status, Verb.END),
+    writer.update(
+        status=transition(writer.state.status, Verb.END),
         settled=number,
-        turn=max(writer.head.turn, number),
+        turn=max(writer.state.turn, number),
         last_stop=outcome.stop_reason,
-        finished_at=event.at,
+        finished_at=instant(at),
     )
-    if outcome.is_lost:
-        await fail_session(writer, outcome)
     # Released in the same transaction, so that a message admitted next finds the session free.
-    if not has_waiting_turn(writer.head):
-        writer.move(holder=None, until=0)
+    if not has_waiting_turn(writer.state):
+        writer.update(holder=None, until=0)
 
 
 async def fail_session(writer: SessionWriter, outcome: Outcome) -> None:
@@ -331,26 +335,28 @@ async def fail_session(writer: SessionWriter, outcome: Outcome) -> None:
     summary = f"Agent failed: {failure.code}: {failure.message}" if failure else "Agent failed."
     text = f"{summary}\n{outcome.evidence}" if outcome.evidence else summary
     notice = Notice(code=NoticeCode.AGENT_FAILED, text=text)
-    await writer.append(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+    writer.add_message(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
     reason = str(failure.code) if failure else None
-    status = transition(writer.head.status, Verb.LOSE)
+    status = transition(writer.state.status, Verb.LOSE)
     await unbind_zone(writer)
-    await writer.tell(SessionClosed(status=status, reason=reason))
-    writer.move(status=status, reason=reason)
+    writer.add_event(SessionClosed(status=status, reason=reason))
+    writer.update(status=status, reason=reason, holder=None, until=0)
 
 
 async def repair_turn(
     writer: SessionWriter, decided: Repair, *, more_turns: bool | None = None
 ) -> None:
     """Append the rows missing after a crash or an interrupt; end the turn if so decided."""
-    await writer.write(decided.drafts, writer.head.settled + 1)
+    writer.add(decided.drafts, writer.state.settled + 1)
     if decided.outcome is not None:
-        await end(writer, decided.outcome, more_turns=more_turns)
+        end(writer, decided.outcome, more_turns=more_turns)
+        if decided.outcome.is_lost:
+            await fail_session(writer, decided.outcome)
 
 
 async def open_step(writer: SessionWriter) -> OpenStep | None:
     """Return the unfinished model step of the running turn."""
-    return await unfinished_step(writer.tx, writer.head)
+    return await unfinished_step(writer.tx, writer.state)
 
 
 async def unfinished_step(tx: Tx, head: SessionState) -> OpenStep | None:
@@ -468,9 +474,10 @@ class Compactions:
         async def write(writer: SessionWriter) -> None:
             # The summary covers the rows read before, so a turn admitted since must not run or
             # wait.
-            if writer.head.messages != head.messages:
-                _require_rest(writer.head)
-            await writer.write(drafts, 0)
+            await writer.load_turn()
+            if writer.state.messages != head.messages:
+                _require_rest(writer.state)
+            writer.add(drafts, 0)
 
         if drafts:
             await self._journal.write_by_key(head.key, write)

@@ -3,29 +3,18 @@
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.approvals import Approval, ApprovalScope
-from holdfast.domain.ids import ApprovalId, CallId, SessionKey
+from holdfast.domain.approvals import Approval
+from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.store.calls import work_conditions
 from holdfast.store.database import (
     Database,
     Row,
-    checksum,
-    encode,
     reading_of,
     require_sound,
     sound,
 )
-
-SAVE = """
--- A question as it stands now.
-INSERT INTO approvals (id, session_key, call_id, digest, state, memory, body, checksum)
-VALUES (:id, :session_key, :call_id, :digest, :state, :memory, :body, :checksum)
-ON CONFLICT (id)
-DO UPDATE SET state = excluded.state, memory = excluded.memory, body = excluded.body,
-              checksum = excluded.checksum
-"""
 
 BY_ID = """
 -- One question of a session.
@@ -84,23 +73,6 @@ class ApprovalRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def save(self, key: SessionKey, approval: Approval) -> None:
-        body = encode(approval)
-        question = approval.question
-        # Indexed only for session scope: an answer for one call must not apply to another call.
-        is_for_all = approval.scope is ApprovalScope.SESSION
-        columns = {
-            "id": approval.id,
-            "session_key": key,
-            "call_id": question.call_id,
-            "digest": question.digest,
-            "state": approval.state.value,
-            "memory": question.memory if is_for_all else None,
-            "body": body,
-            "checksum": checksum(body),
-        }
-        await self._db.execute(SAVE, columns)
 
     async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})

@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.calls import Call, CallState, Settlement
-from holdfast.domain.ids import CallId, SessionId, SessionKey
+from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect
-from holdfast.store.database import Database, Row, checksum, encode, reading_of, require_sound
+from holdfast.store.database import Database, Row, encode, reading_of, require_sound
 
 # Literals, not parameters: the planner uses a partial index only for a constant state.
 _STATES: Final = {
@@ -41,18 +41,6 @@ def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:
     return conditions, parameters
 
 
-SAVE = """
--- A call as it is now; where it stands and what it is called never changes.
-INSERT INTO calls (session_key, id, turn, sequence, name, arguments, state, effect,
-                   idempotency_key, settlement, result_sequence, started_at, ended_at, checksum)
-VALUES (:session_key, :id, :turn, :sequence, :name, :arguments, :state, :effect,
-        :idempotency_key, :settlement, :result_sequence, :started_at, :ended_at, :checksum)
-ON CONFLICT (session_key, id)
-DO UPDATE SET arguments = excluded.arguments,
-              state = excluded.state, settlement = excluded.settlement,
-              result_sequence = excluded.result_sequence, started_at = excluded.started_at,
-              ended_at = excluded.ended_at, checksum = excluded.checksum
-"""
 BY_ID = """
 -- One call of a session.
 SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
@@ -106,25 +94,6 @@ class CallRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def save(self, key: SessionKey, call: Call) -> None:
-        columns = {
-            "id": call.id,
-            "turn": call.turn,
-            "sequence": call.sequence,
-            "name": call.name,
-            "arguments": encode(call.arguments),
-            "state": call.state.value,
-            "effect": call.effect.value,
-            "idempotency_key": call.idempotency_key,
-            "settlement": call.settlement.value if call.settlement else None,
-            "result_sequence": call.result_sequence,
-            "started_at": _stored(call.started_at),
-            "ended_at": _stored(call.ended_at),
-        }
-        # The session key is excluded: the checksum covers the content of a row, not its location.
-        columns["checksum"] = checksum(encode(list(columns.values())))
-        await self._db.execute(SAVE, {"session_key": key, **columns})
 
     async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})

@@ -10,22 +10,10 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.store.database import (
     Database,
     Row,
-    checksum,
     encode,
     format_id,
-    pack_id,
     require_sound,
 )
-
-ADD = """
--- What a request cost; a request that is in the ledger stays as it is.
-INSERT INTO costs (session_key, turn, request_id, model_id, input, output, cache_read, cache_write,
-                   reasoning, microcents, priced, at, checksum)
-VALUES (:session_key, :turn, :request_id, :model_id, :input, :output, :cache_read, :cache_write,
-        :reasoning, :microcents, :priced, :at, :checksum)
-ON CONFLICT DO NOTHING
-RETURNING 1
-"""
 
 OF_TURN = """
 -- The ledger of a turn.
@@ -120,24 +108,6 @@ class CostRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def add(self, key: int, entry: CostEntry) -> bool:
-        usage = entry.usage
-        columns = {
-            "request_id": pack_id(entry.request_id),
-            "turn": entry.turn,
-            "model_id": pack_id(entry.model_id),
-            "input": usage.input,
-            "output": usage.output,
-            "cache_read": usage.cache_read,
-            "cache_write": usage.cache_write,
-            "reasoning": usage.reasoning,
-            "microcents": entry.microcents,
-            "priced": int(entry.priced),
-            "at": microseconds(entry.at),
-        }
-        columns["checksum"] = checksum(encode(list(columns.values())))
-        return bool(await self._db.fetch(ADD, {"session_key": key, **columns}))
 
     async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 import apsw
 import msgspec
 
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, Internal
 
 UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -103,6 +104,9 @@ class Database(Protocol):
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         """Run a statement and discard its result."""
+
+    async def append(self, commit: SessionCommit) -> None:
+        """Write a commit; raises `VersionConflictError` if the session has changed."""
 
 
 async def fetch_rows(

@@ -1,9 +1,10 @@
 """The `events` table and its retention watermark; forwarded events are not decoded."""
 
 import logging
+import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from functools import cache
+from datetime import datetime
+from functools import lru_cache
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Final
@@ -17,28 +18,28 @@ from holdfast.domain.events import (
     RETENTION,
     Event,
     MessageAppended,
-    StepDelta,
     decode_payload,
+    encode_envelope,
     encode_payload,
     event_id,
-    event_id_at,
     name_of,
 )
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.ports.store import Frame
+from holdfast.ports.system import Frame
 from holdfast.store.database import (
     APPENDED_FOUND,
     TOLD_OF_FOUND,
+    UUID,
     Database,
     Row,
     checksum,
     corrupt,
     fetch_rows,
     format_id,
+    uuid_bytes,
 )
-from holdfast.store.event_encoding import ID_BYTES, divided, joined, stored_payload
 from holdfast.store.messages import event_checksum
 
 log = logging.getLogger(__name__)
@@ -179,14 +180,6 @@ def _watermark_checksum(key: int, through: int) -> int:
     return checksum(f"{key}|{through}")
 
 
-APPEND = """
--- The next events.
-INSERT INTO events (session_key, stays, sequence, turn, at, name, ids, payload, checksum)
-VALUES """
-_ROW: Final = (
-    "(:session_key, :stays_{0}, :sequence_{0}, :turn_{0}, :at_{0}, :name_{0}, :ids_{0},"
-    " :payload_{0}, :checksum_{0})"
-)
 AFTER = """
 -- Events after a cursor, in the order they were written.
 SELECT sequence, turn, at, name, ids, payload, checksum
@@ -261,18 +254,37 @@ PAGE_BYTES: Final = 1 << 20
 _OPENS_STEP: Final = frozenset({"step.started", "step.delta"})
 _CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
-_DELTA_NAME: Final = name_of(StepDelta)
 # Replaces the checksum of rows that were already verified.
 _PROVEN: Final = object()
-# Naive, because the time is formatted with `Z` and not with an offset.
-_EPOCH: Final = datetime(1970, 1, 1)
-_AT_ONCE: Final = 16
 
 
-@cache
-def _append_sql(count: int) -> str:
-    """Return the INSERT for `count` events; only parameter names are formatted in."""
-    return APPEND + ",\n       ".join(_ROW.format(place) for place in range(count))
+# Ids that may follow the event name in a payload; each is stored as 16 bytes.
+_IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
+ID_BYTES: Final = 16
+
+
+def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
+    """Split a payload into its leading ids and the rest after the event name and the ids."""
+    start = len(_named(name))
+    found = _IDS.match(payload, start)
+    if found is None:
+        return None, payload[start:]
+    return uuid_bytes(b"".join(found.groups(b"")).decode()), payload[found.end() :]
+
+
+def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
+    """Rebuild the payload that `divided` has split."""
+    if not ids:
+        return _named(name) + rest
+    fields = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
+    if len(ids) > ID_BYTES:
+        fields += f',"model_id":"{format_id(ids[ID_BYTES:])}"'
+    return _named(name) + fields.encode() + rest
+
+
+@lru_cache(maxsize=256)
+def _named(name: str) -> bytes:
+    return b'{"type":"%b"' % name.encode()
 
 
 class EventRows:
@@ -280,15 +292,6 @@ class EventRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def append(self, key: int, events: Sequence[Event]) -> None:
-        # Batch rows into one statement, because preparing a statement costs more than a row.
-        for start in range(0, len(events), _AT_ONCE):
-            rows = events[start : start + _AT_ONCE]
-            parameters: dict[str, object] = {"session_key": key}
-            for place, event in enumerate(rows):
-                _bind(parameters, place, event)
-            await self._db.execute(_append_sql(len(rows)), parameters)
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         asked = {"session_key": head.key, "after": sequence, "limit": limit}
@@ -414,22 +417,6 @@ def _are_of_one_step(before: Row, after: Row) -> bool:
     return opens in _OPENS_STEP and closes in _CLOSES_STEP and turn == later_turn and is_same
 
 
-def _bind(parameters: dict[str, object], place: int, event: Event) -> None:
-    at = microseconds(event.at)
-    payload = stored_payload(event.payload)
-    name = name_of(event.payload)
-    ids, rest = divided(name, payload)
-    parameters[f"stays_{place}"] = int(name != _DELTA_NAME)
-    parameters[f"sequence_{place}"] = event.sequence
-    parameters[f"turn_{place}"] = event.turn
-    parameters[f"at_{place}"] = at
-    parameters[f"name_{place}"] = name
-    parameters[f"ids_{place}"] = ids
-    parameters[f"payload_{place}"] = rest
-    # The checksum covers the whole payload, including the ids stored in their own column.
-    parameters[f"checksum_{place}"] = _sum((event.sequence, event.turn, at, name), payload)
-
-
 def _whole(row: Row) -> Row:
     """Return a stored row with its payload rebuilt; None as payload if a column is damaged."""
     sequence, turn, at, name, ids, rest, stored = row
@@ -462,14 +449,14 @@ def _message_event(row: Row, head: SessionState) -> Row:
     return event, turn or None, at, _APPENDED_NAME, payload, _PROVEN
 
 
-def _sum(columns: Row, payload: bytes) -> int:
+def event_sum(columns: Row, payload: bytes) -> int:
     """Return the checksum of an event over sequence, turn, time, name and payload."""
     sequence, turn, at, name = columns
     return checksum(f"{sequence}|{turn}|{at}|{name}", payload)
 
 
 def _is_sound(row: Row) -> bool:
-    return isinstance(row[4], bytes) and _sum(row[:4], row[4]) == row[5]
+    return isinstance(row[4], bytes) and event_sum(row[:4], row[4]) == row[5]
 
 
 def _require_sound(row: Row, head: SessionState) -> None:
@@ -481,18 +468,7 @@ def _frame(row: Row, head: SessionState) -> Frame:
     """Build the envelope around the stored payload without decoding it."""
     _require_sound(row, head)
     sequence, turn, at, _, payload, _ = row
-    shown_turn = "null" if turn is None else turn
-    id_ = event_id_at(head.session_id, sequence, at // 1000)
-    # Same bytes as `msgspec.json.encode(Event(…))`, around the stored payload.
-    start = (
-        f'{{"id":"{id_}","session_id":"{head.session_id}",'
-        f'"sequence":{sequence},"turn":{shown_turn},"at":"{_iso(at)}","payload":'
-    )
-    return Frame(sequence, start.encode() + payload + b"}")
-
-
-def _iso(at: int) -> str:
-    return (_EPOCH + timedelta(0, 0, at)).isoformat() + "Z"
+    return Frame(sequence, encode_envelope(head.session_id, sequence, turn, at, payload))
 
 
 def _event(row: Row, head: SessionState) -> Event:

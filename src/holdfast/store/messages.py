@@ -9,8 +9,8 @@ import msgspec
 from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
 from holdfast.domain.sessions import SessionState
-from holdfast.domain.time import instant, microseconds
-from holdfast.ports.store import NewRow, Segment
+from holdfast.domain.time import instant
+from holdfast.ports.store import Segment
 from holdfast.store.database import (
     DAMAGE,
     HASH_FOUND,
@@ -25,14 +25,6 @@ from holdfast.store.database import (
     format_id,
     pack_id,
 )
-
-APPEND = """
--- The next row of the record.
-INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
-                      event, told)
-VALUES (:session_key, :sequence, :id, :turn, :role, :parts, :model_id, :created_at, :hash,
-        :event, :told)
-"""
 
 BY_ID = """
 -- One row by its id, and the hash of the row before it.
@@ -140,29 +132,6 @@ class MessageRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def append(self, key: int, rows: Sequence[NewRow]) -> None:
-        for row in rows:
-            message = row.message
-            at = microseconds(message.created_at)
-            await self._db.execute(
-                APPEND,
-                {
-                    "session_key": key,
-                    "sequence": message.sequence,
-                    "id": pack_id(message.id),
-                    "turn": message.turn,
-                    "role": message.role,
-                    "parts": row.content,
-                    "model_id": message.model_id and pack_id(message.model_id),
-                    "created_at": at,
-                    "hash": row.hash,
-                    "event": row.event,
-                    "told": event_checksum(
-                        (row.event, message.turn, at, message.id, message.role, message.sequence)
-                    ),
-                },
-            )
 
     async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):

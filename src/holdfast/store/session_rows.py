@@ -12,7 +12,6 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId
 from holdfast.domain.sessions import (
-    OPEN,
     Budget,
     ForkPoint,
     Session,
@@ -75,6 +74,11 @@ _NAMES: Final = ("key", *_CHANGING, "checksum")
 
 def columns_of(head: SessionState) -> dict[str, Any]:
     """Return the columns of a session state row."""
+    return dict(zip(_NAMES, (head.key, *state_values(head)), strict=True))
+
+
+def state_values(head: SessionState) -> Row:
+    """Return the values of the columns that a write may change, and their checksum."""
     values = (
         head.title,
         head.status.value,
@@ -99,31 +103,7 @@ def columns_of(head: SessionState) -> dict[str, Any]:
     )
     # The checksum excludes the key, unknown on insert, and `until`, which EXTEND changes alone.
     names = (head.session_id, head.owner, head.agent_id)
-    total = _sum(names + values[:_UNTIL] + values[_UNTIL + 1 :])
-    return dict(zip(_NAMES, (head.key, *values, total), strict=True))
-
-
-# Cache of the newest row of each open session with its decoded state.
-_known: dict[int, tuple[Row, SessionState]] = {}
-_KNOWN_MOST: Final = 4_096
-
-
-def remember(head: SessionState, columns: dict[str, Any]) -> None:
-    """Cache the state for a row being written; used only if the row read later is identical."""
-    if head.status not in OPEN:
-        forget(head.key)
-        return
-    known = _known.get(head.key)
-    if known is not None:
-        row = known[0]
-        # No statement changes the ids and the fork position.
-        changed = tuple(columns.values())
-        _known[head.key] = (*row[:4], *changed[1:-1], row[24], changed[-1]), head
-
-
-def forget(key: int) -> None:
-    """Remove a session from the cache: ended sessions are many and rarely read again."""
-    _known.pop(key, None)
+    return *values, _sum(names + values[:_UNTIL] + values[_UNTIL + 1 :])
 
 
 def _sum(values: Row) -> int:
@@ -136,19 +116,6 @@ _STOP: Final = {stop.value: stop for stop in StopReason}
 
 def head_of(row: Row) -> SessionState:
     """Return the state of a session; raise for a damaged row."""
-    known = _known.get(row[0])
-    # Compare the whole row including its checksum, so that a stale entry is never used.
-    if known is not None and known[0] == row:
-        return known[1]
-    head = _head(row)
-    if head.status in OPEN:
-        if len(_known) >= _KNOWN_MOST:
-            _known.clear()
-        _known[row[0]] = row, head
-    return head
-
-
-def _head(row: Row) -> SessionState:
     if _sum(row[1:15] + row[16:24]) != row[25]:
         raise corrupt(f"session {row[1]}")
     return SessionState(

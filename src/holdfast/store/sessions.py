@@ -13,16 +13,14 @@ from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
-from holdfast.search.documents import NOTE, NOTE_TITLE
+from holdfast.search.documents import NOTE
 from holdfast.search.index import note_removal
 from holdfast.store.database import Database, Row, sound
 from holdfast.store.session_rows import (
     HEAD_COLUMNS,
     columns_of,
-    forget,
     head_of,
     opening_of,
-    remember,
     session_of,
 )
 
@@ -106,17 +104,6 @@ SELECT id
    AND id < :text || 'g'
  ORDER BY id
  LIMIT :limit
-"""
-SAVE = """
--- The state of a session after a write.
-UPDATE sessions
-   SET title = :title, status = :status, last_stop = :last_stop, reason = :reason, turn = :turn,
-       settled = :settled, messages = :messages, events = :events, began = :began, chain = :chain,
-       holder = :holder, until = :until, epoch = :epoch, tokens_in = :tokens_in,
-       tokens_out = :tokens_out, microcents = :microcents, requests = :requests,
-       updated_at = :updated_at, started_at = :started_at, finished_at = :finished_at,
-       checksum = :checksum
- WHERE key = :key
 """
 GET = f"""
 -- One session, whole.
@@ -315,8 +302,6 @@ _ENDED: Final = {
 }
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
 _UPDATED_AT: Final = 21
-_TITLES_MOST: Final = 4_096
-_UNREAD: Final = object()
 
 
 class SessionRows:
@@ -326,8 +311,6 @@ class SessionRows:
         """Compare indexes with their rows before use unless `trusts_indexes` is set."""
         self._db = database
         self._trusts_indexes = trusts_indexes
-        # Titles as last read: a session is always read in the transaction that saves it.
-        self._titles: dict[int, str | None] = {}
 
     async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
         parent = session.forked_from
@@ -356,26 +339,11 @@ class SessionRows:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
-        return self._read(rows[0]) if rows else None
+        return head_of(rows[0]) if rows else None
 
     async def head_by_key(self, key: SessionKey) -> SessionState | None:
         rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
-        return self._read(rows[0]) if rows else None
-
-    def _read(self, row: Row) -> SessionState:
-        head = head_of(row)
-        if len(self._titles) >= _TITLES_MOST:
-            self._titles.clear()
-        self._titles[head.key] = head.title
-        return head
-
-    async def save(self, head: SessionState) -> None:
-        columns = columns_of(head)
-        # The title rarely changes, so its note is written only if it did.
-        if self._titles.get(head.key, _UNREAD) != head.title:
-            await self._db.execute(NOTE_TITLE, {"key": head.key, "title": head.title})
-        await self._db.execute(SAVE, columns)
-        remember(head, columns)
+        return head_of(rows[0]) if rows else None
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         if not is_uuid(session_id):
@@ -465,7 +433,6 @@ class SessionRows:
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await note_removal(self._db, head)
         await self._db.execute(REMOVE, {"key": head.key})
-        forget(head.key)
         await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.agents import LlmRuntime, file_form
+from holdfast.domain.commits import last_event
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import ModelId, Owner, SessionId
@@ -234,7 +235,8 @@ class Exports:
         payload = SessionExported(target=require_text(target, field="target", **_TARGET))
 
         async def compose(writer: SessionWriter) -> Event:
-            return writer.note(payload)
+            writer.add_event(payload, touch=False)
+            return last_event(writer.commit())
 
         return await self._journal.write(owner, session_id, compose)
 

@@ -8,7 +8,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Internal
 from holdfast.domain.events import ZoneArchived
 from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
-from holdfast.domain.time import microseconds
+from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Tx
 from holdfast.services.journal import JournalTransaction, SessionWriter
 from holdfast.services.stamping import Stamping
@@ -53,14 +53,14 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
 
 async def unbind_zone(writer: SessionWriter) -> None:
     """Archive and unbind the zone of a session that ends; other zones are unchanged."""
-    desk = await writer.tx.zones.desk_of(writer.head.key)
+    desk = await writer.tx.zones.desk_of(writer.state.key)
     if desk is None:
         return
     owner, zone = desk
-    archived = await _cleared(writer.tx, owner, zone, writer.now)
+    archived = await _cleared(writer.tx, owner, zone, lambda: instant(writer.tick()))
     if archived is not None:
-        await writer.tell(ZoneArchived(zone=archived.archive_zoneid))
-    await writer.tx.zones.unseat(writer.head.key)
+        writer.add_event(ZoneArchived(zone=archived.archive_zoneid))
+    await writer.tx.zones.unseat(writer.state.key)
 
 
 async def notify_bound_session(
@@ -90,7 +90,7 @@ async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> Non
         # One damaged session must not prevent the others from using the zone.
         log.error("a session was not bound to its zone: %s", error.message)
         return
-    await writer.tell(ZoneArchived(zone=archive))
+    writer.add_event(ZoneArchived(zone=archive))
 
 
 def _ms(at: datetime) -> int:

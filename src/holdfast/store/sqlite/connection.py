@@ -1,6 +1,6 @@
 """One SQLite connection: opening, settings, checks and error translation.
 
-Knows no tables; threads and transactions are handled in `writer.py`.
+Threads and transactions are handled in `writer.py`.
 """
 
 import random
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import apsw
 
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import (
     Code,
     Conflict,
@@ -23,6 +24,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.store.database import NOTHING, Parameters, Row, corrupt
+from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.wal_anchor import Anchor
 from holdfast.store.sqlite.wal_check import require_whole
 
@@ -115,6 +117,13 @@ class Connection:
         except apsw.CorruptError:
             self._forget()
             raise
+
+    async def append(self, commit: SessionCommit) -> None:
+        self.write(commit)
+
+    def write(self, commit: SessionCommit) -> None:
+        """Write a commit inside the current transaction, synchronously."""
+        write_commit(self._cursor, commit)
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
         """Read a pragma, or set it and return SQLite's answer."""

@@ -242,7 +242,7 @@ class FaultyTable:
             is_proven = verb in _PROVEN.get(self._name, ())
             found = await method(*given, **named) if is_proven else None
             if found is None or self._is_named(found):
-                raise _doubtful(self._name)
+                raise doubtful(self._name)
             return found
 
         return asked
@@ -258,7 +258,8 @@ class FaultyTable:
         )
 
 
-def _doubtful(table: str) -> Internal:
+def doubtful(table: str) -> Internal:
+    """Return the error for a table whose pages contradict each other."""
     return Internal(
         Code.CORRUPT_STORE,
         f"The pages that hold {table} contradict each other, so that nothing can be listed, added "

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.observations.tables import ObservationTables, SnapshotTables
 from holdfast.ports.store import Brief, Tx
@@ -40,7 +41,7 @@ from holdfast.store.sqlite.connection import (
 )
 from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 from holdfast.store.sqlite.files import private_file, require_suitable
-from holdfast.store.sqlite.integrity import FaultyRows, FaultyTable, find_faulty_rows
+from holdfast.store.sqlite.integrity import FaultyRows, FaultyTable, doubtful, find_faulty_rows
 from holdfast.store.sqlite.migrate import newest, require_current, up, version
 from holdfast.store.sqlite.reader import (
     Readers,
@@ -80,11 +81,19 @@ class Tables:
         self.observations = ObservationTables(database)
         self.projections = SnapshotTables(database)
         self.search = SearchTables(database)
-        known = set(vars(self))
+        self._database = database
+        self._is_faulty = bool(faulty)
+        known = set(vars(self)) - {"_database", "_is_faulty"}
         # A table without an attribute here may affect any answer, so then all are wrapped.
         for name in known if faulty.keys() - known else faulty:
             rows = faulty.get(name, frozenset())
             setattr(self, name, FaultyTable(getattr(self, name), name, rows))
+
+    async def append(self, commit: SessionCommit) -> None:
+        """Write a commit; a store that contradicts itself is read-only."""
+        if self._is_faulty:
+            raise doubtful("sessions")
+        await self._database.append(commit)
 
 
 class _OccupiedError(Exception):

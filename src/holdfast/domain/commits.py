@@ -1,0 +1,416 @@
+"""Commits: a write to a session is a value, computed from its state and drafts.
+
+Pure: nothing here reads, waits or stores. Each row is encoded once; the bytes that are redacted are
+the bytes that are hashed, stored and sent to readers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain import calls
+from holdfast.domain.approvals import Approval, ApprovalState, Question, apply_answer
+from holdfast.domain.calls import Call
+from holdfast.domain.costs import CostEntry
+from holdfast.domain.drafts import (
+    ApprovalDecided,
+    CallDetails,
+    CostDraft,
+    Draft,
+    MessageDraft,
+    Outcome,
+    Summary,
+    TitleChange,
+    ToolsFound,
+)
+from holdfast.domain.errors import Code, Internal
+from holdfast.domain.events import (
+    CallSettled,
+    Event,
+    MessageAppended,
+    Payload,
+    SessionCompacted,
+    StepDelta,
+    StepEnded,
+    ToolStarted,
+    TurnStarted,
+    answer_event,
+    decode_event,
+    encode_envelope,
+    encode_stored,
+    name_of,
+    question_event,
+)
+from holdfast.domain.ids import CallId, MessageId
+from holdfast.domain.messages import (
+    Compaction,
+    Message,
+    Notice,
+    NoticeCode,
+    Role,
+    ToolCall,
+    ToolResult,
+    decode_parts,
+    encode_parts,
+    link,
+)
+from holdfast.domain.secrets import Scrubber
+from holdfast.domain.sessions import SessionState
+from holdfast.domain.time import instant, microseconds
+from holdfast.domain.tools import Effect
+
+T = TypeVar("T")
+
+
+class NewMessage(Struct, frozen=True, gc=False):
+    """A message to append: its encoded parts, its hash and time, and the number of its event."""
+
+    message: Message
+    content: bytes
+    hash: bytes
+    at: int
+    event: int
+
+
+class NewEvent(Struct, frozen=True, gc=False):
+    """An event to append, with its encoded payload; `at` is in microseconds."""
+
+    sequence: int
+    turn: int | None
+    at: int
+    name: str
+    content: bytes
+
+
+class OpenTurn(Struct, frozen=True, kw_only=True):
+    """What is stored about the turn in progress, as far as a write may depend on it.
+
+    `retried` are calls settled by a retry, by the idempotency key that they share with it.
+    """
+
+    calls: Mapping[CallId, Call] = {}
+    retried: Mapping[str, Call] = {}
+    waiting: tuple[Approval, ...] = ()
+    costs: tuple[CostEntry, ...] = ()
+
+
+class SessionCommit(Struct, frozen=True, kw_only=True):
+    """Everything that one write changes in a session.
+
+    It applies only if the stored session still is as in `before`: epoch, holder and counters.
+    """
+
+    before: SessionState
+    state: SessionState
+    messages: tuple[NewMessage, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+    calls: tuple[Call, ...] = ()
+    costs: tuple[CostEntry, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    # Names of tools discovered on the session's servers.
+    tools: tuple[str, ...] = ()
+
+
+class VersionConflictError(Exception):
+    """The stored session is no longer as the commit expects; read it and build the commit again."""
+
+
+# Events without free text, which need no redaction.
+_PLAIN: Final = (TurnStarted, StepEnded)
+_APPENDED: Final = name_of(MessageAppended)
+
+
+class CommitBuilder:
+    """Stamps drafts into a commit; `state` includes everything added so far."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        *,
+        now: int,
+        new_id: Callable[[], str],
+        scrubber: Scrubber,
+        turn: OpenTurn | None = None,
+    ) -> None:
+        """`now` is in microseconds; `turn` is what is stored about the turn in progress."""
+        self._before = self.state = state
+        self.turn = turn
+        self._new_id = new_id
+        self._scrubber = scrubber
+        self._now = now
+        # Each row is at least one microsecond later than the last, despite clock jumps.
+        self._last = microseconds(state.updated_at)
+        self._messages: list[NewMessage] = []
+        self._events: list[NewEvent] = []
+        self._calls: dict[CallId, Call] = {}
+        self._costs: list[CostEntry] = []
+        self._approvals: dict[str, Approval] = {}
+        self._tools: tuple[str, ...] = ()
+
+    def clean(self, value: T) -> T:
+        """Return the value without known secrets, as it may be stored."""
+        return self._scrubber.cleaned(value)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the session state."""
+        self.state = replace(self.state, **changes)
+
+    def tick(self) -> int:
+        """Return the time of the next row in microseconds, later than any row of the session."""
+        self._last = max(self._now, self._last + 1)
+        return self._last
+
+    def known_call(self, call_id: CallId) -> Call | None:
+        """Return a call as it is after everything added so far, if it is known here."""
+        known = self._calls.get(call_id)
+        return known or (self.turn.calls.get(call_id) if self.turn is not None else None)
+
+    def turn_calls(self) -> list[Call]:
+        """Return the calls of the turn, as they are after everything added so far."""
+        return list((dict(self._stored_turn().calls) | self._calls).values())
+
+    def waiting(self) -> list[Approval]:
+        """Return the unanswered questions, as they are after everything added so far."""
+        known = {each.id: each for each in self._stored_turn().waiting} | self._approvals
+        return [each for each in known.values() if each.state is ApprovalState.WAITING]
+
+    def costs(self) -> list[CostEntry]:
+        """Return the ledger of the turn, including everything added so far."""
+        return [*self._stored_turn().costs, *self._costs]
+
+    def add(self, drafts: Iterable[Draft], turn: int) -> None:
+        """Add the drafts of a turn in order."""
+        for draft in drafts:
+            match draft:
+                case MessageDraft():
+                    self.add_message(draft, turn)
+                case CostDraft():
+                    self._add_cost(draft, turn)
+                case Question():
+                    self._add_question(draft, turn)
+                case ApprovalDecided():
+                    self._add_decision(draft)
+                case TitleChange():
+                    self.update(title=self.clean(draft.over(self.state.title)))
+                case Summary():
+                    self._add_summary(draft)
+                case ToolsFound():
+                    self._tools = (*self._tools, *draft.names)
+                    # Advances `updated_at`, so that clients comparing times see a change.
+                    self.tick()
+                case CallDetails():
+                    details = calls.add_details(self.clean(draft.arguments))
+                    self._advance(draft.call_id, details)
+                case Outcome():
+                    raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
+                case _:
+                    self.add_event(draft, turn)
+
+    def add_message(self, draft: MessageDraft, turn: int) -> Message:
+        """Add a message row; it also takes an event number, because it is its own event."""
+        at = self.tick()
+        encoded = encode_parts(draft.parts)
+        content = self._scrubber.clean_json(encoded)
+        # The scrubber returns the same object if nothing matched, which saves decoding it again.
+        if content is not encoded:
+            draft = replace(draft, parts=decode_parts(content))
+        state, sequence = self.state, self.state.messages + 1
+        message_id = draft.id or MessageId(self._new_id())
+        columns = (message_id, sequence, turn, draft.role, draft.model_id, at)
+        # Hashes the stored bytes and not the value, so that the store can be verified on its own.
+        chain = link(state.chain, columns, content)
+        message = Message(
+            id=message_id,
+            session_id=state.session_id,
+            sequence=sequence,
+            turn=turn,
+            role=draft.role,
+            parts=draft.parts,
+            model_id=draft.model_id,
+            created_at=instant(at),
+            hash=chain.hex(),
+        )
+        self._messages.append(NewMessage(message, content, chain, at, state.events + 1))
+        self.state = replace(state, messages=sequence, chain=chain, events=state.events + 1)
+        if draft.role is Role.TOOL_CALL or draft.role is Role.TOOL_RESULT:
+            self._update_call(draft, message)
+        return message
+
+    def add_event(self, payload: Payload, turn: int | None = None, *, touch: bool = True) -> int:
+        """Add an event and the change of call state that it implies; return its time.
+
+        Without `touch` it does not advance the session's `updated_at`.
+        """
+        at = self.tick() if touch else max(self._now, self._last)
+        if isinstance(payload, ToolStarted):
+            self._advance(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
+        elif isinstance(payload, CallSettled):
+            self._advance(payload.call_id, lambda call: calls.settle_call(call, payload.how))
+        content = encode_stored(payload)
+        if not isinstance(payload, _PLAIN):
+            content = self._scrubber.clean_json(content)
+            # Deltas are not masked by pattern, because they must add up to the stored row.
+            if not isinstance(payload, StepDelta):
+                content = self._scrubber.mask(content)
+        sequence = self.state.events + 1
+        self._events.append(NewEvent(sequence, turn or None, at, name_of(payload), content))
+        self.state = replace(self.state, events=sequence)
+        return at
+
+    def add_call(self, call: Call) -> Call:
+        """Add or replace a call."""
+        self._calls[call.id] = call
+        return call
+
+    def add_approval(self, approval: Approval) -> None:
+        """Add or replace an approval request."""
+        self._approvals[approval.id] = approval
+
+    def commit(self) -> SessionCommit:
+        """Return everything that was added."""
+        return SessionCommit(
+            before=self._before,
+            state=replace(self.state, updated_at=instant(self._last)),
+            messages=tuple(self._messages),
+            events=tuple(self._events),
+            calls=tuple(self._calls.values()),
+            costs=tuple(self._costs),
+            approvals=tuple(self._approvals.values()),
+            tools=self._tools,
+        )
+
+    def _stored_turn(self) -> OpenTurn:
+        if self.turn is None:
+            raise Internal(Code.INTERNAL, "The turn in progress was not read before it changed.")
+        return self.turn
+
+    def _update_call(self, draft: MessageDraft, message: Message) -> None:
+        """Update the call that a row makes or answers."""
+        match draft.parts:
+            case (ToolCall() as intent,):
+                key = draft.idempotency_key
+                self.add_call(
+                    Call(
+                        id=intent.id,
+                        session_id=self.state.session_id,
+                        turn=message.turn,
+                        sequence=message.sequence,
+                        name=intent.name,
+                        arguments=intent.arguments,
+                        # Unsafe unless declared, because the opposite default could run a side
+                        # effect twice.
+                        effect=draft.effect or Effect.UNSAFE,
+                        idempotency_key=key
+                        or calls.call_key(self.state.owner, self.state.session_id, intent.id),
+                    )
+                )
+            case (ToolResult() as result,):
+                call = self._advance(
+                    result.call_id,
+                    lambda call: calls.finish_call(
+                        call, result.status, at=message.created_at, sequence=message.sequence
+                    ),
+                )
+                if calls.is_unrun_retry(call, result.status):
+                    self._reopen(call)
+
+    def _reopen(self, retry: Call) -> None:
+        """Set the original call back to unknown, because its retry was not run."""
+        original = self._stored_turn().retried.get(retry.idempotency_key)
+        if original is None:
+            return
+        self.add_call(calls.reopen_call(original))
+        sentence = f"The outcome of {original.name} ({original.id}) is still unknown: "
+        notice = Notice(code=NoticeCode.INFORMATION, text=f"{sentence}{retry.id} was not run.")
+        self.add_message(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
+
+    def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
+        call = self.known_call(call_id)
+        if call is None:
+            raise Internal(Code.INTERNAL, f"No intent was recorded for call {call_id}.")
+        return self.add_call(step(call))
+
+    def _add_question(self, question: Question, turn: int) -> None:
+        """Add a question; it waits for its answer from here on."""
+        question = self.clean(question)
+        at = self.add_event(question_event(question), turn)
+        self.add_approval(self._approval(question, at))
+
+    def _add_decision(self, draft: ApprovalDecided) -> None:
+        """Add an approval that a rule has already answered; emits no question event."""
+        at = self.tick()
+        asked = self._approval(self.clean(draft.question), at)
+        decided = apply_answer(asked, draft.answer, at=instant(at))
+        self.add_approval(decided)
+        self.add_event(answer_event(decided))
+
+    def _approval(self, question: Question, at: int) -> Approval:
+        return Approval(session_id=self.state.session_id, question=question, asked_at=instant(at))
+
+    def _add_summary(self, summary: Summary) -> None:
+        """Add a compaction summary; it belongs to no turn, and no row is removed."""
+        part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
+        row = self.add_message(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
+        self.add_event(
+            SessionCompacted(
+                message_id=row.id,
+                kept=summary.kept,
+                dropped_through=summary.dropped_through,
+                reason=summary.reason,
+                summary=summary.text,
+                usage=summary.usage,
+            )
+        )
+
+    def _add_cost(self, draft: CostDraft, turn: int) -> None:
+        """Add a request to the ledger."""
+        # A request recorded both before and after a crash is counted once.
+        if any(entry.request_id == draft.request_id for entry in self.costs()):
+            return
+        entry = draft.entry(self.state.session_id, turn, instant(self.tick()))
+        self._costs.append(entry)
+        state = self.state
+        self.state = replace(
+            state,
+            tokens_in=state.tokens_in + entry.usage.input,
+            tokens_out=state.tokens_out + entry.usage.output,
+            microcents=state.microcents + entry.microcents,
+            requests=state.requests + 1,
+        )
+
+
+def events_of(commit: SessionCommit) -> Sequence[NewEvent]:
+    """Return all events of a commit in order, those of its messages among them."""
+    rows = [
+        NewEvent(
+            row.event,
+            row.message.turn or None,
+            row.at,
+            _APPENDED,
+            message_event(row.message.id, row.message.role, row.message.sequence),
+        )
+        for row in commit.messages
+    ]
+    if not rows:
+        return commit.events
+    return sorted((*commit.events, *rows), key=_sequence)
+
+
+def last_event(commit: SessionCommit) -> Event:
+    """Return the last event of a commit as readers get it."""
+    event = events_of(commit)[-1]
+    name = commit.state.session_id
+    return decode_event(encode_envelope(name, event.sequence, event.turn, event.at, event.content))
+
+
+def message_event(message_id: str, role: str, sequence: int) -> bytes:
+    """Return the payload of the event that reports a message."""
+    return encode_stored(
+        MessageAppended(message_id=MessageId(message_id), role=Role(role), sequence=sequence)
+    )
+
+
+def _sequence(event: NewEvent) -> int:
+    return event.sequence

@@ -1,0 +1,91 @@
+"""Write a session commit on an SQLite connection, inside a transaction."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import apsw
+
+from holdfast.domain.commits import SessionCommit, VersionConflictError
+from holdfast.search.documents import NOTE
+from holdfast.store.commit import (
+    APPROVALS,
+    CALLS,
+    COSTS,
+    EVENTS,
+    MESSAGES,
+    STATE,
+    approval_row,
+    call_row,
+    cost_row,
+    event_rows,
+    message_rows,
+    state_row,
+)
+
+
+def _insert(table: str, columns: Iterable[str], conflict: str = "") -> str:
+    names = list(columns)
+    places = ", ".join("?" * len(names))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places}) {conflict}"  # noqa: S608
+
+
+def _upsert(*names: str) -> str:
+    return "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in names)
+
+
+_NUMBER: Final = {name: number for number, name in enumerate(STATE, 1)}
+# A lease is extended by a statement of its own, so an unchanged epoch must not shorten it.
+_UNTIL: Final = (
+    f"CASE WHEN epoch = ?{_NUMBER['epoch']} AND ?{_NUMBER['holder']} IS NOT NULL"
+    f" THEN max(until, ?{_NUMBER['until']}) ELSE ?{_NUMBER['until']} END"
+)
+_SET: Final = ", ".join(
+    f"{name} = {_UNTIL if name == 'until' else f'?{number}'}" for name, number in _NUMBER.items()
+)
+_KEY: Final = len(STATE) + 1
+# Fence and version in one: a commit on an outdated state changes no row.
+UPDATE: Final = (
+    f"UPDATE sessions SET {_SET} WHERE key = ?{_KEY} AND epoch = ?{_KEY + 1}"  # noqa: S608
+    f" AND holder IS ?{_KEY + 2} AND messages = ?{_KEY + 3} AND events = ?{_KEY + 4}"
+    f" AND updated_at = ?{_KEY + 5}"
+)
+MESSAGE: Final = _insert("messages", MESSAGES)
+EVENT: Final = _insert("events", EVENTS)
+CALL: Final = _insert(
+    "calls",
+    CALLS,
+    "ON CONFLICT (session_key, id) "
+    + _upsert(
+        "arguments",
+        "state",
+        "settlement",
+        "result_sequence",
+        "started_at",
+        "ended_at",
+        "checksum",
+    ),
+)
+COST: Final = _insert("costs", COSTS)
+APPROVAL: Final = _insert(
+    "approvals", APPROVALS, "ON CONFLICT (id) " + _upsert("state", "memory", "body", "checksum")
+)
+
+
+def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
+    """Write the rows of a commit; raise if the stored session is not as it expects."""
+    key = commit.before.key
+    cursor.execute(UPDATE, state_row(commit))
+    if not cursor.connection.changes():
+        raise VersionConflictError
+    if commit.messages:
+        cursor.executemany(MESSAGE, message_rows(commit))
+    if commit.events:
+        cursor.executemany(EVENT, event_rows(commit))
+    for call in commit.calls:
+        cursor.execute(CALL, call_row(key, call))
+    for entry in commit.costs:
+        cursor.execute(COST, cost_row(key, entry))
+    for approval in commit.approvals:
+        cursor.execute(APPROVAL, approval_row(key, approval))
+    if commit.state.title != commit.before.title:
+        cursor.execute(NOTE, {"key": key, "first": 0, "last": 0})
