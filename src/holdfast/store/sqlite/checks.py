@@ -23,10 +23,9 @@ from holdfast.store.events import EventRows
 from holdfast.store.messages import MessageRows
 from holdfast.store.repos import RepoRows
 from holdfast.store.sessions import SessionRows
-from holdfast.store.sqlite.connection import Connection
+from holdfast.store.sqlite.connection import Connection, drive
 from holdfast.store.sqlite.files import UNSUITABLE, file_system_of
 from holdfast.store.sqlite.integrity import contradictions
-from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.migrate import version
 from holdfast.zones.lines import LineCount, count_lines
 from holdfast.zones.model import PART_SIZE, ZoneFile

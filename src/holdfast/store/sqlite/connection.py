@@ -6,11 +6,11 @@ Threads and transactions are handled in `writer.py`.
 import random
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
@@ -28,6 +28,7 @@ from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.wal_anchor import Anchor
 from holdfast.store.sqlite.wal_check import require_whole
 
+T = TypeVar("T")
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
 OLDEST_SQLITE: Final = (3, 51, 3)
 BUSY_SECONDS: Final = 30.0
@@ -150,6 +151,16 @@ class Connection:
         finally:
             if self.anchor is not None:
                 self.anchor.close()
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that only awaits its transaction, which never suspends on SQLite."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    work.close()
+    raise RuntimeError("work inside a transaction awaited something other than the transaction")
 
 
 def is_plain(path: Path) -> bool:

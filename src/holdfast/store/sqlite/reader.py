@@ -2,28 +2,16 @@
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 import apsw
 
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
-from holdfast.store.sqlite.connection import Connection
-from holdfast.store.sqlite.jobs import (
-    BREATH,
-    PATIENCE,
-    Job,
-    Kind,
-    Work,
-    drive,
-    tell_everywhere,
-    unheard,
-)
+from holdfast.store.sqlite.connection import Connection, drive
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -103,79 +91,25 @@ READERS: Final = 4
 
 
 class Readers:
-    """Reader threads, all started at once because a later start may fail at a system limit.
-
-    Not a `ThreadPoolExecutor`: it allocates a lock per job and loses waiters on a MemoryError.
-    """
+    """Reader threads; each starts when it is first needed."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        try:
-            with threads_permitting():
-                for number in range(READERS):
-                    thread = threading.Thread(
-                        target=self._run, name=f"holdfast-reader-{number}", daemon=True
-                    )
-                    thread.start()
-                    self._threads.append(thread)
-        except BaseException:
-            self.end()
-            raise
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
 
-    async def answer(self, work: Work) -> Any:
+    async def run(self, work: Callable[[], T]) -> T:
         """Run work in a reader thread; return its result or raise its error."""
-        job = Job(work, Kind.LOOK)
-        self._jobs.put(job)
-        return await job.future
+        with threads_permitting():
+            future = self._pool.submit(work)
+        return await asyncio.wrap_future(future)
 
     async def close(self) -> None:
         """Finish queued work and stop the threads."""
-        try:
-            await asyncio.to_thread(self.end)
-        except RuntimeError:
-            # No thread is available to wait in; blocking is safe, because readers do not use this
-            # loop.
-            self.end()
+        # Blocking is safe, because readers do not use this loop.
+        self.end()
 
     def end(self) -> None:
         """Finish queued work and block this thread until the readers stop."""
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        informed: list[Job] = []
-        job = self._jobs.get()
-        while job is not None:
-            try:
-                _answer(job)
-                informed = [*unheard(informed), job]
-                job = self._next(informed)
-            except MemoryError:
-                time.sleep(BREATH)
-
-    def _next(self, informed: list[Job]) -> Job | None:
-        """Wait for the next job; meanwhile repeat results that an event loop dropped."""
-        while unheard(informed):
-            with suppress(Empty):
-                return self._jobs.get(timeout=PATIENCE)
-            tell_everywhere(unheard(informed))
-        # Drop delivered jobs, so that their results are freed.
-        informed.clear()
-        return self._jobs.get()
-
-
-def _answer(job: Job) -> None:
-    """Run the work of a job and deliver the result; skipped if the caller was cancelled."""
-    if job.future.done():
-        return
-    try:
-        job.result = drive(job.work())
-    except BaseException as error:  # noqa: BLE001 — raised again in the caller
-        job.error = error
-    tell_everywhere((job,))
+        self._pool.shutdown()
 
 
 @contextmanager

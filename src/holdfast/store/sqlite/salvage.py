@@ -33,9 +33,8 @@ from holdfast.store.sqlite.backup import (
     require_target,
     settle,
 )
-from holdfast.store.sqlite.connection import Connection, translate_errors
+from holdfast.store.sqlite.connection import Connection, drive, translate_errors
 from holdfast.store.sqlite.files import exclusively
-from holdfast.store.sqlite.jobs import drive
 from holdfast.store.sqlite.wal_anchor import load
 from holdfast.store.sqlite.wal_check import FRAME, HEADER, MAGIC, is_whole_header, summed
 

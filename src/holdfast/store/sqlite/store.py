@@ -1,5 +1,6 @@
 """The embedded store: one writer, several readers, one SQLite file."""
 
+import asyncio
 import logging
 import os
 import threading
@@ -149,6 +150,14 @@ class SqliteStore:
         self._upkeep.count()
         return done
 
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit; the future completes when it is on disk."""
+        if self._faulty:
+            raise doubtful("sessions")
+        future = self._writer.commit(commit)
+        self._upkeep.count()
+        return future
+
     async def require_writable(self) -> None:
         """Raise if the store cannot be written now."""
         await self._written(_nothing)
@@ -157,8 +166,10 @@ class SqliteStore:
 
     async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
         try:
-            done = await self._writer.submit(
-                lambda: work(self._writer_tables()), urgent=urgent, is_brief=isinstance(work, Brief)
+            done = await self._writer.run(
+                lambda: work(self._writer_tables()),
+                is_urgent=urgent,
+                is_brief=isinstance(work, Brief),
             )
         except MemoryError as error:
             # Submitting a job and waiting for it also allocate memory.
@@ -231,7 +242,7 @@ class SqliteStore:
             return looked(connection, work, self._writer_tables())
 
         # The writer's page cache is current; another connection must read and decrypt pages again.
-        return self._writer.lent(read)
+        return self._writer.lend(read)
 
     def _read_beside(self, work: Work[T]) -> T:
         if not self._near.acquire(blocking=False):
@@ -280,7 +291,7 @@ class SqliteStore:
         if self._closed:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
 
-        async def run() -> T:
+        def run() -> T:
             reader = self._taken()
             try:
                 return work(*reader)
@@ -289,7 +300,7 @@ class SqliteStore:
 
         # Queueing a job allocates memory as well.
         with translate_errors():
-            return cast("T", await self._readers.answer(run))
+            return await self._readers.run(run)
 
     def _taken(self) -> tuple[Connection, Tx]:
         try:
