@@ -141,7 +141,7 @@ async def _assembled(
     rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
     approvals = Approvals(store, journal, doorbell, outside.clock, rules)
     places = Workspaces(store, folders, Grant())
-    inputs = TurnInputs(models, places, approvals, Limits())
+    inputs = TurnInputs(models, places, approvals, Limits(), journal=journal)
     runtimes = {LlmRuntime: runtime}
     turns = Turns(store, journal, inputs, runtimes, ProcessLimit())
     events = await stack.enter_async_context(Events(store, doorbell))

@@ -239,7 +239,14 @@ def _turn_inputs(
 
     process_slot = partial(agent_processes.of, WorkspaceResolver(records.repos, folders))
     workspaces = Workspaces(records.store, folders, ceiling_of(config), visitors)
-    return TurnInputs(models, workspaces, records.approvals, limits_of(config), process_slot)
+    return TurnInputs(
+        models,
+        workspaces,
+        records.approvals,
+        limits_of(config),
+        journal=records.journal,
+        process_slot=process_slot,
+    )
 
 
 async def _brought_in(built: LocalHoldfast) -> None:

@@ -200,7 +200,7 @@ async def test_resuming_an_open_session_changes_nothing(quiet: Holdfast) -> None
 
 
 async def _lose(writer: SessionWriter) -> None:
-    writer.move(status=transition(writer.head.status, Verb.LOSE))
+    writer.update(status=transition(writer.state.status, Verb.LOSE))
 
 
 @demands("S1-025")

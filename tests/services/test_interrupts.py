@@ -26,6 +26,7 @@ from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Text, ToolResult
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import Effect
+from holdfast.services.journal import SessionWriter
 from holdfast.services.session_lifecycle import Interruption
 from holdfast.services.turns import begin
 from tests.builders import MODEL_ID, an_id
@@ -176,12 +177,16 @@ async def test_whoever_ran_the_turn_can_write_nothing_more(
         await gate.reached()
         key = await key_of(house, session)
         held = Lease(key=key, holder=str(outside.machine.holder()), epoch=1)
-        await house.journal.write_by_key(key, begin, lease=held)
+
+        async def begin_again(writer: SessionWriter) -> None:
+            begin(writer)
+
+        await house.journal.write_by_key(key, begin_again, lease=held)
 
         await house.sessions.interrupt(house.owner, session.id)
 
         with pytest.raises(Conflict) as caught:
-            await house.journal.write_by_key(key, begin, lease=held)
+            await house.journal.write_by_key(key, begin_again, lease=held)
         assert (caught.value.code, caught.value.details) == (Code.LEASE_LOST, {"epoch": 2})
 
 
@@ -402,11 +407,15 @@ async def test_an_unknown_outcome_can_be_put_right_by_somebody(
         await house.sessions.interrupt(house.owner, session.id)
         settled = CallSettled(call_id=CallId("call-1"), how=Settlement.MARKED_DONE, by="ada")
 
-        await house.journal.write(house.owner, session.id, lambda writer: writer.tell(settled))
+        async def settle(writer: SessionWriter) -> None:
+            await writer.load_call(settled.call_id)
+            writer.add_event(settled)
+
+        await house.journal.write(house.owner, session.id, settle)
 
         assert await calls_of(house, session.id, turn=1) == {"call-1": CallState.SETTLED}
         with pytest.raises(Conflict) as caught:
-            await house.journal.write(house.owner, session.id, lambda writer: writer.tell(settled))
+            await house.journal.write(house.owner, session.id, settle)
         assert caught.value.code is Code.CALL_NOT_OPEN
         news = payloads(await news_until(house, session.id, CallSettled))
         assert news.count(settled) == 1

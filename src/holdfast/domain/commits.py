@@ -94,6 +94,8 @@ class OpenTurn(Struct, frozen=True, kw_only=True):
     retried: Mapping[str, Call] = {}
     waiting: tuple[Approval, ...] = ()
     costs: tuple[CostEntry, ...] = ()
+    # How many steps have begun.
+    steps: int = 0
 
 
 class SessionCommit(Struct, frozen=True, kw_only=True):
@@ -115,6 +117,17 @@ class SessionCommit(Struct, frozen=True, kw_only=True):
 
 class VersionConflictError(Exception):
     """The stored session is no longer as the commit expects; read it and build the commit again."""
+
+
+def is_same_version(one: SessionState, other: SessionState) -> bool:
+    """Return whether nothing was written between two states; a lease may have been extended."""
+    return (
+        one.events == other.events
+        and one.messages == other.messages
+        and one.epoch == other.epoch
+        and one.holder == other.holder
+        and one.updated_at == other.updated_at
+    )
 
 
 # Events without free text, which need no redaction.

@@ -1,95 +1,14 @@
-"""Cache of the rows of sessions whose turns run here, so that each turn reads only new rows.
+"""Ranges of a session's message rows, including those of the sessions it was forked from."""
 
-Entries are validated by the hash chain: a cached history is used only if the stored rows continue
-from its last hash.
-"""
-
-import sys
-from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.ids import SessionKey
-from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
+from holdfast.domain.messages import Message
 from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Segment, Tx
 
-BYTES_MOST: Final = 32 << 20
-# Measured memory overhead of a row beside its text.
-_OF_A_ROW: Final = 1 << 10
 ALL: Final = -1
-
-
-class HistoryCache:
-    """Caches the most recently used histories, up to a total size."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[SessionKey, CachedHistory] = OrderedDict()
-        self._bytes = 0
-
-    def knows(self, key: SessionKey) -> bool:
-        """Return whether the session is cached, so that only its newest rows must be read."""
-        return key in self._known
-
-    def forget(self, key: SessionKey) -> None:
-        """Evict a session that has ended."""
-        self._forget(key)
-
-    async def read(self, tx: Tx, head: SessionState) -> tuple[Message, ...]:
-        """Return all rows of the session, inherited ones first."""
-        found = self._forget(head.key)
-        known = found.rows
-        last = len(known)
-        # The last cached row is read again: if its hash matches, so do all rows before it.
-        rest = tuple(await rows_of(tx, head, MessageRange(max(last, 1), head.messages)))
-        if not known or (rest and rest[0].hash == known[-1].hash):
-            # Sizes are added up incrementally, because measuring the whole history each turn is
-            # slow.
-            weight = found.weight - weight_of(known[-1:]) + weight_of(rest)
-            history = CachedHistory(known[:-1] + rest, weight)
-        else:
-            rows = tuple(await rows_of(tx, head, MessageRange(1, head.messages)))
-            history = CachedHistory(rows, weight_of(rows))
-        self._remember(head.key, history)
-        return history.rows
-
-    def _forget(self, key: SessionKey) -> "CachedHistory":
-        known = self._known.pop(key, NOTHING)
-        self._bytes -= known.weight
-        return known
-
-    def _remember(self, key: SessionKey, history: "CachedHistory") -> None:
-        self._known[key] = history
-        self._bytes += history.weight
-        # Limited by bytes, because one session may be as long as a thousand others.
-        while self._bytes > BYTES_MOST and len(self._known) > 1:
-            _, oldest = self._known.popitem(last=False)
-            self._bytes -= oldest.weight
-
-
-class CachedHistory(Struct, frozen=True):
-    """The rows of a session, and their size in memory."""
-
-    rows: tuple[Message, ...] = ()
-    weight: int = 0
-
-
-NOTHING: Final = CachedHistory()
-
-
-def weight_of(rows: Sequence[Message]) -> int:
-    """Return the approximate size of rows in memory, in bytes."""
-    return sum(_OF_A_ROW + sum(map(_weight, row.parts)) for row in rows)
-
-
-def _weight(part: Part) -> int:
-    match part:
-        case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
-            return sys.getsizeof(text)
-        case _:
-            return 0
 
 
 class MessageRange(Struct, frozen=True):

@@ -3,28 +3,41 @@
 Decides nothing about turns (`turns.py`); notifies readers only after the commit.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_retry
-from holdfast.domain.commits import CommitBuilder, OpenTurn, SessionCommit, events_of
+from holdfast.domain.commits import (
+    CommitBuilder,
+    OpenTurn,
+    SessionCommit,
+    VersionConflictError,
+    events_of,
+    is_same_version,
+)
 from holdfast.domain.drafts import Draft
 from holdfast.domain.errors import Code, Conflict, NotFound
-from holdfast.domain.events import Channel, StepDelta, encode_envelope
+from holdfast.domain.events import Channel, StepDelta, StepStarted, encode_envelope, name_of
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
+from holdfast.domain.messages import Message
 from holdfast.domain.secrets import ScrubbedStream, Scrubber
-from holdfast.domain.sessions import Session, SessionState
+from holdfast.domain.sessions import OPEN, Session, SessionState, Status
 from holdfast.domain.tools import ToolSpec
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell, Frame, Notification
+from holdfast.services.history_cache import MessageRange, rows_of
+from holdfast.services.live_session import LiveSession, LiveSessions, weight_of
 from holdfast.services.stamping import Stamping
 
 T = TypeVar("T")
+# Limit of rows that are read in well under a millisecond.
+ROWS_BRIEF: Final = 50
 
 
 class SessionWriter(CommitBuilder):
@@ -63,7 +76,15 @@ async def read_open_turn(tx: Tx, state: SessionState) -> OpenTurn:
         retried={call.idempotency_key: call for call in originals if call is not None},
         waiting=tuple(await tx.approvals.waiting(state)),
         costs=tuple(await tx.costs.of_turn(state, number)),
+        steps=await _count_steps(tx, state),
     )
+
+
+async def _count_steps(tx: Tx, state: SessionState) -> int:
+    # The turn has just begun, or none is in progress.
+    if state.events == state.began or state.status is not Status.RUNNING:
+        return 0
+    return len(await tx.events.since(state, state.began, [name_of(StepStarted)]))
 
 
 class JournalTransaction:
@@ -181,6 +202,7 @@ class Journal:
         self._store = store
         self._doorbell = doorbell
         self._stamping = stamping
+        self._live = LiveSessions()
 
     def deltas(self) -> RedactedDeltas:
         """Return the redaction filter for the drafts of one turn."""
@@ -211,10 +233,106 @@ class Journal:
         # After the commit, because a reader notified earlier would find nothing to read.
         result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
         for commit in written[-1].commits:
+            self._follow(commit)
             self._doorbell.ring(commit.state.key, partial(describe, commit))
         for key in written[-1].removed:
+            self.forget(key)
             self._doorbell.ring(key)
         return result
+
+    def _follow(self, commit: SessionCommit) -> None:
+        """Bring the session in memory up to date with a commit of a transaction."""
+        live = self._live.get(commit.state.key)
+        if live is None:
+            return
+        if is_same_version(live.state, commit.before) and commit.state.status in OPEN:
+            before = live.weight
+            live.advance(commit)
+            # The transaction may have changed what is beside the state.
+            live.session = None
+            self._live.use(live, before)
+        else:
+            self._live.drop(commit.state.key)
+
+    def forget(self, key: SessionKey) -> None:
+        """Drop a session from memory."""
+        self._live.drop(key)
+
+    def find_live(self, owner: Owner, session_id: SessionId) -> LiveSession | None:
+        """Return an owner's session if it is in memory."""
+        return self._live.find(owner, session_id)
+
+    async def live(self, key: SessionKey) -> LiveSession:
+        """Return a session in memory; reads it if it is not there, or only partly."""
+        live = self._live.get(key)
+        if live is None or live.session is None:
+            live = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
+            self._live.put(live)
+        return live
+
+    async def live_history(self, key: SessionKey) -> tuple[LiveSession, list[Message]]:
+        """Return a session in memory with all its rows, inherited ones first."""
+        live = await self.live(key)
+        if live.history is None:
+            state = live.state
+
+            async def read(tx: Tx) -> list[Message]:
+                return await rows_of(tx, state, MessageRange(1, state.messages))
+
+            # On the event loop only if the history is short.
+            brief = state.messages <= ROWS_BRIEF
+            rows = await self._store.read(Brief(read) if brief else read)
+            # Rows may have been queued while these were read.
+            if live.state.messages != len(rows):
+                return await self.live_history(key)
+            before = live.weight
+            live.history = rows
+            live.weight += weight_of(rows)
+            self._live.use(live, before)
+        return live, live.history
+
+    async def commit(self, lease: Lease, compose: Callable[[CommitBuilder], T]) -> T:
+        """Write to a session for the holder of its lease; `compose` may run more than once."""
+        while True:
+            live = self._live.get(lease.key) or await self.live(lease.key)
+            require_lease(live.state, lease)
+            builder = self.builder(live)
+            result = compose(builder)
+            try:
+                # A commit that is queued is not taken back when its caller is cancelled.
+                await asyncio.shield(self.queue(live, builder))
+                return result
+            except VersionConflictError:
+                # Another process wrote: the session was dropped from memory and is read again.
+                continue
+
+    def builder(self, live: LiveSession) -> CommitBuilder:
+        """Return a builder for a commit to a session in memory."""
+        return CommitBuilder(
+            live.state,
+            now=self._stamping.now(),
+            new_id=self._stamping.id_factory.new,
+            scrubber=self._stamping.scrubber(),
+            turn=live.turn,
+        )
+
+    def queue(self, live: LiveSession, builder: CommitBuilder) -> asyncio.Future[None]:
+        """Queue a commit to a session in memory; readers are notified when it is on disk."""
+        commit, before = builder.commit(), live.weight
+        future = self._store.commit(commit)
+        live.advance(commit)
+        self._live.use(live, before)
+        future.add_done_callback(partial(self._end_commit, live, commit))
+        return future
+
+    def _end_commit(
+        self, live: LiveSession, commit: SessionCommit, done: asyncio.Future[None]
+    ) -> None:
+        key = commit.state.key
+        if not done.cancelled() and done.exception() is None:
+            self._doorbell.ring(key, partial(describe, commit))
+        elif self._live.get(key) is live:
+            self._live.drop(key)
 
     async def write(
         self,
@@ -244,6 +362,15 @@ class Journal:
             return await compose(await entry.open_by_key(key, lease=lease))
 
         return await self.enter(entered, is_brief=True)
+
+
+async def _read_live(tx: Tx, key: SessionKey) -> LiveSession:
+    found = await tx.sessions.get_by_key(key)
+    if found is None:
+        raise session_not_found()
+    session, state = found
+    newest = await tx.costs.newest(state) if state.requests else None
+    return LiveSession(session, state, await read_open_turn(tx, state), newest)
 
 
 async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> SessionState:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum, auto
 from functools import reduce
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,7 +15,7 @@ from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary, ToolsFound
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
     Channel,
@@ -33,8 +32,10 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
-from holdfast.domain.messages import Message, Notice, NoticeCode, Role
+from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.models import Model
 from holdfast.domain.sessions import (
+    Budget,
     Session,
     SessionState,
     Status,
@@ -51,13 +52,13 @@ from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
 from holdfast.services.costs import budget_of
-from holdfast.services.history_cache import HistoryCache
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
     find_session_state,
     session_not_found,
 )
+from holdfast.services.live_session import LiveSession
 from holdfast.services.models import Models
 from holdfast.services.workspaces import Workspaces
 from holdfast.zones.binding import unbind_zone
@@ -89,6 +90,8 @@ class TurnInputs:
         workspaces: Workspaces,
         approvals: Approvals,
         limits: Limits,
+        *,
+        journal: Journal,
         process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
     ) -> None:
         """`process_slot` returns the process slot of a session whose agent is a program."""
@@ -97,75 +100,61 @@ class TurnInputs:
         self._workspaces = workspaces
         self._approvals = approvals
         self._limits = limits
-        self._histories = HistoryCache()
-
-    def forget(self, key: SessionKey) -> None:
-        """Evict a session that has ended from the history cache."""
-        self._histories.forget(key)
+        self._journal = journal
 
     async def read(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
-        """Read the inputs in one snapshot; on the event loop unless a long history must be read."""
-
-        async def read_in(tx: Tx) -> TurnInput | Outcome:
-            return await self.read_in(tx, key)
-
-        async def read_if_short(tx: Tx) -> TurnInput | Outcome | None:
-            head = None if self._histories.knows(key) else await tx.sessions.head_by_key(key)
-            is_long = head is not None and head.messages > ROWS_BRIEF
-            return None if is_long else await self.read_in(tx, key)
-
-        found = await store.read(Brief(read_if_short))
-        found = found if found is not None else await store.read(read_in)
-        if isinstance(found, TurnInput):
-            await self._models.keep(found.models)
-        return found
-
-    async def read_in(self, tx: Tx, key: SessionKey) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
-        found = await tx.sessions.get_by_key(key)
-        if found is None:
+        live, history = await self._journal.live_history(key)
+        session, state = live.session, live.state
+        if session is None:
             raise session_not_found()
-        session, head = found
-        if await self._is_past_the_cap(tx, session, head):
+
+        async def read(
+            tx: Tx,
+        ) -> tuple[tuple[Model, ...], Budget | None] | None:
+            if await _is_past_the_cap(tx, session, live):
+                return None
+            budget = await budget_of(tx, session, key, self._limits.budget)
+            return await self._models.chain(tx, session), budget
+
+        found = await store.read(Brief(read))
+        if found is None:
             return _past_the_cap(session)
-        turn = head.settled + 1
-        # One snapshot, because rows and calls of two instants could contradict each other.
-        history = await self._histories.read(tx, head)
-        newest = await tx.costs.newest(head) if head.requests else None
+        models, budget = found
+        await self._models.keep(models)
         return TurnInput(
             agent=session.agent,
-            models=await self._models.chain(tx, session),
+            models=models,
             context=session.context,
-            history=history,
-            # Every call has a row, so without one the query is skipped.
-            calls=tuple(await tx.calls.of_turn(head, turn)) if _asks(history, turn) else (),
-            turn=turn,
-            step=await _steps(tx, head) + 1,
-            ordinal=head.requests + 1,
+            history=tuple(history),
+            calls=tuple(live.turn.calls.values()),
+            turn=state.settled + 1,
+            step=live.turn.steps + 1,
+            ordinal=state.requests + 1,
             shelf=self._workspaces.shelf(key),
             place=self._workspaces.of(session, key),
             tools=session.tools,
             approver=self._approvals.of(key),
             process_slot=self._process_slot(session, key),
             limits=_limits(session.agent, self._limits),
-            budget=await budget_of(tx, session, key, self._limits.budget),
-            spent=head.microcents,
-            last_usage=newest.usage if newest else None,
-            last_model=newest.model_id if newest else None,
+            budget=budget,
+            spent=state.microcents,
+            last_usage=live.newest.usage if live.newest else None,
+            last_model=live.newest.model_id if live.newest else None,
         )
 
-    async def _is_past_the_cap(self, tx: Tx, session: Session, head: SessionState) -> bool:
-        """Return whether the turn cap is reached, not counting the turn that waits."""
-        turn = head.settled + 1
-        # Counted only when it can matter: the number of engaged turns never exceeds the settled
-        # ones.
-        if head.settled < session.turn_cap or await tx.costs.of_turn(head, turn):
-            return False
-        if await tx.costs.engaged(head) < session.turn_cap:
-            return False
-        # A retried call does not use a model, so the cap does not apply to it.
-        rows = await self._histories.read(tx, head)
-        return any(row.turn == turn and row.role is Role.USER for row in rows)
+
+async def _is_past_the_cap(tx: Tx, session: Session, live: LiveSession) -> bool:
+    """Return whether the turn cap is reached, not counting the turn that waits."""
+    state = live.state
+    turn = state.settled + 1
+    # Counted only when it can matter: the number of engaged turns never exceeds the settled ones.
+    if state.settled < session.turn_cap or any(entry.turn for entry in live.turn.costs):
+        return False
+    if await tx.costs.engaged(state) < session.turn_cap:
+        return False
+    # A retried call does not use a model, so the cap does not apply to it.
+    return any(row.turn == turn and row.role is Role.USER for row in live.history or ())
 
 
 class Turns:
@@ -188,7 +177,7 @@ class Turns:
     async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> None:
         """Run the turn that began with the lease, and the following ones that are wanted."""
 
-        async def go_on(writer: SessionWriter) -> bool:
+        def go_on(writer: CommitBuilder) -> bool:
             if is_wanted(writer.state.settled + 1):
                 begin(writer)
                 return True
@@ -197,12 +186,12 @@ class Turns:
             return False
 
         while await self._play(lease) is TurnWritten.NEXT_TURN_WAITS:
-            if not await self._journal.write_by_key(lease.key, go_on, lease=lease):
+            if not await self._journal.commit(lease, go_on):
                 return
 
     def forget(self, key: SessionKey) -> None:
-        """Evict a session that has ended from the history cache."""
-        self._inputs.forget(key)
+        """Drop a session that has ended from memory."""
+        self._journal.forget(key)
 
     async def _play(self, lease: Lease) -> TurnWritten:
         """Write what the runtime yields; the turn always ends with an outcome."""
@@ -246,25 +235,32 @@ class Turns:
 
         *rows, last = drafts
 
-        async def write(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
-            turn, name = writer.state.settled + 1, writer.state.session_id
-            await writer.load_turn()
+        def write(writer: CommitBuilder) -> TurnWritten:
+            turn = writer.state.settled + 1
             if not isinstance(last, Outcome):
                 writer.add(drafts, turn)
-                return TurnWritten.GOES_ON, name
+                return TurnWritten.GOES_ON
             writer.add(rows, turn)
             end(writer, last)
-            if last.is_lost:
-                await fail_session(writer, last)
-            return (
-                TurnWritten.NEXT_TURN_WAITS if writer.state.holder else TurnWritten.ALL_ENDED
-            ), name
+            waits = writer.state.holder is not None
+            return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
 
-        written, name = await self._journal.write_by_key(lease.key, write, lease=lease)
-        if isinstance(last, Outcome) and last.is_lost:
-            self.forget(lease.key)
-            await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
-        return written
+        async def write_in(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
+            await writer.load_turn()
+            written = write(writer)
+            if isinstance(last, Outcome) and last.is_lost:
+                await fail_session(writer, last)
+            return written, writer.state.session_id
+
+        is_lost = isinstance(last, Outcome) and last.is_lost
+        # These change more than the session: its agent's zone, or the tools beside its state.
+        if is_lost or any(isinstance(draft, ToolsFound) for draft in drafts):
+            written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)
+            if is_lost:
+                self.forget(lease.key)
+                await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
+            return written
+        return await self._journal.commit(lease, write)
 
     def _unclassified(self, what: str) -> Failure:
         correlation_id = self._journal.new_id()
@@ -390,28 +386,6 @@ def _may_pass(error: HoldfastError) -> bool:
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)
 
 
-# Limit of rows that are read in well under a millisecond.
-ROWS_BRIEF: Final = 50
-
-
-async def _steps(tx: Tx, head: SessionState) -> int:
-    """Return how many steps of the turn have begun; none if the turn has just begun."""
-    if head.events == head.began:
-        return 0
-    return len(await tx.events.since(head, head.began, [name_of(StepStarted)]))
-
-
-def _asks(history: Sequence[Message], turn: int) -> bool:
-    """Return whether a row of the turn contains a call."""
-    for row in reversed(history):
-        # Stop here, because rows of a turn are written after the previous turn began.
-        if 0 < row.turn < turn - 1:
-            return False
-        if row.turn == turn and row.role is Role.TOOL_CALL:
-            return True
-    return False
-
-
 def _past_the_cap(session: Session) -> Outcome:
     failure = Failure(
         code=FailureCode.TURN_LIMIT,
@@ -448,12 +422,13 @@ class Compactions:
     async def compact(self, owner: Owner, session_id: SessionId) -> bool:
         """Summarize everything before the last answered turn; `False` if there is nothing to do."""
 
-        async def read(tx: Tx) -> tuple[SessionState, TurnInput | Outcome]:
+        async def read(tx: Tx) -> SessionState:
             head = await find_session_state(tx, owner, session_id)
             _require_rest(head)
-            return head, await self._inputs.read_in(tx, head.key)
+            return head
 
-        head, turn = await self._store.read(read)
+        head = await self._store.read(read)
+        turn = await self._inputs.read(self._store, head.key)
         # Past its cap the session sends no more model requests, so compaction has no use.
         if isinstance(turn, Outcome):
             return False

@@ -19,12 +19,6 @@ from holdfast.store import (
     costs as store_costs,
 )
 from holdfast.store import (
-    events as store_events,
-)
-from holdfast.store import (
-    messages as store_messages,
-)
-from holdfast.store import (
     tokens as store_tokens,
 )
 from holdfast.store.postgres.columns import EVENTS, MESSAGES, SESSIONS
@@ -50,7 +44,7 @@ SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
 
 TWINS: Final[Mapping[str, str]] = {
     sessions.ADD: sessions.ADD.replace(_KEY, "nextval('session_keys')"),
-    sessions.SAVE: sessions.SAVE.replace(
+    "sessions.SAVE": "sessions.SAVE".replace(
         " WHERE key = :key", " WHERE key = :key\n   AND epoch <= :epoch"
     ),
     sessions.SLOTS: """
@@ -150,13 +144,13 @@ FIRST: Final[Mapping[str, str]] = {
 }
 
 # Statements after which listeners are notified; the value names the session key parameter.
-RINGING: Final[Mapping[str, str]] = {sessions.SAVE: "key", sessions.REMOVE: "key"}
+RINGING: Final[Mapping[str, str]] = {"sessions.SAVE": "key", sessions.REMOVE: "key"}
 
 # Statements whose rows are buffered per session; the value names the key parameter.
 WAITING: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    store_messages.APPEND: ("session_key", MESSAGES),
-    store_events.APPEND: ("session_key", EVENTS),
-    sessions.SAVE: ("key", SESSIONS),
+    "m.APPEND": ("session_key", MESSAGES),
+    "e.APPEND": ("session_key", EVENTS),
+    "sessions.SAVE": ("key", SESSIONS),
 }
 
 # Batched, because writers do not read what they change.
@@ -166,4 +160,4 @@ PATIENT: Final = frozenset({documents.ADD, documents.DONE})
 KEYED: Final = frozenset({sessions.HEAD, sessions.HEAD_BY_KEY})
 
 # These must change a row; otherwise another process holds the lease.
-HITTING: Final = frozenset({sessions.SAVE})
+HITTING: Final = frozenset({"sessions.SAVE"})

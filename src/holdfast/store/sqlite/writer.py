@@ -220,8 +220,11 @@ class Writer:
             self._commit(writing)
             return
         # One by one, so that a job that fails does not affect the others.
-        for job in writing:
-            self._run_alone(job)
+        for place, job in enumerate(writing):
+            failure = self._run_alone(job)
+            if failure is not None:
+                self._fail(writing[place:], failure)
+                break
 
     def _write(self, jobs: Sequence[Job]) -> bool:
         """Write the rows of jobs without a commit; `False` if they must run one by one."""
@@ -259,8 +262,8 @@ class Writer:
                 raise _SpoiledError from error
             job.error = error
 
-    def _run_alone(self, job: Job) -> None:
-        """Run one job in a transaction of its own."""
+    def _run_alone(self, job: Job) -> apsw.Error | None:
+        """Run one job in a transaction of its own; return an error of the store itself."""
         job.result = job.error = None
         try:
             self._begin()
@@ -279,9 +282,10 @@ class Writer:
             self._undo()
             job.error = translate_error(error)
         except apsw.Error as error:
-            self._fail([job], error)
+            return error
         else:
             self._commit([job])
+        return None
 
     def _begin(self) -> None:
         # A previous job may have failed to end its transaction.
@@ -313,7 +317,9 @@ class Writer:
             return
         self._reserve.give_up()
         for job in jobs:
-            self._run_alone(job)
+            error = self._run_alone(job)
+            if error is not None:
+                self._fail([job], error)
 
     def _admitted(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs that the disk has room for; the others get an error."""

@@ -1,0 +1,134 @@
+"""Sessions in memory: the only cache of a session, for the process that writes it.
+
+A live session is as it will be after its queued commits. It needs no proof that it is current: a
+commit on an outdated one is refused by the store, and it is dropped and read again.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.domain.approvals import ApprovalState
+from holdfast.domain.commits import OpenTurn, SessionCommit
+from holdfast.domain.costs import CostEntry
+from holdfast.domain.events import StepStarted, name_of
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
+from holdfast.domain.sessions import Session, SessionState
+
+# Bound of all live sessions together.
+BYTES_MOST: Final = 32 << 20
+# Measured memory overhead of a session and of a row, beside its text.
+_OF_A_SESSION: Final = 8 << 10
+_OF_A_ROW: Final = 1 << 10
+_STARTED: Final = name_of(StepStarted)
+
+
+class LiveSession:
+    """One session in memory."""
+
+    __slots__ = ("history", "newest", "session", "state", "turn", "weight")
+
+    def __init__(
+        self, session: Session, state: SessionState, turn: OpenTurn, newest: CostEntry | None
+    ) -> None:
+        """`newest` is the last entry of the ledger that belongs to a turn."""
+        # What is frozen at creation or changed by its owner; `None` if it must be read again.
+        self.session: Session | None = session
+        self.state = state
+        self.turn = turn
+        self.newest = newest
+        # Read when a turn needs it.
+        self.history: list[Message] | None = None
+        self.weight = _OF_A_SESSION
+
+    def advance(self, commit: SessionCommit) -> None:
+        """Include a commit that was queued, or that is stored already."""
+        before, self.state = self.state, commit.state
+        if self.history is not None:
+            rows = [row.message for row in commit.messages]
+            self.history += rows
+            self.weight += weight_of(rows)
+        spent = [entry for entry in commit.costs if entry.turn]
+        if spent:
+            self.newest = spent[-1]
+        if commit.state.settled != before.settled:
+            self.turn = OpenTurn()
+            return
+        if commit.calls or commit.costs or commit.approvals or commit.events:
+            self.turn = _advanced(self.turn, commit)
+
+
+def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn:
+    steps = sum(event.name == _STARTED for event in commit.events)
+    if not (commit.calls or commit.costs or commit.approvals):
+        return replace(turn, steps=turn.steps + steps) if steps else turn
+    waiting = {each.id: each for each in (*turn.waiting, *commit.approvals)}
+    return replace(
+        turn,
+        calls={**turn.calls, **{call.id: call for call in commit.calls}},
+        waiting=tuple(each for each in waiting.values() if each.state is ApprovalState.WAITING),
+        costs=(*turn.costs, *commit.costs),
+        steps=turn.steps + steps,
+    )
+
+
+class LiveSessions:
+    """The most recently used sessions, bounded by their size."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[SessionKey, LiveSession] = OrderedDict()
+        self._keys: dict[tuple[Owner, SessionId], SessionKey] = {}
+        self._bytes = 0
+
+    def get(self, key: SessionKey) -> LiveSession | None:
+        """Return a session that is in memory."""
+        return self._known.get(key)
+
+    def find(self, owner: Owner, session_id: SessionId) -> LiveSession | None:
+        """Return an owner's session that is in memory."""
+        key = self._keys.get((owner, session_id))
+        return None if key is None else self._known.get(key)
+
+    def put(self, live: LiveSession) -> None:
+        """Keep a session, and drop those not used for the longest time above the bound."""
+        state = live.state
+        self.drop(state.key)
+        self._known[state.key] = live
+        self._keys[state.owner, state.session_id] = state.key
+        self._bytes += live.weight
+        self._trim()
+
+    def use(self, live: LiveSession, before: int) -> None:
+        """Note that a session was used, and that its size was `before`."""
+        if self._known.get(live.state.key) is live:
+            self._known.move_to_end(live.state.key)
+            self._bytes += live.weight - before
+            self._trim()
+
+    def drop(self, key: SessionKey) -> None:
+        """Forget a session, which has ended or may be outdated."""
+        live = self._known.pop(key, None)
+        if live is not None:
+            self._bytes -= live.weight
+            self._keys.pop((live.state.owner, live.state.session_id), None)
+
+    def _trim(self) -> None:
+        while self._bytes > BYTES_MOST and len(self._known) > 1:
+            self.drop(next(iter(self._known)))
+
+
+def weight_of(rows: Sequence[Message]) -> int:
+    """Return the approximate size of rows in memory, in bytes."""
+    return sum(_OF_A_ROW + sum(map(_weight, row.parts)) for row in rows)
+
+
+def _weight(part: Part) -> int:
+    match part:
+        case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
+            return sys.getsizeof(text)
+        case _:
+            return 0
