@@ -265,9 +265,15 @@ class Journal:
     async def live(self, key: SessionKey) -> LiveSession:
         """Return a session in memory; reads it if it is not there, or only partly."""
         live = self._live.get(key)
-        if live is None or live.session is None:
+        if live is None:
             live = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
             self._live.put(live)
+        elif live.session is None:
+            # Only this: the stored state may lack commits that are queued.
+            found = await self._store.read(Brief(lambda tx: tx.sessions.get_by_key(key)))
+            if found is None:
+                raise session_not_found()
+            live.session = found[0]
         return live
 
     async def live_history(self, key: SessionKey) -> tuple[LiveSession, list[Message]]:
@@ -321,9 +327,16 @@ class Journal:
         commit, before = builder.commit(), live.weight
         future = self._store.commit(commit)
         live.advance(commit)
+        live.queued = future
         self._live.use(live, before)
         future.add_done_callback(partial(self._end_commit, live, commit))
         return future
+
+    async def settle(self, key: SessionKey) -> None:
+        """Wait until everything queued for a session is on disk."""
+        live = self._live.get(key)
+        if live is not None and live.queued is not None:
+            await asyncio.shield(live.queued)
 
     def _end_commit(
         self, live: LiveSession, commit: SessionCommit, done: asyncio.Future[None]

@@ -7,6 +7,7 @@ same transaction.
 from collections.abc import Collection
 
 from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
@@ -44,21 +45,28 @@ class Leases:
 
         return await self._journal.write_by_key(key, acquire)
 
-    async def begin(self, writer: SessionWriter) -> Lease | None:
-        """Acquire an idle session in the transaction that adds a turn to it."""
-        head = writer.state
-        is_idle = head.holder is None and head.status is not Status.RUNNING
-        return await self._take_over(writer) if is_idle and has_waiting_turn(head) else None
+    def begin(self, writer: CommitBuilder) -> Lease | None:
+        """Acquire an idle session in the commit that adds a turn to it."""
+        state = writer.state
+        is_idle = state.holder is None and state.status is not Status.RUNNING
+        if not is_idle or not has_waiting_turn(state):
+            return None
+        self._take(writer)
+        return self._begin_turn(writer)
 
     async def _take_over(self, writer: SessionWriter) -> Lease | None:
         was_running = writer.state.status is Status.RUNNING
+        self._take(writer)
+        if was_running:
+            await self._mend(writer)
+        return None if writer.state.holder is None else self._begin_turn(writer)
+
+    def _take(self, writer: CommitBuilder) -> None:
         until = self._clock.lease_clock_ms() + DURATION_MS
         # Fencing: the new epoch makes every later write of the previous holder fail.
         writer.update(holder=self._me, until=until, epoch=writer.state.epoch + 1)
-        if was_running:
-            await self._mend(writer)
-        if writer.state.holder is None:
-            return None
+
+    def _begin_turn(self, writer: CommitBuilder) -> Lease:
         begin(writer)
         return Lease(key=writer.state.key, holder=self._me, epoch=writer.state.epoch)
 

@@ -4,6 +4,7 @@ A live session is as it will be after its queued commits. It needs no proof that
 commit on an outdated one is refused by the store, and it is dropped and read again.
 """
 
+import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _STARTED: Final = name_of(StepStarted)
 class LiveSession:
     """One session in memory."""
 
-    __slots__ = ("history", "newest", "session", "state", "turn", "weight")
+    __slots__ = ("history", "newest", "queued", "session", "state", "turn", "weight")
 
     def __init__(
         self, session: Session, state: SessionState, turn: OpenTurn, newest: CostEntry | None
@@ -41,6 +42,8 @@ class LiveSession:
         self.state = state
         self.turn = turn
         self.newest = newest
+        # The commit that was queued last.
+        self.queued: asyncio.Future[None] | None = None
         # Read when a turn needs it.
         self.history: list[Message] | None = None
         self.weight = _OF_A_SESSION
@@ -117,8 +120,14 @@ class LiveSessions:
             self._keys.pop((live.state.owner, live.state.session_id), None)
 
     def _trim(self) -> None:
-        while self._bytes > BYTES_MOST and len(self._known) > 1:
-            self.drop(next(iter(self._known)))
+        if self._bytes <= BYTES_MOST:
+            return
+        for key, live in list(self._known.items())[:-1]:
+            # One with a queued commit stays, because the store does not have its state yet.
+            if live.queued is None or live.queued.done():
+                self.drop(key)
+            if self._bytes <= BYTES_MOST:
+                return
 
 
 def weight_of(rows: Sequence[Message]) -> int:

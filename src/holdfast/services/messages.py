@@ -1,11 +1,15 @@
 """Messages: store and read them. The coordinator decides when and where their turns run."""
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.domain.commits import CommitBuilder, VersionConflictError
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, require_uuid
@@ -21,20 +25,29 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
-from holdfast.ports.runtime import Coordinator
+from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, Scan
 from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import (
     Journal,
-    SessionWriter,
     find_session_state,
     session_not_found,
 )
 from holdfast.services.leases import Leases
+from holdfast.services.live_session import LiveSession
 from holdfast.services.session_create import SessionCreation
-from holdfast.services.session_lifecycle import Admission, admit, find_message, record
+from holdfast.services.session_lifecycle import (
+    Admission,
+    add_user_message,
+    admit,
+    find_message,
+    is_plain_admission,
+    record,
+)
 from holdfast.services.turns import unfinished_step
+
+log = logging.getLogger(__name__)
 
 
 class UnfinishedAnswer(Struct, frozen=True, kw_only=True):
@@ -101,16 +114,38 @@ class Messages:
     ) -> Created[Message]:
         """Send a message; `is_new` is false if an equal one with this id was sent before."""
         draft = _draft(content, id)
+        live = self._journal.find_live(owner, session_id)
+        if live is not None and is_plain_admission(live.state, draft, on_busy):
+            try:
+                return await self._send_live(live, draft)
+            except VersionConflictError:
+                # Another process wrote, or the id is taken: the transaction below finds out.
+                log.debug("a message is admitted by a transaction")
         with self._coordinator.place() as place:
-
-            async def start(writer: SessionWriter) -> Lease | None:
-                is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
-                return await self._leases.begin(writer) if is_reserved else None
-
+            start = partial(self._start_turn, place)
             admitted = await self._journal.write(
                 owner, session_id, lambda writer: admit(writer, draft, on_busy, start=start)
             )
             return self._wake_turn(admitted)
+
+    async def _send_live(self, live: LiveSession, draft: MessageDraft) -> Created[Message]:
+        """Admit a message to a session in memory; its turn may begin before the commit ends.
+
+        Whatever the turn writes first is queued behind the message and shares its commit.
+        """
+        with self._coordinator.place() as place:
+            writer = self._journal.builder(live)
+            admitted = add_user_message(writer, draft, partial(self._start_turn, place))
+            done = self._journal.queue(live, writer)
+            if admitted.lease is not None:
+                self._wake_turn(admitted)
+        # A queued commit is not taken back when its caller is cancelled.
+        await asyncio.shield(done)
+        return admitted.made if admitted.lease is not None else self._wake_turn(admitted)
+
+    def _start_turn(self, place: RunSlot, writer: CommitBuilder) -> Lease | None:
+        is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
+        return self._leases.begin(writer) if is_reserved else None
 
     async def make_resuming(
         self,

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_open
+from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.events import SessionClosed, SessionResumed
@@ -78,7 +79,7 @@ async def admit(
     on_busy: OnBusy,
     *,
     reopen: Callable[[SessionWriter], Coroutine[Any, Any, bool]] | None = None,
-    start: Callable[[SessionWriter], Coroutine[Any, Any, Lease | None]] | None = None,
+    start: Callable[[CommitBuilder], Lease | None] | None = None,
 ) -> Admission:
     """Write a user's message and queue its turn; `reopen` reopens a closed session first.
 
@@ -98,6 +99,28 @@ async def admit(
     if stops:
         await abort(writer, more_turns=True)
     await _require_held(writer, draft)
+    admitted = add_user_message(writer, draft, start)
+    return replace(admitted, has_interrupted=stops, has_reopened=was_closed)
+
+
+def is_plain_admission(state: SessionState, draft: MessageDraft, on_busy: OnBusy) -> bool:
+    """Return whether a message can be admitted by its session's state alone.
+
+    A repeated id is then refused by the store; an inherited message has another session's id.
+    """
+    is_idle = state.status in {Status.PENDING, Status.IDLE}
+    is_queued = state.status is Status.RUNNING and on_busy is OnBusy.QUEUE
+    is_own = draft.id is None or not state.inherited
+    has_media = any(isinstance(part, Media) for part in draft.parts)
+    return (is_idle or is_queued) and is_own and not has_media
+
+
+def add_user_message(
+    writer: CommitBuilder,
+    draft: MessageDraft,
+    start: Callable[[CommitBuilder], Lease | None] | None = None,
+) -> Admission:
+    """Add a user's message and its turn; `start` may begin the turn in the same commit."""
     writer.state = admit_turn(writer.state)
     message = writer.add_message(draft, writer.state.turn)
     if writer.state.title is None:
@@ -105,9 +128,7 @@ async def admit(
     return Admission(
         made=Created(thing=message, is_new=True),
         key=writer.state.key,
-        lease=await start(writer) if start is not None else None,
-        has_interrupted=stops,
-        has_reopened=was_closed,
+        lease=start(writer) if start is not None else None,
     )
 
 

@@ -56,6 +56,7 @@ from holdfast.services.journal import (
     Journal,
     SessionWriter,
     find_session_state,
+    require_lease,
     session_not_found,
 )
 from holdfast.services.live_session import LiveSession
@@ -102,10 +103,14 @@ class TurnInputs:
         self._limits = limits
         self._journal = journal
 
-    async def read(self, store: Store, key: SessionKey) -> TurnInput | Outcome:
+    async def read(
+        self, store: Store, key: SessionKey, *, lease: Lease | None = None
+    ) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
         live, history = await self._journal.live_history(key)
         session, state = live.session, live.state
+        if lease is not None:
+            require_lease(state, lease)
         if session is None:
             raise session_not_found()
 
@@ -196,9 +201,12 @@ class Turns:
     async def _play(self, lease: Lease) -> TurnWritten:
         """Write what the runtime yields; the turn always ends with an outcome."""
         try:
-            turn = await self._inputs.read(self._store, lease.key)
+            turn = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn, Outcome):
                 return await self._give_up(lease, turn)
+            if not isinstance(turn.agent.runtime, LlmRuntime):
+                # Other runtimes act before they write; the turn must be on disk by then.
+                await self._journal.settle(lease.key)
             # Closed in every case, because closing is the cancellation that reaches the provider.
             async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
                 deltas = self._journal.deltas()
