@@ -5,7 +5,7 @@ They implement ports and nothing else; no part of Holdfast is replaced by them.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from holdfast.domain.leases import Holder
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
-from holdfast.ports.runtime import TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 from holdfast.ports.store import Store
 from tests.builders import AT, MODEL_ID, a_holder, a_tool_call, an_id
 
@@ -90,7 +90,7 @@ class Gate:
         self._opened.set()
 
 
-Play = Sequence[Sequence[Draft] | Gate | Exception]
+Play = Sequence[Sequence[Draft | Outcome] | Gate | Exception]
 
 
 class HeldStore:
@@ -124,7 +124,7 @@ class GatedRuntime:
         self.closed = 0
         self.ended = asyncio.Event()
 
-    async def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         self.turns.append(turn)
         play = self._plays.pop(0) if self._plays else [an_answer("done")]
         try:
@@ -133,8 +133,12 @@ class GatedRuntime:
                     await part.passed()
                 elif isinstance(part, Exception):
                     raise part
+                elif isinstance(outcome := part[-1], Outcome):
+                    return TurnEnd(outcome=outcome, drafts=tuple(part[:-1]))
                 else:
-                    yield part
+                    await emit(part)
+            # A faulty runtime: the play has no outcome.
+            return None  # type: ignore[return-value]
         finally:
             self.closed += 1
             self.ended.set()
@@ -156,7 +160,9 @@ def streamed(text: str, *, step: int = 1, offset: int = 0) -> StepDelta:
     )
 
 
-def an_answer(text: str, *, step: int = 1, usage: Usage | None = None) -> tuple[Draft, ...]:
+def an_answer(
+    text: str, *, step: int = 1, usage: Usage | None = None
+) -> tuple[Draft | Outcome, ...]:
     """Return the batch that ends a turn well, with the assistant's row."""
     row = MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),), model_id=MODEL_ID)
     return (row, StepEnded(step=step, usage=usage), Outcome(stop_reason=StopReason.STOP))

@@ -1,4 +1,4 @@
-"""What a runtime may yield."""
+"""What a runtime may emit."""
 
 from typing import get_args
 
@@ -18,28 +18,25 @@ from holdfast.domain.events import Payload
 from holdfast.domain.ids import ModelId
 
 OWN = {
-    *(
-        MessageDraft,
-        CostDraft,
-        Question,
-        ApprovalDecided,
-        TitleChange,
-        Summary,
-        ToolsFound,
-        CallDetails,
-    ),
-    Outcome,
+    MessageDraft,
+    CostDraft,
+    Question,
+    ApprovalDecided,
+    TitleChange,
+    Summary,
+    ToolsFound,
+    CallDetails,
 }
 
 
-def test_a_runtime_yields_what_is_written_an_outcome_and_any_news() -> None:
+def test_a_runtime_emits_what_is_written_and_any_news_but_no_outcome() -> None:
     assert set(get_args(Draft)) == OWN | set(get_args(Payload))
 
 
 def test_a_draft_carries_nothing_that_the_journal_stamps() -> None:
     stamped = {"session_id", "sequence", "turn", "hash", "created_at", "at", "owner", "asked_at"}
 
-    assert not stamped & {name for kind in OWN for name in kind.__struct_fields__}
+    assert not stamped & {name for kind in (*OWN, Outcome) for name in kind.__struct_fields__}
 
 
 def test_a_cost_without_usage_is_unpriced_and_belongs_to_its_turn() -> None:

@@ -1,14 +1,14 @@
 """Turns, rows and ports with defaults, so that a test shows only what matters to it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.domain.agents import Agent, LlmRuntime, Retry
 from holdfast.domain.agents import Runtime as RuntimeSpec
 from holdfast.domain.approvals import Approval, ApprovalMode, Question
-from holdfast.domain.drafts import Draft
+from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.ids import AgentId, CallId, MessageId, Owner, SessionId, uuid7
 from holdfast.domain.messages import (
     Compaction,
@@ -28,7 +28,7 @@ from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports.llm import Llm, LlmDelta, LlmRequest, LlmTool
-from holdfast.ports.runtime import ApprovalContext, TurnInput
+from holdfast.ports.runtime import ApprovalContext, Runtime, TurnInput
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
@@ -208,7 +208,28 @@ def an_engine(llm: Llm) -> EngineRuntime:
     return EngineRuntime(llm, NoTools(), StillClock(), CountingRandomness())
 
 
-async def played(llm: Llm, turn: TurnInput) -> list[Sequence[Draft]]:
-    """Play a turn with a list as journal."""
-    runtime = an_engine(llm)
-    return [batch async for batch in runtime.run(turn)]
+# A batch as it is committed: the last one of a turn ends with the outcome.
+Batch = tuple[Draft | Outcome, ...]
+
+
+async def run_turn(
+    runtime: Runtime, turn: TurnInput, write: Callable[[Batch], Awaitable[None]]
+) -> None:
+    """Run a turn with `write` as journal."""
+
+    async def emit(drafts: Sequence[Draft]) -> None:
+        await write(tuple(drafts))
+
+    end = await runtime.run(turn, emit)
+    await write((*end.drafts, end.outcome))
+
+
+async def played(llm: Llm, turn: TurnInput) -> list[Batch]:
+    """Run a turn with a list as journal."""
+    batches: list[Batch] = []
+
+    async def write(batch: Batch) -> None:
+        batches.append(batch)
+
+    await run_turn(an_engine(llm), turn, write)
+    return batches

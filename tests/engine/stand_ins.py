@@ -6,7 +6,6 @@ fault is written there, too. They implement ports and nothing else.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from holdfast.domain.approvals import (
     Question,
     digest_of,
 )
-from holdfast.domain.drafts import Draft, MessageDraft
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import StepEnded, StepFailed, StepStarted, ToolEnded, ToolStarted
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, ResultStatus, Role, ToolCall, media_handle
@@ -32,9 +31,17 @@ from holdfast.ports.llm import LlmDelta, LlmRequest, LlmTool
 from holdfast.ports.runtime import ApprovalContext, TurnInput
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
-from tests.engine.builders import MODEL, NOW, CountingRandomness, StillClock, a_turn
+from tests.engine.builders import (
+    MODEL,
+    NOW,
+    Batch,
+    CountingRandomness,
+    StillClock,
+    a_turn,
+    run_turn,
+)
 
-Batches = list[tuple[Draft, ...]]
+Batches = list[Batch]
 
 
 class Paper:
@@ -49,7 +56,7 @@ class Paper:
         self.acted: list[str] = []
 
     @property
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[Draft | Outcome]:
         """Return all drafts in their order."""
         return [draft for batch in self.batches for draft in batch]
 
@@ -84,7 +91,7 @@ class Paper:
             self.faults.append(f"{question.id} was asked before it was written down")
 
 
-def intended(drafts: Sequence[Draft]) -> list[str]:
+def intended(drafts: Sequence[Draft | Outcome]) -> list[str]:
     """Return the ids of the calls that were intended."""
     return [
         part.id
@@ -365,11 +372,13 @@ class Stage:
         own: dict[str, Any] = {"place": self.place(), "approver": self.approver}
         return a_turn(*history, model=model, **own | changes)
 
+    async def write(self, batch: Batch) -> None:
+        """Put a batch on the paper."""
+        self.paper.batches.append(batch)
+
     async def play(self, turn: TurnInput) -> Batches:
         """Play a turn to its end; nothing may happen before what it needs is on disk."""
         self.paper.known |= {call.id for call in turn.calls}
-        async with aclosing(self.engine.run(turn)) as batches:
-            async for batch in batches:
-                self.paper.batches.append(tuple(batch))
+        await run_turn(self.engine, turn, self.write)
         assert self.paper.faults == []
         return self.paper.batches

@@ -126,7 +126,7 @@ def test_what_the_same_model_has_counted_is_taken_as_it_was_counted() -> None:
 
 def test_within_a_turn_the_prompt_and_the_tools_are_counted_already() -> None:
     play = TurnState(a_turn(user(1, "x" * 100_000), model=PRICED))
-    play.note([a_cost(usage=COUNTED), MessageDraft(role=Role.USER, parts=(Text(text="y"),))])
+    play.carry([a_cost(usage=COUNTED), MessageDraft(role=Role.USER, parts=(Text(text="y"),))])
 
     assert need_of(play, a_request(*LONG)).input == 100 + 28 + MESSAGE_TOKENS
 
@@ -579,7 +579,7 @@ def test_what_nobody_waits_for_is_done_if_it_can_be_paid(
 def known_usage(*drafts: Draft) -> tuple[Usage | None, int]:
     """Return what is known of the newest request after these drafts, and the bytes since then."""
     play = TurnState(a_turn(user(1, "Hello"), model=PRICED, last_usage=Usage(input=7)))
-    play.note(drafts)
+    play.carry(drafts)
     return play.last_usage, play.uncounted
 
 

@@ -1,7 +1,7 @@
 """The abort signal: it reaches whoever is waited for, once, and nothing happens after it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.domain.agents import LlmRuntime, Retry
 from holdfast.domain.approvals import ApprovalMode, ApprovalState
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import Draft, Outcome
+from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, StorageFull
 from holdfast.domain.events import ToolEnded
 from holdfast.domain.messages import ResultStatus
@@ -29,7 +29,7 @@ from holdfast.engine.tool_results import LARGEST
 from holdfast.ports.llm import FailureKind, LlmDelta, LlmRequest, TextDelta
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
-from tests.engine.builders import MODEL, an_agent, assistant, user
+from tests.engine.builders import MODEL, Batch, an_agent, assistant, run_turn, user
 from tests.engine.scripts import fails, looks, says
 from tests.engine.stand_ins import (
     Gate,
@@ -46,7 +46,7 @@ from tests.stand_ins import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-async def interrupted(stage: Stage, turn: TurnInput, gate: Gate) -> list[Sequence[Draft]]:
+async def interrupted(stage: Stage, turn: TurnInput, gate: Gate) -> list[Batch]:
     """Play until somebody waits at the gate, stop the turn there, and return what was written."""
     task = asyncio.create_task(stage.play(turn))
     await gate.reached()
@@ -56,7 +56,7 @@ async def interrupted(stage: Stage, turn: TurnInput, gate: Gate) -> list[Sequenc
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    # Nothing is yielded after the signal.
+    # Nothing is emitted after the signal.
     assert stage.paper.batches == written
     assert stage.paper.faults == []
     return [*written]
@@ -146,29 +146,50 @@ async def test_a_question_about_money_that_waits_is_told_once_and_nothing_is_sen
 async def test_a_pause_between_two_attempts_is_over_at_once() -> None:
     stage = Stage(ScriptedLlm(fails(FailureKind.RATE_LIMIT, retry_after=14.0)))
     turn = replace(stage.turn(), agent=an_agent(LlmRuntime(retry=Retry(max=2))))
-    async with aclosing(stage.engine.run(turn)) as batches:
-        for _ in range(2):
-            stage.paper.batches.append(tuple(await anext(batches)))
-        task = asyncio.ensure_future(anext(batches))
-        # The task comes to its pause and no further.
-        await asyncio.sleep(0)
+    is_closed = asyncio.Event()
 
-        task.cancel()
+    async def write(batch: Batch) -> None:
+        await stage.write(batch)
+        if len(stage.paper.batches) == 2:
+            is_closed.set()
+
+    task = asyncio.create_task(run_turn(stage.engine, turn, write))
+    await is_closed.wait()
+    # The task comes to its pause and no further.
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(10):
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    assert len(stage.paper.batches) == 2
     assert len(stage.llm.requests) == 1
 
 
-@pytest.mark.parametrize("after", range(5))
-async def test_closing_between_two_batches_ends_the_turn_there(after: int) -> None:
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_cancelling_the_write_of_a_batch_ends_the_turn_there(
+    number: int, is_written: bool
+) -> None:
     stage = Stage(ScriptedLlm(looks("c1"), says("Seen.")))
+    gate = Gate()
 
-    async with aclosing(stage.engine.run(stage.turn())) as batches:
-        for _ in range(after):
-            stage.paper.batches.append(tuple(await anext(batches)))
-        requests, done = len(stage.llm.requests), list(stage.toolbox.done)
+    async def write(batch: Batch) -> None:
+        if is_written:
+            await stage.write(batch)
+        if len(stage.paper.batches) == number - (not is_written):
+            await gate.passed()
+        if not is_written:
+            await stage.write(batch)
 
+    task = asyncio.create_task(run_turn(stage.engine, stage.turn(), write))
+    await gate.reached()
+    requests, done = len(stage.llm.requests), list(stage.toolbox.done)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert len(stage.paper.batches) == number - (not is_written)
     assert (len(stage.llm.requests), stage.toolbox.done) == (requests, done)
     assert stage.paper.faults == []
 

@@ -5,7 +5,7 @@ after it was done but before anything about it was written down.
 """
 
 import asyncio
-from contextlib import aclosing
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,17 @@ from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports.llm import FailureKind, LlmDelta, TextDelta
 from holdfast.ports.runtime import ApprovalContext, TurnInput
-from tests.engine.builders import MODEL, CountingRandomness, an_agent, assistant, call, result, user
+from tests.engine.builders import (
+    MODEL,
+    Batch,
+    CountingRandomness,
+    an_agent,
+    assistant,
+    call,
+    result,
+    run_turn,
+    user,
+)
 from tests.engine.folds import Disk
 from tests.engine.scripts import asks, fails, good, looks, named, says, start, started
 from tests.engine.stand_ins import (
@@ -129,22 +139,30 @@ async def told(story: Story, *cuts: tuple[int, bool]) -> Ended:
     return Ended(disk=disk, batches=batches, acts=acts, keys=keys)
 
 
+class KilledError(BaseException):
+    """The process ends here."""
+
+
 async def _until(stage: Stage, turn: TurnInput, disk: Disk, cut: tuple[int, bool] | None) -> None:
     """Play until so many batches are written; late means that the next one was made and lost."""
     stage.paper.known |= {call.id for call in turn.calls}
+    if cut == (0, False):
+        return
     written = 0
-    async with aclosing(stage.engine.run(turn)) as batches:
-        if cut is not None and cut == (0, False):
-            return
-        async for batch in batches:
-            if cut is not None and written == cut[0]:
-                return
-            disk.write(batch)
-            stage.paper.batches.append(tuple(batch))
-            # What a killed process did is not held against the next one.
-            written += 1
-            if cut is not None and (written, False) == cut:
-                return
+
+    async def write(batch: Batch) -> None:
+        nonlocal written
+        if cut is not None and written == cut[0]:
+            raise KilledError
+        disk.write(batch)
+        await stage.write(batch)
+        # What a killed process did is not held against the next one.
+        written += 1
+        if (written, False) == cut:
+            raise KilledError
+
+    with suppress(KilledError):
+        await run_turn(stage.engine, turn, write)
 
 
 TWO_ROUNDS = Story(

@@ -8,7 +8,7 @@ from holdfast.domain.messages import Role, Text
 from holdfast.domain.models import model_of
 from holdfast.domain.tools import Effect, ToolSpec
 from holdfast.ports.llm import FailureKind, LlmMessage, LlmReasoning, LlmTool, LlmToolCall, StepStop
-from tests.engine.builders import MODEL, a_row, assistant, call, result, user
+from tests.engine.builders import MODEL, Batch, a_row, assistant, call, result, run_turn, user
 from tests.engine.scripts import (
     ENDED,
     asks,
@@ -42,6 +42,20 @@ async def test_one_round_is_a_step_a_call_and_another_step() -> None:
         (delta(2, "id3", "Seen."), ended(2, "id3"), said("id3", "Seen."), cost("id4"), ENDED),
     ]
     assert stage.toolbox.done == ["plan c1", "run c1"]
+
+
+async def test_nothing_is_waited_for_before_the_first_step_is_written() -> None:
+    stage = Stage(ScriptedLlm(says("Never.")))
+
+    class FirstBatchError(Exception):
+        pass
+
+    async def write(_: Batch) -> None:
+        raise FirstBatchError
+
+    # Stepped by hand: it would return here, and not raise, at the first thing it waited for.
+    with pytest.raises(FirstBatchError):
+        run_turn(stage.engine, stage.turn(), write).send(None)
 
 
 @demands("S0-081b")

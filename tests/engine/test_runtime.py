@@ -1,8 +1,8 @@
 """The turn as the engine plays it, with a list as journal: whole batches, compared as values."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -41,8 +41,8 @@ from holdfast.ports.llm import (
     Stopped,
     TextDelta,
 )
-from holdfast.ports.runtime import Runtime
 from tests.engine.builders import (
+    Batch,
     ListedLlm,
     StalledLlm,
     a_turn,
@@ -50,6 +50,7 @@ from tests.engine.builders import (
     an_engine,
     assistant,
     played,
+    run_turn,
     the_id,
     user,
 )
@@ -451,23 +452,52 @@ async def test_a_faulty_script_found_by_the_request_fails_the_turn_as_data(tmp_p
 @demands("S0-045")
 async def test_nothing_is_asked_before_the_start_is_written_down() -> None:
     llm = ListedLlm(STOP)
-    runtime: Runtime = an_engine(llm)
+    asked: list[int] = []
 
-    async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
-        await anext(batches)
-        asked = len(llm.requests)
+    async def write(_: Batch) -> None:
+        # Time enough for a request that does not wait.
+        await asyncio.sleep(0.01)
+        asked.append(len(llm.requests))
 
-    assert (asked, llm.requests) == (0, [])
+    await run_turn(an_engine(llm), a_turn(model=MODEL), write)
+
+    assert asked == [0, 1]
 
 
-async def test_closing_the_turn_closes_the_provider_s_stream() -> None:
+async def test_cancelling_the_turn_closes_the_provider_s_stream() -> None:
     llm = StalledLlm(SAY)
-    runtime = an_engine(llm)
+    written: list[Batch] = []
+    is_heard = asyncio.Event()
 
-    async with aclosing(runtime.run(a_turn(model=MODEL))) as batches:
-        heard = [await anext(batches), await anext(batches)]
+    async def write(batch: Batch) -> None:
+        written.append(batch)
+        if batch == (delta("Half"),):
+            is_heard.set()
 
-    assert heard == [(started(),), (delta("Half"),)]
+    task = asyncio.create_task(run_turn(an_engine(llm), a_turn(model=MODEL), write))
+    await is_heard.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert written == [(started(),), (delta("Half"),)]
+    assert llm.closed == 2
+
+
+class WriteRefusedError(Exception):
+    """What a journal raises that cannot write."""
+
+
+async def test_a_failed_write_of_deltas_is_not_taken_for_a_failure_of_the_provider() -> None:
+    llm = StalledLlm(SAY)
+
+    async def write(batch: Batch) -> None:
+        if batch == (delta("Half"),):
+            raise WriteRefusedError
+
+    with pytest.raises(WriteRefusedError):
+        await run_turn(an_engine(llm), a_turn(model=MODEL), write)
+
     assert llm.closed == 2
 
 

@@ -3,19 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
-from holdfast.domain.events import Channel, StepDelta
+from holdfast.domain.drafts import Draft, MessageDraft
+from holdfast.domain.events import Channel, StepDelta, StepEnded
 from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.secrets import Scrubber, Secret
-from holdfast.domain.sessions import StopReason
 from holdfast.services.journal import RedactedDeltas
 from tests.builders import an_id
 
 KEY = "sk-proj-0aB1cD2eF3gH4iJ5kL6m"
 SCRUBBER = Scrubber([("key", Secret(KEY))])
 
-END = Outcome(stop_reason=StopReason.STOP)
+END = StepEnded(step=1)
 
 
 def known() -> Scrubber:
@@ -70,6 +69,14 @@ def test_what_waits_is_passed_on_before_the_row_that_ends_it() -> None:
 
     assert deltas.passed([delta(begun, 0)]) == []
     assert deltas.passed([row(begun), END]) == [delta(begun, 0), row(begun), END]
+
+
+def test_what_waits_at_the_end_of_the_turn_is_not_lost() -> None:
+    deltas = RedactedDeltas(known)
+
+    assert deltas.passed([delta(KEY[:9], 0)]) == []
+    assert deltas.rest() == [delta(KEY[:9], 0)]
+    assert deltas.rest() == []
 
 
 def test_another_channel_and_another_step_are_other_texts() -> None:

@@ -28,11 +28,11 @@ from tests.stand_ins import GatedRuntime, a_start, asked
 
 pytestmark = pytest.mark.anyio
 
-FAULTS: dict[str, tuple[list[tuple[Draft, ...] | Exception], str]] = {
+FAULTS: dict[str, tuple[list[tuple[Draft | Outcome, ...] | Exception], str]] = {
     "raises": ([RuntimeError("secret")], "the turn raised"),
     "raises ours": ([Internal(Code.INTERNAL, "secret")], "the turn raised"),
-    "never ends": ([(asked(),)], "the runtime stopped without an outcome"),
-    "says nothing": ([], "the runtime stopped without an outcome"),
+    "never ends": ([(asked(),)], "the turn raised"),
+    "says nothing": ([], "the turn raised"),
     "starts what nobody intended": ([(a_start("never"),)], "the turn raised"),
     "ends in mid-batch": ([(Outcome(stop_reason=StopReason.STOP), asked())], "the turn raised"),
 }
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[list[tuple[Draft, ...] | Exception], str]] = {
 async def test_a_runtime_that_breaks_ends_the_turn_as_data(
     home: Path,
     outside: Environment,
-    play: list[tuple[Draft, ...] | Exception],
+    play: list[tuple[Draft | Outcome, ...] | Exception],
     logged: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Drafts: the output of a runtime. The journal pulls, stamps and stores them.
+"""Drafts: the output of a runtime. The journal stamps and stores them.
 
 A batch of drafts is one transaction: it takes effect only when all of it is on disk.
 """
@@ -111,7 +111,7 @@ class TitleChange(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The last draft of a turn: how it ended, and the reason given.
+    """How a turn ended, and the reason given.
 
     `is_lost` means that the agent cannot be recovered and the session fails. `evidence` is the
     output it left that explains why.
@@ -133,7 +133,6 @@ Draft = (
     | Summary
     | ToolsFound
     | CallDetails
-    | Outcome
     | Payload
 )
 NAME_LONGEST: Final = 255

@@ -1,7 +1,6 @@
 """Budget: check the maximum cost of the next request before it is sent."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.approvals import Question, digest_of
 from holdfast.domain.costs import Usage, price
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.messages import Notice, NoticeCode, Role
@@ -19,7 +18,7 @@ from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.attachments import media_tokens
 from holdfast.engine.streaming import ModelAnswer
-from holdfast.engine.tool_approval import Permission, permit
+from holdfast.engine.tool_approval import permit
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
 from holdfast.ports.llm import Failed, LlmMessage, LlmRequest, LlmTool
 from holdfast.services.approvals import Ruling
@@ -207,44 +206,33 @@ def _encoded(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
-async def afford(
-    play: TurnState, need: Need, new_id: Callable[[], str]
-) -> AsyncGenerator[Sequence[Draft], None]:
-    """Yield the budget's drafts before a request; an `Outcome` refuses it."""
+async def afford(play: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
+    """Return the outcome if the budget refuses a request; may ask for a higher budget."""
     budget = play.turn.budget
     if budget is None or not is_capped(play):
-        return
+        return None
     found = estimate(play, need)
     if found.projected is None:
-        for said in _unpriced(play, need.model):
-            yield said
-    elif found.projected > play.cap:
-        if budget.on_exceed is OnExceed.WARN:
-            for said in _warned(play, found):
-                yield said
-        elif budget.on_exceed is OnExceed.FAIL:
-            yield (_spent(play, found),)
-        else:
-            async with aclosing(_asked(play, found, new_id)) as batches:
-                async for drafts in batches:
-                    yield drafts
-
-
-def _unpriced(play: TurnState, model: Model) -> list[tuple[Draft, ...]]:
-    if not play.turn.limits.allow_unpriced:
-        message = f"{model.ref} has no known price, and the configuration does not allow that."
-        return [(_over(message),)]
-    said = f"{model.ref} has no known price, so the session's budget cannot cover it."
-    if _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
-        return []
-    return [(_notice(NoticeCode.UNPRICED_MODEL, said),)]
-
-
-def _warned(play: TurnState, found: Estimate) -> list[tuple[Draft, ...]]:
+        return await _unpriced(play, need.model)
+    if found.projected <= play.cap:
+        return None
+    if budget.on_exceed is OnExceed.FAIL:
+        return _spent(play, found)
+    if budget.on_exceed is OnExceed.PAUSE:
+        return await _ask(play, found, new_id)
     # Once for each exceeded budget, because the cost of a session never decreases.
-    if _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
-        return []
-    return [(_notice(NoticeCode.BUDGET_WARNING, _budget_notice(play, found)),)]
+    if not _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
+        await play.emit((_notice(NoticeCode.BUDGET_WARNING, _budget_notice(play, found)),))
+    return None
+
+
+async def _unpriced(play: TurnState, model: Model) -> Outcome | None:
+    if not play.turn.limits.allow_unpriced:
+        return _over(f"{model.ref} has no known price, and the configuration does not allow that.")
+    if not _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
+        said = f"{model.ref} has no known price, so the session's budget cannot cover it."
+        await play.emit((_notice(NoticeCode.UNPRICED_MODEL, said),))
+    return None
 
 
 def _is_said(play: TurnState, code: NoticeCode, ending: str) -> bool:
@@ -255,9 +243,7 @@ def _is_said(play: TurnState, code: NoticeCode, ending: str) -> bool:
     )
 
 
-async def _asked(
-    play: TurnState, found: Estimate, new_id: Callable[[], str]
-) -> AsyncGenerator[Sequence[Draft], None]:
+async def _ask(play: TurnState, found: Estimate, new_id: Callable[[], str]) -> Outcome | None:
     """Ask for approval to raise the cap by the amount in the question."""
     once = play.turn.budget.microcents if play.turn.budget else 0
     missing = (found.projected or 0) - play.cap
@@ -274,14 +260,10 @@ async def _asked(
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
     )
-    async with aclosing(permit(play.turn.approver, question)) as steps:
-        async for step in steps:
-            if not isinstance(step, Permission):
-                yield step
-            elif step.how is Ruling.RUN:
-                play.cap += amount
-            else:
-                yield (_spent(play, found),)
+    if (await permit(play, question)).how is not Ruling.RUN:
+        return _spent(play, found)
+    play.cap += amount
+    return None
 
 
 def _spent(play: TurnState, found: Estimate) -> Outcome:

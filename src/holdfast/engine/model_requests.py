@@ -5,8 +5,7 @@ Compaction replaces earlier history in requests by a summary; rows are not remov
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from math import ceil
 from typing import Final
@@ -37,7 +36,7 @@ from holdfast.engine.budget import (
 )
 from holdfast.engine.projection import GO_ON, ProjectionCache, dropped_through, project
 from holdfast.engine.streaming import ModelAnswer, ask
-from holdfast.engine.turn_state import TurnState
+from holdfast.engine.turn_state import TurnState, discard
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmMessage, LlmRequest, StepStop
 from holdfast.ports.system import Clock, Randomness
 
@@ -86,7 +85,8 @@ class Compactor:
         need = need_aside(request)
         need = replace(need, output=output_limit(play, need))
         ordinal = request.ordinal + unwritten
-        answer = await self._asked(replace(request, max_tokens=need.output, ordinal=ordinal))
+        request = replace(request, max_tokens=need.output, ordinal=ordinal)
+        answer = await ask(self._llm, request, emit=discard, step=0)
         charged = charge(play, need, answer, self._new_id())
         costs = (replace(charged, is_aside=True),) if charged else ()
         if isinstance(answer.end, Failed) or not answer.text.strip():
@@ -109,10 +109,6 @@ class Compactor:
             max_tokens=SUMMARY_TOKENS,
             ordinal=play.ordinal,
         )
-
-    async def _asked(self, request: LlmRequest) -> ModelAnswer:
-        async with aclosing(ask(self._llm, request, step=0)) as parts:
-            return [part async for part in parts if isinstance(part, ModelAnswer)][-1]
 
 
 def foldable(rows: list[Message], *, before: int) -> list[Message]:
@@ -328,7 +324,6 @@ class FallbackState:
 
 
 logger = logging.getLogger("holdfast.engine")
-Batch = Sequence[Draft]
 _LUCK_BITS: Final = 30
 
 
@@ -362,62 +357,47 @@ class ModelChain:
         self._projections = ProjectionCache()
         self._spared: dict[str, int] = {}
 
-    async def answer(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
-        """Yield batches, then the step's result.
-
-        A batch that ends with an `Outcome` ends the turn; no result follows it.
-        """
+    async def answer(self, play: TurnState) -> StepResult | Outcome:
+        """Ask the chain and return the step's result, or the outcome if the turn ends without."""
         course = FallbackState(chain_of(play.turn.models, play.settings))
         while True:
-            heard: StepResult | None = None
-            async with aclosing(self._attempt(play, course.entry.model)) as parts:
-                async for part in parts:
-                    if isinstance(part, StepResult):
-                        heard = part
-                    else:
-                        yield part
-            failed = _failed_unheard(heard)
-            if heard is None or failed is None:
-                break
+            heard = await self._attempt(play, course.entry.model)
+            if isinstance(heard, Outcome) or (failed := _failed_unheard(heard)) is None:
+                return heard
             # Only once: a folded history cannot be folded again.
             is_wanted = play.turn.limits.compact_threshold is not None
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
-                yield await self._shortened(play, heard)
+                if not await self._shorten(play, heard):
+                    return Outcome(stop_reason=StopReason.ERROR, failure=heard.failure)
                 continue
             # Only once: the next request describes the media; if that works, a notice is recorded.
             if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
                 play.hides_media = True
-                yield _closed(heard, heard.model)
+                await play.emit(_closed(heard, heard.model))
                 continue
             attempt = course.attempt
             if not course.turn(failed):
-                heard = _stuck(heard, course.verdict(failed))
-                break
-            yield _closed(heard, course.entry.model)
+                return _stuck(heard, course.verdict(failed))
+            await play.emit(_closed(heard, course.entry.model))
             # Only a retry of the same model waits; another model is asked immediately.
             if course.attempt > attempt:
                 await asyncio.sleep(self._pause(failed, attempt, play))
-        if heard is not None:
-            yield heard
 
-    async def _shortened(self, play: TurnState, heard: StepResult) -> Batch:
-        """Close a step whose request was too long and compact; a failure ends the turn."""
+    async def _shorten(self, play: TurnState, heard: StepResult) -> bool:
+        """Close a step whose request was too long and compact; `False` if that failed."""
         folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
-        closed = (*_closed(heard, heard.model), *folded)
-        if any(isinstance(draft, Summary) for draft in folded):
-            return closed
-        return (*closed, Outcome(stop_reason=StopReason.ERROR, failure=heard.failure))
+        play.carry((*_closed(heard, heard.model), *folded))
+        if not any(isinstance(draft, Summary) for draft in folded):
+            return False
+        await play.emit()
+        return True
 
-    async def _attempt(
-        self, play: TurnState, model: Model
-    ) -> AsyncGenerator[Batch | StepResult, None]:
+    async def _attempt(self, play: TurnState, model: Model) -> StepResult | Outcome:
         """Ask one model once if the budget allows it, with the output limit it can pay for."""
         need = await self._need(play, model)
-        async with aclosing(afford(play, need, self._new_id)) as batches:
-            async for drafts in batches:
-                yield drafts
-                if isinstance(drafts[-1], Outcome):
-                    return
+        refusal = await afford(play, need, self._new_id) if is_capped(play) else None
+        if refusal is not None:
+            return refusal
         need = replace(need, output=output_limit(play, need))
         started = StepStarted(
             step=play.step,
@@ -429,23 +409,17 @@ class ModelChain:
         play.step += 1
         # Committed before the request is sent, so that recovery knows it may have been sent, and
         # what it may have cost.
-        yield (started,)
+        await play.emit((started,))
         if spared := self._left(model):
-            yield self._judged(play, need, started, ModelAnswer(end=spared))
-            return
-        asking = ask(
+            return self._judged(play, need, started, ModelAnswer(end=spared))
+        answer = await ask(
             self._llm,
             replace(await self._request(play, model), max_tokens=need.output),
+            emit=play.emit,
             step=started.step,
             message_id=started.message_id,
         )
-        async with aclosing(asking) as parts:
-            async for part in parts:
-                yield (
-                    self._judged(play, need, started, part)
-                    if isinstance(part, ModelAnswer)
-                    else part
-                )
+        return self._judged(play, need, started, answer)
 
     async def _need(self, play: TurnState, model: Model) -> Need:
         """Return an upper bound of the next request; not computed without a budget."""
@@ -548,9 +522,9 @@ async def _with_media(
     return messages
 
 
-def _failed_unheard(heard: StepResult | None) -> Failed | None:
+def _failed_unheard(heard: StepResult) -> Failed | None:
     """Return the failure of a step without output; only then is a retry or fallback safe."""
-    if heard is None or heard.answer.text or heard.answer.reasoning:
+    if heard.answer.text or heard.answer.reasoning:
         return None
     end = heard.answer.end
     return end if isinstance(end, Failed) else None

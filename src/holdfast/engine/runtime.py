@@ -1,13 +1,12 @@
 """Agent loop: a model step, the tool calls it requests, the next step, until it requests none.
 
-Has no access to sessions, the store or any surface. Writes nothing itself: it yields drafts.
-Closing the generator cancels the turn at any point.
+Has no access to sessions, the store or any surface. Writes nothing itself: it emits drafts.
+Cancelling the coroutine interrupts the turn at any point.
 """
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_open
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, ToolsFound
-from holdfast.domain.events import Failure, StepEnded, StepFailed, ToolEnded
+from holdfast.domain.events import Failure, StepEnded, StepFailed
 from holdfast.domain.ids import CallId, MessageId, SessionId, uuid7
 from holdfast.domain.messages import (
     Notice,
@@ -45,14 +44,13 @@ from holdfast.engine.model_requests import (
 from holdfast.engine.streaming import AskedCall, ModelAnswer
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refuse_call
 from holdfast.engine.tool_results import DEEPEST
-from holdfast.engine.turn_state import TurnState
+from holdfast.engine.turn_state import TurnState, rounds_of
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
-from holdfast.ports.runtime import TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import Toolbox
 
 logger = logging.getLogger("holdfast.engine")
-Batch = Sequence[Draft]
 # This many consecutive rounds without a successful call end the turn.
 HOPELESS: Final = 5
 _INVALID_TEXT_LONGEST: Final = 2_048
@@ -61,6 +59,9 @@ MEDIA_REFUSED: Final = (
     "model gets a text instead; attach it again to retry."
 )
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
+_OVER_LIMIT: Final = refuse_call(
+    ResultCode.LIMIT, "the turn has used all its tool rounds", ResultStatus.SKIPPED
+)
 
 
 class EngineRuntime:
@@ -82,104 +83,78 @@ class EngineRuntime:
         self._randomness = randomness
         self._chain = ModelChain(llm, clock, randomness, self._new_id)
 
-    async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
-        """Run the turn; continues after a crash from the recorded state."""
-        async with aclosing(self._rounds(TurnState(turn))) as batches:
-            async for batch in batches:
-                yield batch
-                if isinstance(batch[-1], Outcome):
-                    return
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
+        """Run steps until the turn ends; continues after a crash from the recorded state."""
+        play = TurnState(turn, emit)
+        calls = [call for call in turn.calls if is_open(call)]
+        while True:
+            await self._dispatch(play, calls)
+            if ending := _ending(play):
+                return play.end(ending)
+            # Emit before any wait: a crash during the wait would lose the carried results.
+            if is_cancelled() or self._has_to_wait(play):
+                await play.emit()
+            heard = await self._ask(play)
+            if isinstance(heard, Outcome):
+                return play.end(heard)
+            outcome = outcome_of(heard)
+            calls = [] if outcome else [self._call(play, asked) for asked in heard.answer.calls]
+            is_over = bool(calls) and len(rounds_of(play.current)) >= turn.limits.tool_rounds
+            play.carry(self._step_drafts(play, heard, calls))
+            if is_over:
+                play.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
+                outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
+            if outcome:
+                return play.end(outcome)
+            if not _may_start_with_its_intent(calls):
+                await play.emit()
 
-    async def compact(self, turn: TurnInput) -> Batch:
+    async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise everything before the last answered turn."""
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
-    async def _rounds(self, play: TurnState) -> AsyncGenerator[Batch, None]:
-        """Run steps until the turn ends: dispatch open calls, ask the model, repeat.
+    async def _dispatch(self, play: TurnState, calls: Sequence[Call]) -> None:
+        """Run the calls sequentially; carries the last result, which saves one transaction.
 
-        A yielded batch is on disk when this continues. `carried` is what may share the commit of
-        the next batch: a last result, or intents whose first call may run twice. It is yielded
-        before anything is waited for.
-        """
-        calls = [call for call in play.turn.calls if is_open(call)]
-        carried: Batch = ()
-        while True:
-            async with aclosing(self._dispatched(play, calls)) as batches:
-                async for batch, is_last in batches:
-                    play.note(batch)
-                    carried = (*carried, *batch)
-                    # The last result is committed with the next batch, which saves one transaction.
-                    if not is_last:
-                        yield carried
-                        carried = ()
-            if ending := _ending(play):
-                yield (*carried, ending)
-                return
-            # Flush before any wait: a crash during the wait would lose the recorded results.
-            if carried and (is_cancelled() or self._has_to_wait(play)):
-                yield carried
-                carried = ()
-            heard: StepResult | None = None
-            async with aclosing(self._asked(play)) as parts:
-                async for part in parts:
-                    if isinstance(part, StepResult):
-                        heard = part
-                        continue
-                    play.note(part)
-                    yield (*carried, *part)
-                    carried = ()
-            if heard is None:
-                return
-            calls = await self._calls(play, heard)
-            carried = self._ended(play, heard, calls)
-            play.note(carried)
-            if isinstance(carried[-1], Outcome) or not _may_start_with_its_intent(calls):
-                yield carried
-                carried = ()
-
-    async def _dispatched(
-        self, play: TurnState, calls: Sequence[Call]
-    ) -> AsyncGenerator[tuple[Batch, bool], None]:
-        """Run the calls sequentially; the flag marks the batch with the last result.
-
-        Every other batch is written before this continues: a question before it is asked, a start
+        Everything else is on disk before it takes effect: a question before it is asked, a start
         before the side effect, a result before the next call.
         """
         for place, call in enumerate(calls, start=1):
             # A result is written even after a cancellation, but no further call is started.
             stop_if_cancelled()
-            steps = dispatch(self._toolbox, play, call, self._new_id)
-            async with aclosing(steps) as batches:
-                async for batch in batches:
-                    yield batch, place == len(calls) and isinstance(batch[0], ToolEnded)
+            done = await dispatch(self._toolbox, play, call, self._new_id)
+            play.carry(answer(call, done))
+            if place < len(calls):
+                await play.emit()
 
     def _has_to_wait(self, play: TurnState) -> bool:
         """Return whether the next step has to wait for something before it starts."""
         return play.offers is None or play.cap > 0 or self._chain.compactor.is_due(play)
 
-    async def _asked(self, play: TurnState) -> AsyncGenerator[Batch | StepResult, None]:
+    async def _ask(self, play: TurnState) -> StepResult | Outcome:
         """Ask the model chain, with tools; compacts the history first if it is too long."""
         # A tool may have swallowed the cancellation; no request is sent after it.
         stop_if_cancelled()
-        place = play.turn.place
-        troubles: tuple[str, ...] = ()
-        try:
-            if play.offers is None:
-                play.offers = await clear_cancellation(self._toolbox.offers(place)) if place else ()
-                troubles = await clear_cancellation(self._toolbox.troubles(place)) if place else ()
-        # No request is open and every call has a result, so the turn can end normally.
-        except Exception:  # noqa: BLE001
-            yield (Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted()),)
-            return
-        if drafts := (*_found(play), *_unreported(play, troubles)):
-            yield drafts
+        if play.offers is None:
+            try:
+                troubles = await self._list_tools(play)
+            # No request is open and every call has a result, so the turn can end normally.
+            except Exception:  # noqa: BLE001
+                return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
+            if drafts := (*_found(play), *_unreported(play, troubles)):
+                await play.emit(drafts)
         if self._chain.compactor.is_due(play):
-            folded = await self._chain.compactor.fold(play, reason="auto")
-            if folded:
-                yield folded
-        async with aclosing(self._chain.answer(play)) as parts:
-            async for part in parts:
-                yield part
+            await play.emit(await self._chain.compactor.fold(play, reason="auto"))
+        return await self._chain.answer(play)
+
+    async def _list_tools(self, play: TurnState) -> tuple[str, ...]:
+        """List the tools of the turn; return which are missing."""
+        place = play.turn.place
+        if place is None:
+            play.offers = ()
+            return ()
+        play.offers = await clear_cancellation(self._toolbox.offers(place))
+        return await clear_cancellation(self._toolbox.troubles(place))
 
     def _unlisted(self) -> Failure:
         correlation_id = self._new_id()
@@ -190,13 +165,8 @@ class EngineRuntime:
         )
         return internal(correlation_id)
 
-    async def _calls(self, play: TurnState, heard: StepResult) -> list[Call]:
-        """Return the calls of a step as they will be recorded."""
-        if outcome_of(heard) is not None:
-            return []
-        return [await self._call(play, asked) for asked in heard.answer.calls]
-
-    async def _call(self, play: TurnState, asked: AskedCall) -> Call:
+    def _call(self, play: TurnState, asked: AskedCall) -> Call:
+        """Return a call of the model as it will be recorded."""
         place = play.turn.place
         arguments = _arguments(asked.arguments)
         # A provider may repeat an id or use one that cannot be stored; ids are unique in a session.
@@ -222,9 +192,10 @@ class EngineRuntime:
             logger.exception("The effect of %s could not be determined", name)
             return Effect.UNSAFE
 
-    def _ended(self, play: TurnState, heard: StepResult, calls: Sequence[Call]) -> Batch:
-        """Return the drafts that end a step: message, calls, cost and possibly the outcome."""
-        outcome = outcome_of(heard)
+    def _step_drafts(
+        self, play: TurnState, heard: StepResult, calls: Sequence[Call]
+    ) -> tuple[Draft, ...]:
+        """Return the drafts that end a step: message, calls and cost."""
         step = heard.started.step
         closing: Draft = (
             StepFailed(step=step, failure=heard.failure)
@@ -239,10 +210,9 @@ class EngineRuntime:
         )
         rows = (*_row(heard), *(_intent(call, heard) for call in calls))
         costs = (heard.cost,) if heard.cost else ()
-        last = (outcome,) if outcome else self._limited(play, calls)
         rows = self._sealed(play, heard, rows)
         # The end of the step precedes its rows, so a reader knows that they are complete.
-        return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs, *last)
+        return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs)
 
     def _sealed(
         self, play: TurnState, heard: StepResult, rows: tuple[MessageDraft, ...]
@@ -259,16 +229,6 @@ class EngineRuntime:
         play.thoughts[row_id] = (thought,)
         return (replace(rows[0], id=row_id), *rows[1:])
 
-    def _limited(self, play: TurnState, calls: Sequence[Call]) -> tuple[Draft, ...]:
-        """Answer the calls of a round over the limit, and end the turn."""
-        if not calls or len(play.rounds()) < play.turn.limits.tool_rounds:
-            return ()
-        done = refuse_call(
-            ResultCode.LIMIT, "the turn has used all its tool rounds", ResultStatus.SKIPPED
-        )
-        outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
-        return (*(draft for call in calls for draft in answer(call, done)), outcome)
-
     def _new_id(self) -> str:
         return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
@@ -278,7 +238,7 @@ def _ending(play: TurnState) -> Outcome | None:
     # A retried call runs as a turn of its own and asks no model.
     if not play.is_spoken_to:
         return Outcome(stop_reason=StopReason.STOP)
-    rounds = play.rounds()
+    rounds = rounds_of(play.current)
     if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
         return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
     return None

@@ -27,6 +27,7 @@ from holdfast.ports.llm import (
     Stopped,
     TextDelta,
 )
+from holdfast.ports.runtime import Emit
 
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
@@ -190,23 +191,28 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
 
 
 async def ask(
-    llm: Llm, request: LlmRequest, *, step: int, message_id: MessageId | None = None
-) -> AsyncGenerator[tuple[StepDelta, ...] | ModelAnswer, None]:
-    """Yield batches of deltas while the model streams, then the `ModelAnswer`. Never raises."""
+    llm: Llm, request: LlmRequest, *, emit: Emit, step: int, message_id: MessageId | None = None
+) -> ModelAnswer:
+    """Send a request and emit its deltas while the model streams; raises only what `emit` does."""
     hearing = _Hearing(step, message_id)
     try:
-        async with aclosing(coalesce(llm.stream(request))) as gathered:
-            async for items in gathered:
-                deltas = hearing.hear(items)
-                # Deltas that arrive with the end are written with it, which saves one transaction.
-                if deltas and hearing.end is None:
-                    yield deltas
-                if hearing.has_enough:
-                    break
+        gathered = coalesce(llm.stream(request))
     # Any exception of an adapter is a failure of this step, not of the caller.
     except Exception as error:  # noqa: BLE001
-        hearing.fail(error)
-    yield hearing.answer()
+        return hearing.fail(error)
+    async with aclosing(gathered):
+        while not hearing.has_enough:
+            try:
+                deltas = hearing.hear(await anext(gathered))
+            except StopAsyncIteration:
+                break
+            # As above; an exception of `emit` is the caller's and passes.
+            except Exception as error:  # noqa: BLE001
+                return hearing.fail(error)
+            # Deltas that arrive with the end are written with it, which saves one transaction.
+            if deltas and hearing.end is None:
+                await emit(deltas)
+    return hearing.answer()
 
 
 _BROKEN_OFF = Failed(
@@ -263,11 +269,12 @@ class _Hearing:
             self._unsent = tuple(deltas)
         return tuple(deltas)
 
-    def fail(self, error: Exception) -> None:
-        """Record an exception of the adapter; earlier output or a complete answer remains."""
+    def fail(self, error: Exception) -> ModelAnswer:
+        """Return the result after an exception of the adapter; a complete answer remains."""
         if self.end is None:
             self.end = _RAISED
             self._error = error
+        return self.answer()
 
     def answer(self) -> ModelAnswer:
         """Return the result of the step."""

@@ -5,8 +5,7 @@ twice has both in one commit. Every error of a call becomes its result; the turn
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.domain.approvals import Question
@@ -48,30 +47,23 @@ REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
 
 async def dispatch(
     toolbox: Toolbox, play: TurnState, call: Call, new_id: Callable[[], str]
-) -> AsyncGenerator[Sequence[Draft], None]:
-    """Yield the drafts of the call; the last batch holds its only result."""
+) -> CallOutcome:
+    """Run the call if it is allowed, and return its result, which is not on disk yet."""
     place = play.turn.place
     if place is None:
-        yield answer(call, refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}."))
-        return
+        return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}.")
     planned = await _planned(toolbox, place, call)
     if isinstance(planned, CallOutcome):
-        yield answer(call, planned)
-        return
+        return planned
     question = _question(call, planned, new_id())
     tightened = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
-    steps = permit(play.turn.approver, question, tightened=tightened)
-    async with aclosing(steps):
-        async for step in steps:
-            if not isinstance(step, Permission):
-                yield step
-            elif step.how is not Ruling.RUN:
-                yield answer(call, _denied(step))
-            else:
-                # An approval that arrives after cancellation does not start the call.
-                stop_if_cancelled()
-                yield (ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),)
-                yield answer(call, await _run(toolbox, place, planned))
+    permission = await permit(play, question, tightened=tightened)
+    if permission.how is not Ruling.RUN:
+        return _denied(permission)
+    # An approval that arrives after cancellation does not start the call.
+    stop_if_cancelled()
+    await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
+    return await _run(toolbox, place, planned)
 
 
 def answer(call: Call, done: CallOutcome) -> tuple[Draft, ...]:

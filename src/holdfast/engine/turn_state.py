@@ -1,4 +1,4 @@
-"""State of a running turn: messages, cost, and remaining limits.
+"""State of a running turn: messages, cost, remaining limits, and drafts that await a commit.
 
 The rows here are the drafts given to the journal; their ids and numbers are not the stored ones.
 """
@@ -8,12 +8,11 @@ from typing import Final
 
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Summary
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.ids import MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
     Compaction,
     Message,
-    Part,
     ResultStatus,
     Role,
     ToolCall,
@@ -21,17 +20,27 @@ from holdfast.domain.messages import (
     encode_parts,
 )
 from holdfast.ports.llm import LlmReasoning, LlmTool
-from holdfast.ports.runtime import TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 
 # Upper bound of the tokens that providers add to each message.
 MESSAGE_TOKENS: Final = 64
 
 
-class TurnState:
-    """Mutable state of a running turn; every yielded draft is applied to it."""
+async def discard(_: Sequence[Draft]) -> None:
+    """Write nothing; for a request whose output is not streamed into the record."""
 
-    def __init__(self, turn: TurnInput) -> None:
+
+class TurnState:
+    """Mutable state of a running turn; every draft is applied to it."""
+
+    def __init__(self, turn: TurnInput, emit: Emit = discard) -> None:
         self.turn = turn
+        self._emit = emit
+        # What may share the commit of the next drafts: a last result, or intents whose first call
+        # may run twice.
+        self._carried: list[Draft] = []
+        runtime = turn.agent.runtime
+        self.settings = runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
         # `None` until the tools were listed.
         self.offers: tuple[LlmTool, ...] | None = None
         self.rows = list(turn.history)
@@ -45,8 +54,8 @@ class TurnState:
         self.last_model: ModelId | None = turn.last_model
         # Whether `last_usage` comes from a request of this turn.
         self.has_asked = False
-        # Upper bound of the tokens in rows added after the last request.
-        self.uncounted = sum(weight(row.parts) for row in _uncounted(self.rows, turn.turn))
+        # How many of the rows `last_usage` counts, or have been read from the history.
+        self._counted = len(self.rows)
         # Whether compaction was already attempted in this turn.
         self.has_folded = False
         # Whether the last request contained media, and whether a provider refused such a request.
@@ -55,14 +64,23 @@ class TurnState:
         self._call_ids: set[str] | None = None
         self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
 
-    @property
-    def settings(self) -> LlmRuntime:
-        """Return the model settings of the agent."""
-        runtime = self.turn.agent.runtime
-        return runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
+    async def emit(self, drafts: Sequence[Draft] = ()) -> None:
+        """Commit the carried drafts and these in one transaction."""
+        self.carry(drafts)
+        if self._carried:
+            batch, self._carried = self._carried, []
+            await self._emit(batch)
 
-    def note(self, drafts: Sequence[Draft]) -> None:
-        """Apply drafts that are about to be written."""
+    def end(self, outcome: Outcome) -> TurnEnd:
+        """Return the end of the turn, which is committed with the carried drafts."""
+        return TurnEnd(outcome=outcome, drafts=tuple(self._carried))
+
+    def carry(self, drafts: Sequence[Draft]) -> None:
+        """Apply drafts and commit them with the next ones, which saves a transaction.
+
+        They are lost in a crash until then, so emit them before anything is waited for.
+        """
+        self._carried += drafts
         for draft in drafts:
             match draft:
                 case MessageDraft():
@@ -88,9 +106,16 @@ class TurnState:
         self._call_ids.add(call_id)
         return is_free
 
-    def rounds(self) -> list[bool]:
-        """Return one flag per tool round: whether at least one of its calls succeeded."""
-        return rounds_of(self.current)
+    @property
+    def uncounted(self) -> int:
+        """Return the maximum number of tokens in rows added after the last request, except media.
+
+        Computed on demand, because only a budget needs it.
+        """
+        rows = self.rows[self._counted :]
+        if not self.has_asked:
+            rows = [*_uncounted(self.turn.history, self.turn.turn), *rows]
+        return sum(len(encode_parts(row.parts)) + MESSAGE_TOKENS for row in rows)
 
     @property
     def is_spoken_to(self) -> bool:
@@ -103,7 +128,7 @@ class TurnState:
         if cost.usage is not None and cost.usage != Usage() and not cost.is_aside:
             self.last_usage, self.last_model = cost.usage, cost.model_id
             self.has_asked = True
-            self.uncounted = 0
+            self._counted = len(self.rows)
 
     def _add(self, draft: MessageDraft, turn: int) -> None:
         newest = self.rows[-1] if self.rows else None
@@ -118,18 +143,15 @@ class TurnState:
             hash="",
         )
         self.rows.append(row)
-        self.uncounted += weight(draft.parts)
         if turn:
             self.current.append(row)
 
 
-def weight(parts: Sequence[Part]) -> int:
-    """Return the maximum number of tokens of a row, without its media."""
-    return len(encode_parts(tuple(parts))) + MESSAGE_TOKENS
-
-
 def rounds_of(rows: Iterable[Message]) -> list[bool]:
-    """Group a turn's calls into rounds: consecutive calls were requested together."""
+    """Return one flag per tool round: whether at least one of its calls succeeded.
+
+    Consecutive calls were requested together.
+    """
     rounds: list[bool] = []
     asking = False
     for row in rows:

@@ -1,6 +1,6 @@
 """Running turns: the coordinator that schedules them, and the input and output of a runtime."""
 
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval, ApprovalMode, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import Draft
+from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.ids import ModelId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
@@ -131,15 +131,22 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     last_model: ModelId | None = None
 
 
+# Commits drafts in one transaction; returns when they are on disk.
+Emit = Callable[[Sequence[Draft]], Awaitable[None]]
+
+
+class TurnEnd(Struct, frozen=True, kw_only=True):
+    """How a turn ended, and the drafts that are committed together with its end."""
+
+    outcome: Outcome
+    drafts: tuple[Draft, ...] = ()
+
+
 class Runtime(Protocol):
-    """Run a turn: take a conversation, yield batches of drafts, each one transaction.
+    """Run a turn: take a conversation, emit batches of drafts, return how it ended."""
 
-    The journal pulls (back-pressure): a batch is on disk before the generator continues. The last
-    batch ends with an `Outcome`. Closing the generator is the abort signal.
-    """
-
-    def run(self, turn: TurnInput) -> AsyncGenerator[Sequence[Draft], None]:
-        """Run the turn."""
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
+        """Run the turn; awaiting `emit` is the back-pressure, cancelling this is the interrupt."""
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise the history before the last answered turn; no `Summary` if nothing changed."""

@@ -169,7 +169,7 @@ class RedactedDeltas:
         found: list[Draft] = []
         for draft in drafts:
             if not isinstance(draft, StepDelta) or not self._goes_on(draft):
-                found += self._rest()
+                found += self.rest()
             if isinstance(draft, StepDelta):
                 self._open = draft
                 found += self._piece(self._stream.feed(draft.text))
@@ -181,7 +181,8 @@ class RedactedDeltas:
         before = self._open
         return before is None or (before.step, before.channel) == (delta.step, delta.channel)
 
-    def _rest(self) -> list[StepDelta]:
+    def rest(self) -> list[StepDelta]:
+        """Return the text that was held back."""
         held = self._piece(self._stream.rest())
         self._open = None
         return held

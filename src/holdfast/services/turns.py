@@ -1,11 +1,10 @@
-"""Turns: begin, run, end, and repair after a crash. Runtimes yield drafts, the journal writes them.
+"""Turns: begin, run, end, and repair after a crash. Runtimes emit drafts, the journal writes them.
 
 The coordinator decides when and where a turn runs.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from enum import Enum, auto
 from functools import reduce
 
@@ -199,7 +198,7 @@ class Turns:
         self._journal.forget(key)
 
     async def _play(self, lease: Lease) -> TurnWritten:
-        """Write what the runtime yields; the turn always ends with an outcome."""
+        """Write what the runtime emits; the turn always ends with an outcome."""
         try:
             turn = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn, Outcome):
@@ -207,18 +206,16 @@ class Turns:
             if not isinstance(turn.agent.runtime, LlmRuntime):
                 # Other runtimes act before they write; the turn must be on disk by then.
                 await self._journal.settle(lease.key)
-            # Closed in every case, because closing is the cancellation that reaches the provider.
-            async with aclosing(self._runtimes[type(turn.agent.runtime)].run(turn)) as batches:
-                deltas = self._journal.deltas()
-                async for batch in batches:
-                    drafts = deltas.passed(batch)
-                    # Empty while the redaction filter holds back text that may be a secret.
-                    if not drafts:
-                        continue
-                    written = await self._record(lease, drafts)
-                    if written is not TurnWritten.GOES_ON:
-                        return written
-            failure = self._unclassified("the runtime stopped without an outcome")
+            deltas = self._journal.deltas()
+
+            async def emit(batch: Sequence[Draft]) -> None:
+                # Empty while the redaction filter holds back text that may be a secret.
+                if drafts := deltas.passed(batch):
+                    await self._record(lease, drafts)
+
+            ended = await self._runtimes[type(turn.agent.runtime)].run(turn, emit)
+            drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
+            return await self._record(lease, drafts, ended.outcome)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
@@ -238,29 +235,27 @@ class Turns:
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
-    async def _record(self, lease: Lease, drafts: Sequence[Draft]) -> TurnWritten:
-        """Write a batch; return whether it ended the turn, and whether another turn waits."""
-
-        *rows, last = drafts
+    async def _record(
+        self, lease: Lease, drafts: Sequence[Draft], outcome: Outcome | None = None
+    ) -> TurnWritten:
+        """Write a batch, and the end of the turn; return whether another turn waits."""
 
         def write(writer: CommitBuilder) -> TurnWritten:
-            turn = writer.state.settled + 1
-            if not isinstance(last, Outcome):
-                writer.add(drafts, turn)
+            writer.add(drafts, writer.state.settled + 1)
+            if outcome is None:
                 return TurnWritten.GOES_ON
-            writer.add(rows, turn)
-            end(writer, last)
+            end(writer, outcome)
             waits = writer.state.holder is not None
             return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
 
         async def write_in(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
             await writer.load_turn()
             written = write(writer)
-            if isinstance(last, Outcome) and last.is_lost:
-                await fail_session(writer, last)
+            if outcome is not None and outcome.is_lost:
+                await fail_session(writer, outcome)
             return written, writer.state.session_id
 
-        is_lost = isinstance(last, Outcome) and last.is_lost
+        is_lost = outcome is not None and outcome.is_lost
         # These change more than the session: its agent's zone, or the tools beside its state.
         if is_lost or any(isinstance(draft, ToolsFound) for draft in drafts):
             written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)

@@ -43,12 +43,12 @@ from holdfast.domain.ids import uuid7
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.sessions import OnExceed, StopReason, title_of
 from holdfast.domain.time import microseconds
-from holdfast.ports.runtime import TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import OutputStore, RepositoryFiles
 
 log = logging.getLogger(__name__)
-Drafts = tuple[Draft, ...]
+Drafts = tuple[Draft | Outcome, ...]
 # Limits the drafts of one transaction; further updates wait for the next one.
 _TOGETHER: Final = 256
 # After a dropped line, this much silence means that the dropped line was the reply.
@@ -209,7 +209,7 @@ class Playing:
     def _quiet_since(self) -> float:
         return max(self._connection.heard_at, self._excused_at)
 
-    def _joined(self, batches: list[Drafts]) -> Drafts:
+    def _joined(self, batches: list[tuple[Draft, ...]]) -> Drafts:
         if batches:
             self._has_said_something = True
         # Written in one batch, so that drafts of concurrent handlers cannot come between them.
@@ -276,7 +276,7 @@ def _silent(seconds: float) -> MessageDraft:
     return MessageDraft(role=Role.SYSTEM, parts=(notice,))
 
 
-Batch = Sequence[Draft]
+Batch = Sequence[Draft | Outcome]
 
 
 class ProgramRuntime:
@@ -296,8 +296,18 @@ class ProgramRuntime:
         self._clock = clock
         self._randomness = randomness
 
-    async def run(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         """Run the turn: send one prompt with all user messages of the turn."""
+        async with aclosing(self._batches(turn)) as batches:
+            async for batch in batches:
+                # Only the last draft of the last batch is an outcome.
+                drafts = tuple(each for each in batch if not isinstance(each, Outcome))
+                if isinstance(outcome := batch[-1], Outcome):
+                    return TurnEnd(outcome=outcome, drafts=drafts)
+                await emit(drafts)
+        raise Internal(Code.INTERNAL, "The turn of an agent program stopped without an outcome.")
+
+    async def _batches(self, turn: TurnInput) -> AsyncGenerator[Batch, None]:
         if turn.process_slot is None:
             raise Internal(Code.INTERNAL, "An agent program requires a working folder.")
         slot = self._registry.slot(turn.process_slot)
@@ -315,7 +325,7 @@ class ProgramRuntime:
         finally:
             slot.lock.release()
 
-    async def compact(self, turn: TurnInput) -> Batch:
+    async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Return nothing: an external agent manages its own context window."""
         return ()
 

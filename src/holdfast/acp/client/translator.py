@@ -54,6 +54,8 @@ from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import CallOutcome
 
 Batch = tuple[Draft, ...]
+# The last batch of a turn: its last element is the outcome.
+LastBatch = tuple[Draft | Outcome, ...]
 
 FLUSH_SECONDS: Final = 0.05
 ENOUGH: Final = 256
@@ -208,7 +210,7 @@ class Translator:
         self._calls.end(call_id, done, drafts)
         return self._written(drafts, now)
 
-    def ended(self, result: object, *, is_cancelled: bool = False) -> Batch:
+    def ended(self, result: object, *, is_cancelled: bool = False) -> LastBatch:
         """Return the last batch after the reply to the prompt; the outcome is its last draft."""
         reply = read_object(result)
         self._spending.note(UsageSource.REPLY, read_usage(reply.get("usage")))
@@ -216,23 +218,23 @@ class Translator:
         outcome, notice = turn_outcome(reply, is_cancelled=is_cancelled)
         return self._closed(outcome, notice)
 
-    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> Batch:
+    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> LastBatch:
         """Return the last batch after an error reply to the prompt."""
         return self._closed(refusal_outcome(error, is_cancelled=is_cancelled))
 
-    def died(self, failure: Failure) -> Batch:
+    def died(self, failure: Failure) -> LastBatch:
         """Return the last batch of a turn that cannot go on, with its failure."""
         return self._closed(Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    def cancelled(self, reason: str | None = None) -> Batch:
+    def cancelled(self, reason: str | None = None) -> LastBatch:
         """Return the last batch of a turn that the user has stopped."""
         return self._closed(replace(ABORTED, reason=reason))
 
-    def flooded(self) -> Batch:
+    def flooded(self) -> LastBatch:
         """Return the last batch of a turn in which the agent has sent too much."""
         return self.died(FLOODED)
 
-    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> Batch:
+    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> LastBatch:
         if self.is_over:
             return ()
         self.is_over = True

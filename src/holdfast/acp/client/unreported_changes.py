@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
+from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, Outcome
 from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall, ToolResult
 
 # Limits the notice; the repository itself shows the rest.
@@ -38,7 +38,7 @@ class WorktreeWatch:
         """Read the status before the prompt is sent, because the agent may act at once."""
         self._before = await self._look()
 
-    def note(self, batch: Sequence[Draft]) -> None:
+    def note(self, batch: Sequence[Draft | Outcome]) -> None:
         """Collect the paths that tool calls name."""
         for draft in batch:
             if isinstance(draft, CallDetails):
