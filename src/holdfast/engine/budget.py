@@ -68,14 +68,9 @@ def need_aside(request: LlmRequest) -> Need:
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
-def is_capped(play: TurnState) -> bool:
-    """Return whether the session has a budget; zero means no budget."""
-    return play.turn.budget is not None and play.cap > 0
-
-
 def is_affordable(play: TurnState, need: Need) -> bool:
     """Return whether an internal request (compaction) fits into the budget."""
-    if not is_capped(play):
+    if play.cap <= 0:
         return True
     found = estimate(play, need).projected
     if found is None:
@@ -127,7 +122,7 @@ def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) ->
         return draft
     if usage is None or (isinstance(end, Failed) and (end.billed or _has_output(answer))):
         return replace(draft, usage=None, microcents=bound_of(play, need))
-    if is_capped(play) and not usage.output and _has_output(answer):
+    if play.cap > 0 and not usage.output and _has_output(answer):
         # Only the input was reported.
         whole = replace(usage, output=_output_bound(need))
         return replace(draft, usage=None, microcents=price(whole, prices))
@@ -137,7 +132,7 @@ def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) ->
 def bound_of(play: TurnState, need: Need) -> int:
     """Return the maximum cost of a request in micro-cents; 0 without a budget or a price."""
     prices = need.model.prices
-    if prices is None or not is_capped(play):
+    if prices is None or play.cap <= 0:
         return 0
     return _input_cost(need, prices) + price(Usage(output=_output_bound(need)), prices)
 
@@ -154,7 +149,7 @@ def _only_warns(play: TurnState) -> bool:
 def _output_left(play: TurnState, need: Need) -> int | None:
     """Return the output tokens that the budget can pay for; `None` if it sets no limit."""
     prices = need.model.prices
-    if not is_capped(play) or _only_warns(play) or prices is None or not prices.output:
+    if play.cap <= 0 or _only_warns(play) or prices is None or not prices.output:
         return None
     money = play.cap - play.spent - _input_cost(need, prices)
     return max(0, money) * _MILLION // prices.output
@@ -209,7 +204,7 @@ def _encoded(value: object) -> int:
 async def afford(play: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
     """Return the outcome if the budget refuses a request; may ask for a higher budget."""
     budget = play.turn.budget
-    if budget is None or not is_capped(play):
+    if budget is None or play.cap <= 0:
         return None
     found = estimate(play, need)
     if found.projected is None:

@@ -28,7 +28,6 @@ from holdfast.engine.budget import (
     bound_of,
     charge,
     is_affordable,
-    is_capped,
     is_cut_by_budget,
     need_aside,
     need_of,
@@ -394,11 +393,14 @@ class ModelChain:
 
     async def _attempt(self, play: TurnState, model: Model) -> StepResult | Outcome:
         """Ask one model once if the budget allows it, with the output limit it can pay for."""
-        need = await self._need(play, model)
-        refusal = await afford(play, need, self._new_id) if is_capped(play) else None
-        if refusal is not None:
-            return refusal
-        need = replace(need, output=output_limit(play, need))
+        # The size is not computed without a budget.
+        need = Need(model=model, input=0, output=play.settings.max_tokens)
+        if play.cap > 0:
+            # The request is not retained: an approval may be awaited first, and media are large.
+            need = need_of(play, await self._request(play, model))
+            if refusal := await afford(play, need, self._new_id):
+                return refusal
+            need = replace(need, output=output_limit(play, need))
         started = StepStarted(
             step=play.step,
             model_id=model.id,
@@ -420,13 +422,6 @@ class ModelChain:
             message_id=started.message_id,
         )
         return self._judged(play, need, started, answer)
-
-    async def _need(self, play: TurnState, model: Model) -> Need:
-        """Return an upper bound of the next request; not computed without a budget."""
-        if not is_capped(play):
-            return Need(model=model, input=0, output=play.settings.max_tokens)
-        # The request is not retained: an approval may be awaited first, and media are large.
-        return need_of(play, await self._request(play, model))
 
     async def _request(self, play: TurnState, model: Model) -> LlmRequest:
         settings = play.settings
@@ -474,7 +469,7 @@ class ModelChain:
             answer=answer,
             cost=charge(play, need, asked, self._new_id()),
             failure=failure,
-            is_cut_by_budget=is_cut_by_budget(play, need),
+            is_cut_by_budget=play.cap > 0 and is_cut_by_budget(play, need),
         )
 
     def _failure(self, answer: ModelAnswer, end: Failed) -> Failure:

@@ -265,7 +265,8 @@ class Conversation:
             self._texts.clear()
             self._media.clear()
         # Moved up to their calls, because providers accept nothing in between.
-        self._messages.extend(_answer(call, self._results.get(call.id)) for call in self._calls)
+        for call in self._calls:
+            self._messages.append(_answer(call, self._results.get(call.id)))
         self._reasoning.clear()
         self._calls.clear()
 

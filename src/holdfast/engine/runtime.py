@@ -89,12 +89,9 @@ class EngineRuntime:
         calls = [call for call in turn.calls if is_open(call)]
         while True:
             await self._dispatch(play, calls)
-            if ending := _ending(play):
+            if ending := _ending(play) or await self._prepare(play):
                 return play.end(ending)
-            # Emit before any wait: a crash during the wait would lose the carried results.
-            if is_cancelled() or self._has_to_wait(play):
-                await play.emit()
-            heard = await self._ask(play)
+            heard = await self._chain.answer(play)
             if isinstance(heard, Outcome):
                 return play.end(heard)
             outcome = outcome_of(heard)
@@ -127,12 +124,12 @@ class EngineRuntime:
             if place < len(calls):
                 await play.emit()
 
-    def _has_to_wait(self, play: TurnState) -> bool:
-        """Return whether the next step has to wait for something before it starts."""
-        return play.offers is None or play.cap > 0 or self._chain.compactor.is_due(play)
-
-    async def _ask(self, play: TurnState) -> StepResult | Outcome:
-        """Ask the model chain, with tools; compacts the history first if it is too long."""
+    async def _prepare(self, play: TurnState) -> Outcome | None:
+        """List the tools, and compact the history if it is too long; an outcome ends the turn."""
+        is_due = self._chain.compactor.is_due(play)
+        # Before any wait, a budget's included: a crash meanwhile would lose the carried results.
+        if is_due or play.offers is None or play.cap > 0 or is_cancelled():
+            await play.emit()
         # A tool may have swallowed the cancellation; no request is sent after it.
         stop_if_cancelled()
         if play.offers is None:
@@ -143,9 +140,9 @@ class EngineRuntime:
                 return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
             if drafts := (*_found(play), *_unreported(play, troubles)):
                 await play.emit(drafts)
-        if self._chain.compactor.is_due(play):
+        if is_due:
             await play.emit(await self._chain.compactor.fold(play, reason="auto"))
-        return await self._chain.answer(play)
+        return None
 
     async def _list_tools(self, play: TurnState) -> tuple[str, ...]:
         """List the tools of the turn; return which are missing."""

@@ -75,12 +75,12 @@ async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None])
         # Close it also after the last item or an early exit: it may hold a socket.
         async with aclosing(stream):
             async for delta in stream:
-                gathering.add(delta)
+                is_full = gathering.add(delta)
                 # Also when the reader has left and the provider has not noticed the cancellation.
                 if isinstance(delta, Stopped | Failed) or gathering.is_left:
                     break
                 # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
-                if gathering.is_full:
+                if is_full:
                     await gathering.room.wait()
     finally:
         gathering.is_over = True
@@ -102,13 +102,11 @@ class _Gathering:
         self._items: list[tuple[Channel, list[str]] | _Other] = []
         self._size = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether the stream has to wait until the reader takes items."""
-        return self._size >= ENOUGH
+    def add(self, delta: LlmDelta) -> bool:
+        """Append a delta; return whether the stream has to wait until the reader takes items.
 
-    def add(self, delta: LlmDelta) -> None:
-        """Append a delta; wakes the reader when the buffer is full or the timer fires."""
+        The reader is woken when the buffer is full or the timer fires.
+        """
         if isinstance(delta, TextDelta):
             self._add_text(Channel.TEXT, delta.text)
         elif isinstance(delta, ReasoningDelta):
@@ -119,9 +117,11 @@ class _Gathering:
         if self._size >= ENOUGH:
             self.room.clear()
             self.due_at_once()
-        elif self._timer is None and self._items:
+            return True
+        if self._timer is None and self._items:
             # A time in the past fires immediately, but after all deltas that are already available.
             self._timer = self._loop.call_at(self._not_before, self.due.set)
+        return False
 
     def take(self) -> tuple[Gathered, ...]:
         """Return all buffered items and make room."""
@@ -130,7 +130,7 @@ class _Gathering:
             self._timer.cancel()
             self._timer = None
         items = tuple(
-            self._piece(*item) if isinstance(item, tuple) else item for item in self._items
+            [self._piece(*item) if isinstance(item, tuple) else item for item in self._items]
         )
         self._items = []
         self._size = 0

@@ -45,6 +45,8 @@ class TurnState:
         self.offers: tuple[LlmTool, ...] | None = None
         self.rows = list(turn.history)
         self.current = _rows_of(turn.history, turn.turn)
+        # Whether the turn contains a user message, which needs an answer.
+        self.is_spoken_to = any(row.role is Role.USER for row in self.current)
         self.step = turn.step
         self.ordinal = turn.ordinal
         self.spent = turn.spent
@@ -116,11 +118,6 @@ class TurnState:
         if not self.has_asked:
             rows = [*_uncounted(self.turn.history, self.turn.turn), *rows]
         return sum(len(encode_parts(row.parts)) + MESSAGE_TOKENS for row in rows)
-
-    @property
-    def is_spoken_to(self) -> bool:
-        """Return whether the turn contains a user message, which needs an answer."""
-        return any(row.role is Role.USER for row in self.current)
 
     def _charge(self, cost: CostDraft) -> None:
         self.spent += cost.microcents
