@@ -5,6 +5,7 @@ Projection, recovery, resume and export all use these functions, so they cannot 
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -57,12 +58,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 def turns(messages: Iterable[Message]) -> list[Turn]:
     """Group rows by turn number and sequence; rows of turn 0 are left out."""
     # Turn 0 holds rows outside any turn: summaries, settlements, the end of the session.
-    ordered = sorted(
-        (row for row in messages if row.turn > 0), key=lambda row: (row.turn, row.sequence)
-    )
+    ordered = sorted([row for row in messages if row.turn > 0], key=attrgetter("turn", "sequence"))
     return [
         Turn(number=number, messages=tuple(rows))
-        for number, rows in groupby(ordered, key=lambda row: row.turn)
+        for number, rows in groupby(ordered, key=attrgetter("turn"))
     ]
 
 

@@ -1,1 +1,1 @@
-"""Built-in runtime: calls a model, runs its tools and yields drafts. Has no store access."""
+"""Built-in runtime: calls a model, runs its tools and emits drafts. Has no store access."""
