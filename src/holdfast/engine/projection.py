@@ -212,7 +212,8 @@ class Conversation:
         if text.strip() or media:
             self._pass_to("user")
             start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
-            self._media.extend(replace(each, at=start + each.at) for each in media)
+            for each in media:
+                self._media.append(replace(each, at=start + each.at))
             self._texts.append(text)
 
     def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:

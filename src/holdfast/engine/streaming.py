@@ -245,7 +245,11 @@ class _Hearing:
         """Add buffered items and return their text as deltas."""
         deltas: list[StepDelta] = []
         for item in items:
-            if self._is_too_much(item):
+            if isinstance(item, DeltaPiece | CallArguments):
+                self._size += len(item.text)
+            asked = len(self._open) + len(self._calls)
+            is_one_more = isinstance(item, CallStarted) and asked >= CALLS_MOST
+            if self._size > LONGEST or is_one_more:
                 self.end, self.has_enough = _ENDLESS, True
                 break
             match item:
@@ -287,12 +291,6 @@ class _Hearing:
             unsent=self._unsent,
             error=self._error,
         )
-
-    def _is_too_much(self, item: Gathered) -> bool:
-        if isinstance(item, DeltaPiece | CallArguments):
-            self._size += len(item.text)
-        asked = len(self._open) + len(self._calls)
-        return self._size > LONGEST or (isinstance(item, CallStarted) and asked >= CALLS_MOST)
 
     def _complete(self, call_id: str) -> None:
         begun, pieces = self._open.pop(call_id)

@@ -56,7 +56,7 @@ class TurnState:
         self.last_model: ModelId | None = turn.last_model
         # Whether `last_usage` comes from a request of this turn.
         self.has_asked = False
-        # How many of the rows `last_usage` counts, or have been read from the history.
+        # Rows up to the last request of this turn; before it, those of the history.
         self._counted = len(self.rows)
         # Whether compaction was already attempted in this turn.
         self.has_folded = False
