@@ -6,7 +6,6 @@ prompt and all that followed; one without a prompt is not replayed.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +77,7 @@ class _Replaying:
         self._now += _TICK
         deadline = self._translator.deadline
         if deadline is not None and deadline <= self._now:
-            self._drafts += _flat(self._translator.flush(now=self._now))
+            self._drafts += self._translator.flush(now=self._now)
         message = parse_line(msgspec.json.encode(line))
         if who == "client":
             self._hear_us(message)
@@ -99,25 +98,24 @@ class _Replaying:
     def _hear_them(self, message: object) -> None:
         translator = self._translator
         if isinstance(message, JsonRpcNotification) and message.method == "session/update":
-            self._drafts += _flat(translator.update(message.params, now=self._now))
+            self._drafts += translator.update(message.params, now=self._now)
         elif isinstance(message, JsonRpcRequest) and message.method == "session/request_permission":
             params = read_object(message.params)
             asked = translator.asked(params.get("toolCall"), now=self._now)
             options = map(read_object, read_list(params.get("options")))
             allowing = (each for each in options if str(each.get("kind")).startswith("allow"))
             self._asked[message.id] = asked.id, frozenset(each["optionId"] for each in allowing)
-            self._drafts += _flat(asked.batches)
+            self._drafts += asked.drafts
         elif isinstance(message, JsonRpcReply) and message.id == self._prompt:
-            ended = (
+            if message.error:
                 translator.refused(message.error, is_cancelled=self._is_cancelled)
-                if message.error
-                else translator.ended(message.result, is_cancelled=self._is_cancelled)
-            )
-            self._drafts += ended
+            else:
+                translator.ended(message.result, is_cancelled=self._is_cancelled)
 
     def finished(self) -> list[Draft]:
         """Return all drafts; a wire that breaks off is an agent that died."""
-        return [*self._drafts, *self._translator.died(_DEATH)]
+        end = self._translator.died(_DEATH)
+        return [*self._drafts, *end.drafts, end.outcome]
 
     def rest(self) -> dict[str, Any]:
         """Return what is known beside the drafts."""
@@ -126,11 +124,6 @@ class _Replaying:
             "told": translator.agent_state.kept(),
             "counts": dict(sorted(translator.counts.items())),
         }
-
-
-def _flat(batches: list[tuple[Draft, ...]]) -> Iterator[Draft]:
-    for batch in batches:
-        yield from batch
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
+from holdfast.ports.runtime import TurnEnd
 
 MODEL: Final = ModelId("model-1")
 STOP: Final = Outcome(stop_reason=StopReason.STOP)
@@ -98,9 +99,17 @@ def heard(*updates: Params, reply: Any = END_TURN, **changes: Any) -> list[Draft
     for number, params in enumerate(updates):
         now = number / 10
         if translator.deadline is not None and translator.deadline <= now:
-            drafts += [draft for batch in translator.flush(now=now) for draft in batch]
-        drafts += [draft for batch in translator.update(params, now=now) for draft in batch]
-    return [*drafts, *translator.ended(reply)]
+            drafts += translator.flush(now=now)
+        drafts += translator.update(params, now=now)
+    end = translator.ended(reply)
+    return [*drafts, *end.drafts, end.outcome]
+
+
+def turn_end(*drafts: Draft) -> TurnEnd:
+    """Return the end of a turn from its drafts, of which the outcome is the last."""
+    *before, outcome = drafts
+    assert isinstance(outcome, Outcome)
+    return TurnEnd(outcome=outcome, drafts=tuple(before))
 
 
 def started(step: int, message: str) -> StepStarted:

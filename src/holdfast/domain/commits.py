@@ -20,7 +20,6 @@ from holdfast.domain.drafts import (
     CostDraft,
     Draft,
     MessageDraft,
-    Outcome,
     Summary,
     TitleChange,
     ToolsFound,
@@ -216,8 +215,6 @@ class CommitBuilder:
                 case CallDetails():
                     details = calls.add_details(self.clean(draft.arguments))
                     self._advance(draft.call_id, details)
-                case Outcome():
-                    raise Internal(Code.INTERNAL, "An outcome ends a turn; it is not a row.")
                 case _:
                     self.add_event(draft, turn)
 

@@ -53,7 +53,7 @@ async def put(media: Media, content: bytes) -> str:
 
 async def prompt(*parts: Part, taken: PromptCapabilities = PromptCapabilities()) -> PromptContent:  # noqa: B008
     row = a_message(parts=parts)
-    return await build_prompt([row], taken, shelf=Contents(), put=put)
+    return await build_prompt([row], taken, store=Contents(), put=put)
 
 
 def encoded(content: bytes) -> str:
@@ -63,7 +63,7 @@ def encoded(content: bytes) -> str:
 async def test_every_message_is_one_block_of_words_in_its_order() -> None:
     rows = [a_message("one"), a_message(parts=(Text(text="t"), Text(text="wo")))]
 
-    assert await build_prompt(rows, PromptCapabilities(), shelf=None, put=put) == PromptContent(
+    assert await build_prompt(rows, PromptCapabilities(), store=None, put=put) == PromptContent(
         blocks=({"type": "text", "text": "one"}, {"type": "text", "text": "two"})
     )
 

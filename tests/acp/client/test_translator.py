@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.acp.client.content import RESULT_LARGEST, MediaContent
 from holdfast.acp.client.output_steps import TEXT_LARGEST, TurnFacts
-from holdfast.acp.client.stop_reasons import is_unknown_session
+from holdfast.acp.client.stop_reasons import FLOODED, is_unknown_session
 from holdfast.acp.client.translator import BYTES_MOST, ENOUGH, UPDATES_MOST, turn_facts
 from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.costs import Usage
@@ -51,6 +51,7 @@ from tests.acp.session_updates import (
     thought,
     tool,
     tool_update,
+    turn_end,
     update,
     words,
 )
@@ -424,12 +425,12 @@ def test_a_call_that_has_not_begun_is_announced_after_half_a_second() -> None:
 
     first = translator.update(tool("c1", title="Bash"), now=10.0)
 
-    assert (first, translator.deadline) == ([silent(1, "id-1")], 10.5)
-    assert translator.flush(now=10.4) == []
-    assert translator.update(tool_update("c1", title="Bash ls"), now=10.45) == []
-    assert translator.flush(now=10.5) == [
-        called("c1", "other", {"title": "Bash ls"}, title="Bash ls")
-    ]
+    assert (first, translator.deadline) == (silent(1, "id-1"), 10.5)
+    assert translator.flush(now=10.4) == ()
+    assert translator.update(tool_update("c1", title="Bash ls"), now=10.45) == ()
+    assert translator.flush(now=10.5) == called(
+        "c1", "other", {"title": "Bash ls"}, title="Bash ls"
+    )
     assert translator.deadline is None
 
 
@@ -452,18 +453,16 @@ def test_an_id_of_an_earlier_turn_is_another_call() -> None:
 def test_text_is_gathered_for_fifty_milliseconds_or_256_characters() -> None:
     translator = a_translator()
 
-    assert translator.update(say("a"), now=1.0) == [(started(1, "id-1"), delta(1, "id-1", "a"))]
+    assert translator.update(say("a"), now=1.0) == (started(1, "id-1"), delta(1, "id-1", "a"))
     assert translator.deadline is None
-    assert translator.update(say("b"), now=1.01) == []
+    assert translator.update(say("b"), now=1.01) == ()
     assert translator.deadline == 1.05
-    assert translator.flush(now=1.04) == []
-    assert translator.update(say("c"), now=1.02) == []
-    assert translator.flush(now=1.05) == [(delta(1, "id-1", "bc", 1),)]
-    assert translator.update(say("d" * (ENOUGH - 1)), now=1.06) == []
-    assert translator.update(say("e"), now=1.06) == [
-        (delta(1, "id-1", "d" * (ENOUGH - 1) + "e", 3),)
-    ]
-    assert translator.update(say("f"), now=2.0) == [(delta(1, "id-1", "f", 3 + ENOUGH),)]
+    assert translator.flush(now=1.04) == ()
+    assert translator.update(say("c"), now=1.02) == ()
+    assert translator.flush(now=1.05) == (delta(1, "id-1", "bc", 1),)
+    assert translator.update(say("d" * (ENOUGH - 1)), now=1.06) == ()
+    assert translator.update(say("e"), now=1.06) == (delta(1, "id-1", "d" * (ENOUGH - 1) + "e", 3),)
+    assert translator.update(say("f"), now=2.0) == (delta(1, "id-1", "f", 3 + ENOUGH),)
 
 
 def test_text_that_waits_goes_with_whatever_is_written() -> None:
@@ -472,15 +471,13 @@ def test_text_that_waits_goes_with_whatever_is_written() -> None:
     translator.update(think("b"), now=1.0)
     translator.update(say("c"), now=1.0)
 
-    assert translator.update(plan("p"), now=1.0) == [
-        (
-            thought(1, "id-1", "b", 1),
-            delta(1, "id-1", "c"),
-            stepped(1, "id-1"),
-            row("id-1", Reasoning(text="ab"), "c"),
-            *planned("p"),
-        )
-    ]
+    assert translator.update(plan("p"), now=1.0) == (
+        thought(1, "id-1", "b", 1),
+        delta(1, "id-1", "c"),
+        stepped(1, "id-1"),
+        row("id-1", Reasoning(text="ab"), "c"),
+        *planned("p"),
+    )
 
 
 def test_a_character_that_was_cut_in_two_is_whole_again() -> None:
@@ -488,11 +485,11 @@ def test_a_character_that_was_cut_in_two_is_whole_again() -> None:
 
     first = translator.update(say("x\ud83e"), now=1.0)
 
-    assert first == [(started(1, "id-1"), delta(1, "id-1", "x"))]
+    assert first == (started(1, "id-1"), delta(1, "id-1", "x"))
     assert translator.deadline is None
-    assert translator.update(say("\udd80y"), now=2.0) == [(delta(1, "id-1", "🦀y", 1),)]
-    assert translator.update(say("\ud83e"), now=3.0) == []
-    assert translator.ended(END_TURN) == (
+    assert translator.update(say("\udd80y"), now=2.0) == (delta(1, "id-1", "🦀y", 1),)
+    assert translator.update(say("\ud83e"), now=3.0) == ()
+    assert translator.ended(END_TURN) == turn_end(
         delta(1, "id-1", "\ufffd", 3),
         stepped(1, "id-1"),
         row("id-1", "x🦀y\ufffd"),
@@ -564,7 +561,7 @@ def test_a_result_of_more_than_four_mebibytes_is_cut_and_marked() -> None:
 def test_each_stop_reason_ends_the_turn(
     reply: dict[str, Any], is_cancelled: bool, outcome: Outcome
 ) -> None:
-    assert a_translator().ended(reply, is_cancelled=is_cancelled) == (cost(), outcome)
+    assert a_translator().ended(reply, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
 
 
 @pytest.mark.parametrize(
@@ -578,7 +575,7 @@ def test_each_stop_reason_ends_the_turn(
     ],
 )
 def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: str) -> None:
-    assert a_translator().ended(reply) == (
+    assert a_translator().ended(reply) == turn_end(
         cost(),
         notice(f"The agent ended its turn with {agent_state}."),
         STOP,
@@ -637,7 +634,7 @@ def test_an_error_ends_the_turn_as_what_it_is(
         )
     )
 
-    assert a_translator().refused(error, is_cancelled=is_cancelled) == (cost(), outcome)
+    assert a_translator().refused(error, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
 
 
 DEATH = Failure(code=FailureCode.AGENT_DIED, message="The agent is gone.")
@@ -649,7 +646,7 @@ def test_a_death_keeps_the_text_and_leaves_calls_unknown() -> None:
     translator.update(say("As I was say"), now=1.01)
     translator.update(say("ing"), now=1.02)
 
-    assert translator.died(DEATH) == (
+    assert translator.died(DEATH) == turn_end(
         delta(2, "id-2", "ing", 12),
         stepped(2, "id-2"),
         row("id-2", "As I was saying"),
@@ -663,23 +660,23 @@ def test_a_call_that_was_held_back_when_the_agent_died_is_in_the_record() -> Non
     translator = a_translator()
     translator.update(tool("c1"), now=1.0)
 
-    assert translator.cancelled("enough") == (
+    assert translator.died(DEATH) == turn_end(
         *called("c1", "other", {}),
         *returned("c1", "other", ResultStatus.UNKNOWN, error=UNKNOWN),
         cost(),
-        Outcome(stop_reason=StopReason.ABORTED, reason="enough"),
+        Outcome(stop_reason=StopReason.ERROR, failure=DEATH),
     )
 
 
 def test_after_the_end_nothing_is_said_but_the_state_goes_on() -> None:
     translator = a_translator()
-    translator.ended(END_TURN)
+    ended = translator.ended(END_TURN)
 
     late = [say("x"), think("y"), tool("c1"), plan("p"), update("usage_update", used=7, size=9)]
 
-    assert [translator.update(params, now=1.0) for params in late] == [[]] * 5
-    assert translator.ended(END_TURN) == ()
-    assert translator.flush(now=9.0) == []
+    assert [translator.update(params, now=1.0) for params in late] == [()] * 5
+    assert (translator.ended(END_TURN), translator.died(DEATH)) == (ended, ended)
+    assert translator.flush(now=9.0) == ()
     assert translator.deadline is None
     assert (translator.agent_state.used, translator.agent_state.size) == (7, 9)
     assert translator.counts == {"late": 4}
@@ -700,7 +697,7 @@ def test_what_became_nothing_is_counted_by_why() -> None:
         tool_update("old", status="failed"),
         update("plan", entries="none"),
     ):
-        assert translator.update(params, now=0.0) == []
+        assert translator.update(params, now=0.0) == ()
     assert translator.counts == {"unreadable": 5, "unknown": 1, "echo": 1, "ended": 1, "late": 1}
 
 
@@ -765,9 +762,9 @@ def test_more_than_a_hundred_thousand_updates_are_a_flood() -> None:
         translator.update(empty, now=0.0)
 
     assert not translator.is_flooded
-    assert translator.update(say("x"), now=0.0) == []
+    assert translator.update(say("x"), now=0.0) == ()
     assert translator.is_flooded
-    assert translator.flooded() == (
+    assert translator.died(FLOODED) == turn_end(
         cost(),
         Outcome(
             stop_reason=StopReason.ERROR,
@@ -788,16 +785,16 @@ def test_a_call_may_be_seen_first_when_permission_is_asked_for() -> None:
         now=1.01,
     )
 
-    batch = (
+    drafts = (
         stepped(1, "id-1"),
         row("id-1", "May I?"),
         *called("c1", "execute", {"command": "rm"}, kind="execute", title="rm -r"),
     )
     assert (asked.id, asked.name, asked.kind, asked.title) == ("c1", "execute", "execute", "rm -r")
-    assert (asked.arguments, asked.locations, asked.batches) == ({"command": "rm"}, (), [batch])
-    assert translator.update(tool_update("c1", status="completed"), now=2.0) == [
-        returned("c1", "execute")
-    ]
+    assert (asked.arguments, asked.locations, asked.drafts) == ({"command": "rm"}, (), drafts)
+    assert translator.update(tool_update("c1", status="completed"), now=2.0) == returned(
+        "c1", "execute"
+    )
 
 
 def test_a_call_that_is_asked_about_is_written_down_as_it_is_known_then() -> None:
@@ -809,9 +806,9 @@ def test_a_call_that_is_asked_about_is_written_down_as_it_is_known_then() -> Non
     again = translator.asked({"toolCallId": "c1"}, now=1.0)
     odd = translator.asked("what?", now=1.0)
 
-    assert first.batches == [(CallDetails(call_id=CallId("c1"), arguments={"command": "ls"}),)]
-    assert (again.id, again.arguments, again.batches) == ("c1", {"command": "ls"}, [])
-    assert odd.batches == [(*silent(3, "id-3"), *called("call_id-4", "other", {}))]
+    assert first.drafts == (CallDetails(call_id=CallId("c1"), arguments={"command": "ls"}),)
+    assert (again.id, again.arguments, again.drafts) == ("c1", {"command": "ls"}, ())
+    assert odd.drafts == (*silent(3, "id-3"), *called("call_id-4", "other", {}))
 
 
 def test_permission_for_a_call_that_has_ended_is_for_another_one() -> None:
@@ -838,19 +835,20 @@ def test_a_call_that_was_not_allowed_is_denied_and_not_failed(
     asked = translator.asked({"toolCallId": "c1"}, now=1.0)
 
     translator.deny(asked.id)
-    drafts = [*translator.update(tool_update("c1", **final), now=2.0), translator.ended(END_TURN)]
+    drafts = translator.update(tool_update("c1", **final), now=2.0)
+    end = translator.ended(END_TURN)
 
     expected = returned("c1", "other", ResultStatus.DENIED, result[0], result[1])
-    assert [draft for batch in drafts for draft in batch] == [*expected, cost(), STOP]
+    assert (*drafts, *end.drafts, end.outcome) == (*expected, cost(), STOP)
 
 
 def test_a_call_that_was_not_allowed_and_went_well_all_the_same_is_told_as_it_was() -> None:
     translator = a_translator()
     translator.deny(translator.asked({"toolCallId": "c1"}, now=1.0).id)
 
-    assert translator.update(tool_update("c1", status="completed"), now=2.0) == [
-        returned("c1", "other")
-    ]
+    assert translator.update(tool_update("c1", status="completed"), now=2.0) == returned(
+        "c1", "other"
+    )
 
 
 def test_what_we_do_for_the_agent_is_a_call_with_a_result_of_ours() -> None:
@@ -859,16 +857,14 @@ def test_what_we_do_for_the_agent_is_a_call_with_a_result_of_ours() -> None:
     begun = translator.act("fs.write_text_file", "edit", {"path": "/w/a"}, now=1.0)
     done = CallOutcome(status=ResultStatus.OK, result={"bytes": 3})
 
-    assert begun.batches == [
-        (
-            *silent(1, "id-1"),
-            *called("call_id-2", "fs.write_text_file", {"path": "/w/a"}, kind="edit"),
-        )
-    ]
-    assert translator.acted(begun.id, done, now=1.0) == [
-        returned("call_id-2", "fs.write_text_file", result={"bytes": 3})
-    ]
-    assert translator.acted(begun.id, done, now=1.0) == []
+    assert begun.drafts == (
+        *silent(1, "id-1"),
+        *called("call_id-2", "fs.write_text_file", {"path": "/w/a"}, kind="edit"),
+    )
+    assert translator.acted(begun.id, done, now=1.0) == returned(
+        "call_id-2", "fs.write_text_file", result={"bytes": 3}
+    )
+    assert translator.acted(begun.id, done, now=1.0) == ()
 
 
 def test_usage_is_taken_once_from_the_first_that_tells_it() -> None:
@@ -909,8 +905,8 @@ def test_money_is_the_difference_between_two_sums() -> None:
     second = a_translator(translator.agent_state)
     second.update(update("usage_update", used=3, cost={"amount": 0.75, "currency": "USD"}), now=0.0)
 
-    assert first == (cost(Usage(input=1), microcents=25_000_000, priced=True), STOP)
-    assert second.ended(END_TURN) == (
+    assert first == turn_end(cost(Usage(input=1), microcents=25_000_000, priced=True), STOP)
+    assert second.ended(END_TURN) == turn_end(
         cost(Usage(input=3), microcents=50_000_000, priced=True),
         STOP,
     )

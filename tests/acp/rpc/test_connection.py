@@ -236,12 +236,16 @@ async def test_an_answer_that_is_next_can_be_taken_without_waiting(end: End) -> 
     await far.say({"method": "u"}, {"id": 1, "result": "done"}, {"method": "u"}, [])
     heard = [await far.hear() for _ in range(2)]
 
-    too_early = connection.answered()
+    too_early = connection.is_answered(future)
     await take(connection, 1)
-    answered, behind = connection.answered(), connection.answered()
+    is_next, answered, behind = (
+        connection.is_answered(future),
+        connection.next(),
+        connection.is_answered(future),
+    )
 
-    assert (len(heard), too_early, behind) == (2, None, None)
-    assert answered is not None
+    assert (len(heard), too_early, is_next, behind) == (2, False, True, False)
+    assert isinstance(answered, AnswerMarker)
     assert (answered.future is future, future.result()) == (True, "done")
     assert await take(connection, 1) == [JsonRpcNotification(method="u")]
 

@@ -7,7 +7,7 @@ Each request is recorded before it takes effect and is answered exactly once.
 import asyncio
 import io
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -26,7 +26,7 @@ from holdfast.acp.client.permissions import (
     tool_class_of,
 )
 from holdfast.acp.client.tool_calls import CallRequest
-from holdfast.acp.client.turn_context import Batch, PosedQuestion, TurnContext
+from holdfast.acp.client.turn_context import PosedQuestion, TurnContext
 from holdfast.acp.client.unreported_changes import texts_in
 from holdfast.acp.rpc.connection import ConnectionLost, RequestRefused
 from holdfast.acp.rpc.framing import (
@@ -47,6 +47,7 @@ from holdfast.services.approvals import BY_TIME
 
 log = logging.getLogger(__name__)
 Params = Mapping[str, Any]
+Work = Coroutine[Any, Any, Any]
 _CODES: Final[Mapping[str, int]] = {
     "outside": INVALID_PARAMS,
     "missing": NOT_FOUND,
@@ -78,10 +79,8 @@ async def read_file(context: TurnContext, params: Params) -> dict[str, Any]:
     return {"content": _select_lines(content, params.get("line"), params.get("limit"))}
 
 
-async def begin_file_write(
-    context: TurnContext, params: Params
-) -> tuple[Batch, Coroutine[Any, Any, Any]]:
-    """Return the drafts to record first, and the coroutine that then writes the file."""
+async def begin_file_write(context: TurnContext, params: Params) -> Work:
+    """Record the request; return the coroutine that then writes the file."""
     path, content = _path_parameter(params), params.get("content")
     if not isinstance(content, str):
         raise RequestRefused(JsonRpcError(INVALID_PARAMS, "content must be a string"))
@@ -92,8 +91,8 @@ async def begin_file_write(
         raise path_error(context, problem, path, "fs.write") from None
     details = {"path": path, "before": planned.before, "after": planned.after}
     asked = context.translator.act("fs.write_text_file", "edit", details, now=context.now())
-    batch = tuple(draft for each in asked.batches for draft in each)
-    return batch, _write_file(context, asked, planned, content)
+    await context.drafts.write(asked.drafts)
+    return _write_file(context, asked, planned, content)
 
 
 async def _write_file(
@@ -158,8 +157,7 @@ def failed_outcome(message: str) -> CallOutcome:
 
 async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -> None:
     """Record the outcome of an action."""
-    batches = context.translator.acted(asked.id, done, now=context.now())
-    await context.outbox.record(tuple(draft for each in batches for draft in each))
+    await context.drafts.record(context.translator.acted(asked.id, done, now=context.now()))
 
 
 def path_error(
@@ -198,10 +196,8 @@ _ARGUMENTS_MOST: Final = 4_096
 _SHOWN_MOST: Final = 128 << 10
 
 
-async def begin_terminal(
-    context: TurnContext, params: Params
-) -> tuple[Batch, Coroutine[Any, Any, Any]]:
-    """Return the drafts to record first, and the coroutine that then starts the command."""
+async def begin_terminal(context: TurnContext, params: Params) -> Work:
+    """Record the request; return the coroutine that then starts the command."""
     start = await _terminal_start(context, params)
     details: dict[str, Any] = {
         "command": params["command"],
@@ -216,8 +212,8 @@ async def begin_terminal(
     if sum(map(len, (*texts_in(details), *given))) > _SHOWN_MOST:
         raise RequestRefused(JsonRpcError(INVALID_PARAMS, "the command is too long"))
     asked = context.translator.act("terminal.create", "execute", details, now=context.now())
-    batch = tuple(draft for each in asked.batches for draft in each)
-    return batch, _create_terminal(context, asked, start, read_count(params.get("outputByteLimit")))
+    await context.drafts.write(asked.drafts)
+    return _create_terminal(context, asked, start, read_count(params.get("outputByteLimit")))
 
 
 async def _create_terminal(
@@ -346,13 +342,10 @@ def _exit_form(end: ProcessExit) -> dict[str, Any]:
     return {"exitCode": end.code, "signal": None if end.signal is None else str(end.signal)}
 
 
-Work = Coroutine[Any, Any, Any]
 _UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "method not found")
 _UNKNOWN_SESSION: Final = JsonRpcError(INVALID_PARAMS, "unknown session")
 # Methods with side effects: recorded first, then executed.
-_RECORDED_METHODS: Final[
-    Mapping[str, Callable[[TurnContext, Params], Awaitable[tuple[Batch, Work]]]]
-] = {
+_RECORDED_METHODS: Final[Mapping[str, Callable[[TurnContext, Params], Awaitable[Work]]]] = {
     "fs/write_text_file": begin_file_write,
     "terminal/create": begin_terminal,
 }
@@ -375,31 +368,22 @@ class AgentRequestHandler:
         # Permission requests whose approval is still open.
         self._undecided: list[JsonRpcRequest] = []
 
-    async def take(self, request: JsonRpcRequest) -> AsyncGenerator[Batch, None]:
-        """Process a request in line order; yield the drafts that must be on disk before it runs."""
-        params = read_object(request.params)
+    async def begin(self, request: JsonRpcRequest) -> None:
+        """Process a request in line order: record it if it has effects, then start its handler."""
+        context, params = self._context, read_object(request.params)
         try:
             self._require(request.method, params)
             if request.method == "session/request_permission":
-                async for batch in self._permission(request, params):
-                    yield batch
-            elif request.method in _RECORDED_METHODS:
-                batch, work = await _RECORDED_METHODS[request.method](self._context, params)
-                try:
-                    yield batch
-                except BaseException:
-                    work.close()
-                    raise
-                self._connection.handle(request, work)
+                await self._ask_permission(request, params)
+            elif record := _RECORDED_METHODS.get(request.method):
+                self._connection.handle(request, await record(context, params))
             else:
-                self._connection.handle(
-                    request, _PLAIN_METHODS[request.method](self._context, params)
-                )
+                self._connection.handle(request, _PLAIN_METHODS[request.method](context, params))
         except RequestRefused as refused:
             with suppress(ConnectionLost):
                 await self._connection.refuse(request, refused.error)
 
-    async def hush(self) -> None:
+    async def withdraw(self) -> None:
         """Answer open permission requests as cancelled, because the turn was abandoned."""
         waiting, self._undecided = self._undecided, []
         for request in waiting:
@@ -420,21 +404,17 @@ class AgentRequestHandler:
         if params.get("sessionId") != self._context.agent_session.session:
             raise RequestRefused(_UNKNOWN_SESSION)
 
-    async def _permission(
-        self, request: JsonRpcRequest, params: Params
-    ) -> AsyncGenerator[Batch, None]:
+    async def _ask_permission(self, request: JsonRpcRequest, params: Params) -> None:
         context = self._context
         choices = read_choices(params.get("options"))
         asked = context.translator.asked(params.get("toolCall"), now=context.now())
-        for batch in asked.batches:
-            yield batch
+        await context.drafts.write(asked.drafts)
         subject = await self._subject(asked)
         if choices:
             posed = await context.pose(asked, subject, choices)
         else:
             posed = context.unanswerable(asked, subject)
-        if posed.batch:
-            yield posed.batch
+        await context.drafts.write(posed.drafts)
         if posed.answer is None:
             self._undecided.append(request)
             self._connection.handle(request, self._decision(request, asked, posed))
@@ -456,7 +436,7 @@ class AgentRequestHandler:
                 await self._context.withdraw(question)
             raise
         if answer.state is ApprovalState.EXPIRED and answer.answered_by != BY_TIME:
-            # The question expired with the turn; `hush` may already have answered the request.
+            # The question expired with the turn; `withdraw` may already have answered the request.
             return dict(NOT_DECIDED)
         if request in self._undecided:
             self._undecided.remove(request)

@@ -172,10 +172,10 @@ def text_block(text: str) -> Block:
 
 
 async def build_prompt(
-    rows: Sequence[Message], taken: PromptCapabilities, *, shelf: OutputStore | None, put: StoreFile
+    rows: Sequence[Message], taken: PromptCapabilities, *, store: OutputStore | None, put: StoreFile
 ) -> PromptContent:
     """Return the messages as one prompt; adjacent text of a message becomes one block."""
-    attaching = _MediaAttacher(taken, shelf, put)
+    attaching = _MediaAttacher(taken, store, put)
     blocks: list[Block] = []
     for row in rows:
         for part in _join_text(row.parts):
@@ -205,16 +205,16 @@ class _MediaAttacher:
     """Converts the media of one prompt into blocks."""
 
     def __init__(
-        self, taken: PromptCapabilities, shelf: OutputStore | None, put: StoreFile
+        self, taken: PromptCapabilities, store: OutputStore | None, put: StoreFile
     ) -> None:
         self._taken = taken
-        self._shelf = shelf
+        self._store = store
         self._put = put
         self._linked: list[str] = []
 
     async def block(self, media: Media) -> Block:
         """Return the block of a medium: embedded if supported, otherwise a link to a file."""
-        found = await self._shelf.read(media.ref) if self._shelf is not None else None
+        found = await self._store.read(media.ref) if self._store is not None else None
         name = media.name or media.mime_type
         if found is None:
             return text_block(f"[attached: {name}; its content is not there any more]")

@@ -220,7 +220,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     locations: tuple[Location, ...] = ()
     edits: tuple[FileEdit, ...] = ()
     is_cut: bool = False
-    batches: list[tuple[Draft, ...]]
+    drafts: tuple[Draft, ...]
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class CallTracker:
         self._contents: list[MediaContent] = []
 
     def take(
-        self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft], now: float
+        self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft], now: float
     ) -> str | None:
         """Process an update of a call; return the reason if it was ignored."""
         agents_id = read_name(said.get("toolCallId"))
@@ -257,7 +257,7 @@ class CallTracker:
         # An update without a start belongs to an earlier turn, and results are never changed.
         if known is None and not is_first_word and agents_id in self._taken:
             return "late"
-        call = known or self._sighted(agents_id, speech, drafts)
+        call = known or self._sighted(agents_id, output, drafts)
         if call is not self._held:
             drafts += self.release()
         has_moved = call.fold(said)
@@ -283,13 +283,13 @@ class CallTracker:
         call.held = size
 
     def asked(
-        self, said: Mapping[str, Any], speech: AgentOutput, drafts: list[Draft]
+        self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
         """Process a call that needs a decision; it is always announced."""
         agents_id = read_name(said.get("toolCallId"))
         call = self._calls.get(agents_id) if agents_id is not None else None
         if call is None or call.is_ended:
-            call = self._sighted(agents_id, speech, drafts)
+            call = self._sighted(agents_id, output, drafts)
         call.fold(said)
         drafts += (*self.release(), *_late_arguments(call))
         return call
@@ -337,10 +337,10 @@ class CallTracker:
         return taken
 
     def _sighted(
-        self, agents_id: str | None, speech: AgentOutput, drafts: list[Draft]
+        self, agents_id: str | None, output: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
         """Create a call under the agent's id, or under a new id if that is invalid or in use."""
-        drafts += (*self.release(), *speech.end_with_a_call())
+        drafts += (*self.release(), *output.end_with_a_call())
         is_free = agents_id is not None and agents_id not in self._taken
         is_good = is_free and _CALL_ID.fullmatch(agents_id or "") is not None
         call_id = CallId(agents_id if is_good and agents_id else f"call_{self._new_id()}")

@@ -2,7 +2,7 @@
 
 A translator lives for the prompt of one turn. For any sequence of updates the drafts form a
 valid turn: every started step ends, every started call has one result, and nothing follows the
-outcome.
+end.
 """
 
 from collections import Counter
@@ -27,13 +27,7 @@ from holdfast.acp.client.output_steps import (
     last_plan,
     read_plan_steps,
 )
-from holdfast.acp.client.stop_reasons import (
-    ABORTED,
-    FLOODED,
-    build_notice,
-    refusal_outcome,
-    turn_outcome,
-)
+from holdfast.acp.client.stop_reasons import build_notice, refusal_outcome, turn_outcome
 from holdfast.acp.client.tool_calls import CallRequest, CallTracker
 from holdfast.acp.client.usage import (
     UsageSource,
@@ -50,12 +44,10 @@ from holdfast.domain.events import Channel, Failure, PlanChanged
 from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import Notice, NoticeCode, Plan, Role, ToolCall
 from holdfast.domain.sessions import StopReason
-from holdfast.ports.runtime import TurnInput
+from holdfast.ports.runtime import TurnEnd, TurnInput
 from holdfast.ports.tools import CallOutcome
 
 Batch = tuple[Draft, ...]
-# The last batch of a turn: its last element is the outcome.
-LastBatch = tuple[Draft | Outcome, ...]
 
 FLUSH_SECONDS: Final = 0.05
 ENOUGH: Final = 256
@@ -89,9 +81,11 @@ def turn_facts(turn: TurnInput, *, session: str, model_id: ModelId, model: str =
 class Translator:
     """One turn of an external agent, from its prompt to its end.
 
-    Batches must be written in order, each as a whole; adjacent ones may share a transaction.
-    Store what `contents` returns before the batch that refers to it. `agent_state` is the latest
-    state of the agent, also after the turn; `counts` holds ignored updates by reason.
+    Each method returns a batch, empty if there is nothing to write. Batches must be written in
+    order, each as a whole; adjacent ones may share a transaction. Store what `contents` returns
+    before the batch that refers to it. `agent_state` is the latest state of the agent, also after
+    the turn; `has_output` is set once there was something to write; `counts` holds ignored updates
+    by reason.
     """
 
     def __init__(
@@ -99,11 +93,12 @@ class Translator:
     ) -> None:
         self.agent_state = agent_state
         self.counts: Counter[str] = Counter()
+        self.has_output = False
         self.is_flooded = False
-        self.is_over = False
-        self._speech = AgentOutput(facts, new_id)
+        self._end: TurnEnd | None = None
+        self._output = AgentOutput(facts, new_id)
         self._calls = CallTracker(facts, new_id)
-        self._spending = TurnUsage(facts)
+        self._usage = TurnUsage(facts)
         self._plan = facts.plan
         self._contents: list[MediaContent] = []
         self._updates = 0
@@ -111,7 +106,7 @@ class Translator:
         self._has_odd_cost = False
         self._not_before = 0.0
 
-    def update(self, params: object, *, now: float, size: int = 0) -> list[Batch]:
+    def update(self, params: object, *, now: float, size: int = 0) -> Batch:
         """Process the parameters of one `session/update` whose line had `size` bytes.
 
         `now` is in seconds of any monotonic clock.
@@ -120,22 +115,22 @@ class Translator:
         kind = update.get("sessionUpdate") if isinstance(update, dict) else None
         if not isinstance(kind, str) or not isinstance(update, dict):
             self.counts["unreadable"] += 1
-            return []
+            return ()
         self._updates += 1
         if self._updates > UPDATES_MOST:
             self.is_flooded = True
-            return []
+            return ()
         if kind in STATE_UPDATES:
-            self._hear(update)
-            return []
-        if self.is_over:
+            self._apply_state(update)
+            return ()
+        if self._end is not None:
             self.counts["late"] += 1
-            return []
+            return ()
         drafts: list[Draft] = []
         change = TABLE.get(kind)
         if change is None:
             self.counts["unknown"] += 1
-            return []
+            return ()
         change(self, update, drafts, now)
         is_stored = bool(drafts) or change in _CHUNKS
         # Output of an open call is held until the call ends, and each update replaces the last one.
@@ -153,13 +148,13 @@ class Translator:
     @property
     def deadline(self) -> float | None:
         """Return the latest time to call `flush`; `None` when nothing is buffered."""
-        step = self._speech.step
+        step = self._output.step
         times = [self._not_before] if step is not None and step.held else []
         if self._calls.held_until is not None:
             times.append(self._calls.held_until)
         return min(times, default=None)
 
-    def flush(self, *, now: float) -> list[Batch]:
+    def flush(self, *, now: float) -> Batch:
         """Return the drafts whose delay has passed."""
         drafts: list[Draft] = []
         until = self._calls.held_until
@@ -175,10 +170,10 @@ class Translator:
     def asked(self, tool_call: object, *, now: float) -> CallRequest:
         """Process the call of a permission request, which may be its first appearance.
 
-        The batches must be on disk before the question is asked.
+        Its drafts must be on disk before the question is asked.
         """
         drafts: list[Draft] = []
-        call = self._calls.asked(read_object(tool_call), self._speech, drafts)
+        call = self._calls.asked(read_object(tool_call), self._output, drafts)
         return CallRequest(
             id=call.id,
             name=call.name,
@@ -188,7 +183,7 @@ class Translator:
             locations=call.locations,
             edits=call.edits,
             is_cut=call.is_cut,
-            batches=self._written(drafts, now),
+            drafts=self._written(drafts, now),
         )
 
     def deny(self, call_id: CallId) -> None:
@@ -200,82 +195,76 @@ class Translator:
         return self._calls.is_open(call_id)
 
     def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> CallRequest:
-        """Begin a call that we run for the agent; its batches must be on disk before it runs."""
+        """Begin a call that we run for the agent; its drafts must be on disk before it runs."""
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
         return self.asked(said, now=now)
 
-    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> list[Batch]:
+    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> Batch:
         """End a call that was begun with `act`."""
         drafts: list[Draft] = []
         self._calls.end(call_id, done, drafts)
         return self._written(drafts, now)
 
-    def ended(self, result: object, *, is_cancelled: bool = False) -> LastBatch:
-        """Return the last batch after the reply to the prompt; the outcome is its last draft."""
+    def ended(self, result: object, *, is_cancelled: bool = False) -> TurnEnd:
+        """Return the end of the turn after the reply to the prompt."""
         reply = read_object(result)
-        self._spending.note(UsageSource.REPLY, read_usage(reply.get("usage")))
-        self._spending.note(UsageSource.QUOTA, read_quota(reply))
+        self._usage.note(UsageSource.REPLY, read_usage(reply.get("usage")))
+        self._usage.note(UsageSource.QUOTA, read_quota(reply))
         outcome, notice = turn_outcome(reply, is_cancelled=is_cancelled)
         return self._closed(outcome, notice)
 
-    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> LastBatch:
-        """Return the last batch after an error reply to the prompt."""
+    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> TurnEnd:
+        """Return the end of the turn after an error reply to the prompt."""
         return self._closed(refusal_outcome(error, is_cancelled=is_cancelled))
 
-    def died(self, failure: Failure) -> LastBatch:
-        """Return the last batch of a turn that cannot go on, with its failure."""
+    def died(self, failure: Failure) -> TurnEnd:
+        """Return the end of a turn that cannot go on, with its failure."""
         return self._closed(Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    def cancelled(self, reason: str | None = None) -> LastBatch:
-        """Return the last batch of a turn that the user has stopped."""
-        return self._closed(replace(ABORTED, reason=reason))
-
-    def flooded(self) -> LastBatch:
-        """Return the last batch of a turn in which the agent has sent too much."""
-        return self.died(FLOODED)
-
-    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> LastBatch:
-        if self.is_over:
-            return ()
-        self.is_over = True
-        drafts: list[Draft] = [*self._calls.release(), *self._speech.end()]
+    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> TurnEnd:
+        """Return the end of the turn; of several ends the first one counts."""
+        if self._end is not None:
+            return self._end
+        drafts: list[Draft] = [*self._calls.release(), *self._output.end()]
         self._calls.close(outcome.stop_reason, drafts)
-        drafts.append(self._spending.entry(self.agent_state))
+        drafts.append(self._usage.entry(self.agent_state))
         self.agent_state = replace(self.agent_state, charged=self.agent_state.cost)
         if notice is not None:
             drafts.append(notice)
         if self._has_odd_cost:
             drafts.append(build_notice(_ODD_COST))
         self._contents += self._calls.contents()
-        return (*drafts, outcome)
+        self._end = TurnEnd(outcome=outcome, drafts=tuple(drafts))
+        return self._end
 
-    def _written(self, drafts: list[Draft], now: float) -> list[Batch]:
+    def _written(self, drafts: list[Draft], now: float) -> Batch:
         """Return the drafts as a batch, with the buffered text that is due."""
-        step = self._speech.step
+        step = self._output.step
         if step is not None and step.held:
             is_due = step.held >= ENOUGH or now >= self._not_before
             if drafts or is_due:
                 drafts += step.deltas()
         if not drafts:
-            return []
+            return ()
+        self.has_output = True
         self._contents += self._calls.contents()
         self._not_before = now + FLUSH_SECONDS
-        return [tuple(drafts)]
+        return tuple(drafts)
 
-    def _hear(self, update: Mapping[str, Any]) -> None:
+    def _apply_state(self, update: Mapping[str, Any]) -> None:
         """Process a state update; during a turn it may also report usage and cost."""
         self.agent_state = state_after_update(self.agent_state, update)
-        if self.is_over or update["sessionUpdate"] != "usage_update":
+        if self._end is not None or update["sessionUpdate"] != "usage_update":
             return
         self._has_odd_cost |= is_odd_cost(update)
         used = read_count(update.get("used"))
-        self._spending.note(UsageSource.UPDATE, None if used is None else Usage(input=used))
+        self._usage.note(UsageSource.UPDATE, None if used is None else Usage(input=used))
         if read_cost(update) is not None:
-            self._spending.note_price()
+            self._usage.note_price()
 
     def _chunk(self, update: Mapping[str, Any], channel: Channel, drafts: list[Draft]) -> None:
         if "_meta" in update:
-            self._spending.note(UsageSource.CHUNK, read_chunk_usage(update))
+            self._usage.note(UsageSource.CHUNK, read_chunk_usage(update))
         seen = read_block(update.get("content"))
         if not seen:
             return
@@ -286,9 +275,9 @@ class Translator:
             agents_id = read_name(agents_id)
         if isinstance(seen, MediaBlock):
             self._contents.append(seen.content)
-            drafts += self._speech.show(seen.media, agents_id)
+            drafts += self._output.show(seen.media, agents_id)
         else:
-            drafts += self._speech.say(channel, seen, agents_id)
+            drafts += self._output.say(channel, seen, agents_id)
 
     def text(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Process a chunk of the answer."""
@@ -304,7 +293,7 @@ class Translator:
 
     def call(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Process the start or an update of a call."""
-        why = self._calls.take(update, self._speech, drafts, now)
+        why = self._calls.take(update, self._output, drafts, now)
         if why is not None:
             self.counts[why] += 1
 
@@ -316,23 +305,23 @@ class Translator:
         elif steps != self._plan:
             self._plan = steps
             row = MessageDraft(role=Role.SYSTEM, parts=(Plan(steps=steps),))
-            drafts += (*self._calls.release(), *self._speech.end(), PlanChanged(steps=steps), row)
+            drafts += (*self._calls.release(), *self._output.end(), PlanChanged(steps=steps), row)
 
     def notice(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Process a notice of the agent that is not part of its answer."""
         said = _first_text(update, ("message", "text", "title", "content"))
-        self._say_aside(NoticeCode.INFORMATION, said, drafts)
+        self._append_notice(NoticeCode.INFORMATION, said, drafts)
 
     def compaction(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
         """Record that the agent has compacted its context; our history is not changed."""
         if update.get("status") == "completed":
             said = _first_text(update, ("summary", "message"))
             agent_state = f"The agent has compacted its context: {said or 'no message'}"
-            self._say_aside(NoticeCode.AGENT_COMPACTED, agent_state, drafts)
+            self._append_notice(NoticeCode.AGENT_COMPACTED, agent_state, drafts)
 
-    def _say_aside(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
+    def _append_notice(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
         if said:
-            drafts += (*self._calls.release(), *self._speech.deltas())
+            drafts += (*self._calls.release(), *self._output.deltas())
             drafts.append(MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=said),)))
         else:
             self.counts["unreadable"] += 1

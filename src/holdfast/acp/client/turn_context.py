@@ -39,7 +39,7 @@ from holdfast.domain.drafts import ApprovalDecided, Draft
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports.runtime import ApprovalContext, Approver
+from holdfast.ports.runtime import ApprovalContext, Approver, Emit
 from holdfast.ports.tools import PlannedWrite, RepositoryFiles
 from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 
@@ -47,55 +47,55 @@ Batch = Sequence[Draft]
 
 
 class DraftQueue:
-    """A queue from concurrent handlers to the turn, which is the only writer."""
+    """The drafts of a turn in the order of their translation; the turn is the only writer.
 
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[Batch, asyncio.Future[None]]] = deque()
-        self._written: list[asyncio.Future[None]] = []
-        self._filled = asyncio.Event()
+    Handlers of requests run concurrently and queue theirs; `wake` makes the turn write them.
+    """
+
+    def __init__(self, emit: Emit, wake: Callable[[], None]) -> None:
+        self._emit = emit
+        self._wake = wake
+        # The loop time of the last write.
+        self.written_at = 0.0
+        self._queued: deque[tuple[Batch, asyncio.Future[None]]] = deque()
         self._is_closed = False
 
+    def __len__(self) -> int:
+        return len(self._queued)
+
     async def record(self, batch: Batch) -> None:
-        """Queue a batch and wait until it is on disk."""
+        """Queue the batch of a handler and wait until it is on disk."""
         if self._is_closed:
             # The turn is over: nothing is written any more, and no action may run unrecorded.
             raise asyncio.CancelledError
-        if not batch:
-            return
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((batch, future))
-        self._filled.set()
-        await future
+        if batch:
+            written = self._add(batch)
+            self._wake()
+            await written
 
-    def taken(self) -> Batch | None:
-        """Return the oldest queued batch; the call confirms that the previous ones are on disk."""
-        self.settle()
-        if not self._waiting:
-            self._filled.clear()
-            return None
-        batch, future = self._waiting.popleft()
-        self._written.append(future)
-        return batch
-
-    def settle(self) -> None:
-        """Resolve the waiters of the batches that are on disk."""
-        for future in self._written:
-            if not future.done():
-                future.set_result(None)
-        self._written.clear()
-
-    async def filled(self) -> None:
-        """Wait until a batch is queued."""
-        await self._filled.wait()
+    async def write(self, batch: Batch = ()) -> None:
+        """Write everything that is queued and then this batch; called by the turn only."""
+        if batch:
+            self._add(batch)
+        while self._queued:
+            oldest, written = self._queued[0]
+            self.written_at = asyncio.get_running_loop().time()
+            await self._emit(oldest)
+            self._queued.popleft()
+            if not written.done():
+                written.set_result(None)
 
     def close(self) -> None:
         """Accept no more batches and cancel all waiters."""
         self._is_closed = True
-        for _, future in self._waiting:
-            future.cancel()
-        for future in self._written:
-            future.cancel()
-        self._waiting.clear()
+        for _, written in self._queued:
+            written.cancel()
+        self._queued.clear()
+
+    def _add(self, batch: Batch) -> asyncio.Future[None]:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queued.append((batch, written))
+        return written
 
 
 # `answered_by` of a question that the agent itself has withdrawn.
@@ -110,7 +110,7 @@ class PosedQuestion(Struct, frozen=True, kw_only=True):
 
     question: Question
     answer: ApprovalAnswer | Approval | None = None
-    batch: Batch = ()
+    drafts: Batch = ()
 
 
 class AllowedCall(Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class TurnContext:
     new_id: Callable[[], str]
     # Records activity of the agent.
     touch: Callable[[], Awaitable[None]]
-    outbox: DraftQueue = field(default_factory=DraftQueue)
+    drafts: DraftQueue
     # Calls that a user has allowed in this turn and that are not used yet. Calls allowed by a rule
     # are not included, because the rule is applied to the action itself, too.
     allowed_calls: dict[CallId, AllowedCall] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class TurnContext:
         if how is Ruling.ASK and asked.is_cut:
             how = Ruling.TOO_LARGE
         if how is Ruling.ASK:
-            return PosedQuestion(question=question, batch=(question,))
+            return PosedQuestion(question=question, drafts=(question,))
         earlier = standing.earlier
         if earlier is not None and EARLIER[earlier.state] is how:
             # The same question is already open or answered, so it is not asked twice.
@@ -192,7 +192,7 @@ class TurnContext:
     async def is_permitted(self, asked: CallRequest, subject: ApprovalSubject) -> bool:
         """Return whether an action that the agent requests is allowed; asks a user if needed."""
         posed = await self.pose(asked, subject)
-        recording = asyncio.ensure_future(self.outbox.record(posed.batch))
+        recording = asyncio.ensure_future(self.drafts.record(posed.drafts))
         try:
             await asyncio.shield(recording)
             answer = posed.answer or await self.approver.decision(posed.question)
@@ -271,7 +271,7 @@ def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestio
     # The question was not asked, so it need not be stored in full.
     brief = replace(question, question=summarize_unasked(question.question))
     return PosedQuestion(
-        question=brief, answer=answer, batch=(ApprovalDecided(question=brief, answer=answer),)
+        question=brief, answer=answer, drafts=(ApprovalDecided(question=brief, answer=answer),)
     )
 
 

@@ -354,19 +354,38 @@ class AcpConnection:
         A consumer that stops early can continue later at the same place. The iterator ends when the
         connection is lost and the inbox is empty. Of the junk it yields only lines above the limit.
         """
-        return _Incoming(self._inbox)
+        return _Incoming(self)
 
-    def ready(self) -> JsonRpcNotification | None:
-        """Return the next item of `incoming()` if it is queued and is a notification."""
-        return self._inbox.ready(JsonRpcNotification)
+    async def wait(self) -> bool:
+        """Wait until an item is queued or `wake` is called; `False` when no more can arrive."""
+        return await self._inbox.wait()
 
-    def answered(self) -> AnswerMarker | None:
-        """Return the next item of `incoming()` if it is queued and is the reply to a `begin`."""
-        reached = self._inbox.ready(PendingAnswer)
-        if reached is None:
+    def wake(self) -> None:
+        """Make the consumer's `wait` return, because it has something else to do."""
+        self._inbox.wake()
+
+    def next(self) -> Item | None:
+        """Return the next item of `incoming()` if one is queued."""
+        item = self._inbox.pop()
+        if not isinstance(item, PendingAnswer):
+            return item
+        item.settle()
+        return AnswerMarker(item.future)
+
+    def next_notification(self) -> JsonRpcNotification | None:
+        """Return the next item if it is queued and is a notification."""
+        item = self._inbox.peek()
+        if not isinstance(item, JsonRpcNotification):
             return None
-        reached.settle()
-        return AnswerMarker(reached.future)
+        self._inbox.pop()
+        return item
+
+    def is_answered(self, future: Future[Any]) -> bool:
+        """Return whether the next item is queued and is the peer's reply to a `begin`."""
+        item = self._inbox.peek()
+        if not isinstance(item, PendingAnswer) or item.future is not future:
+            return False
+        return isinstance(item.answer, JsonRpcReply)
 
     async def ended(self) -> LossReason:
         """Wait until nothing more can be read, and return why."""
@@ -528,20 +547,13 @@ class AcpConnection:
 
 
 class _Incoming(AsyncIterator[Item]):
-    """Iterates over the inbox and resolves each reply when its place in the order is reached."""
-
-    def __init__(
-        self, inbox: Inbox[JsonRpcRequest | JsonRpcNotification | Junk | PendingAnswer]
-    ) -> None:
-        self._inbox = inbox
+    def __init__(self, connection: AcpConnection) -> None:
+        self._connection = connection
 
     async def __anext__(self) -> Item:
-        item = await self._inbox.take()
-        if item is None:
-            raise StopAsyncIteration
-        if isinstance(item, PendingAnswer):
-            item.settle()
-            return AnswerMarker(item.future)
+        while (item := self._connection.next()) is None:
+            if not await self._connection.wait():
+                raise StopAsyncIteration
         return item
 
 

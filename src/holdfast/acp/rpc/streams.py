@@ -52,7 +52,6 @@ class ByteWriter(Protocol):
 
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 
 class Inbox(Generic[T]):
@@ -92,24 +91,25 @@ class Inbox(Generic[T]):
         self._is_closed = True
         self._brought.set()
 
-    async def take(self) -> T | None:
-        """Return the oldest item; `None` when the queue is closed and empty."""
-        while not self._items:
-            if self._is_closed:
-                return None
+    async def wait(self) -> bool:
+        """Wait until an item is queued or `wake` is called; `False` when closed and empty."""
+        if not self._items and not self._is_closed:
             self._brought.clear()
             await self._brought.wait()
-        return self._oldest()
+        return bool(self._items) or not self._is_closed
 
-    def ready(self, kind: type[K]) -> K | None:
-        """Return the oldest item without waiting, if it is an instance of `kind`."""
-        oldest = self._items[0][0] if self._items else None
-        if not isinstance(oldest, kind):
+    def wake(self) -> None:
+        """Make the consumer's `wait` return."""
+        self._brought.set()
+
+    def peek(self) -> T | None:
+        """Return the oldest item, if there is one."""
+        return self._items[0][0] if self._items else None
+
+    def pop(self) -> T | None:
+        """Remove and return the oldest item, if there is one."""
+        if not self._items:
             return None
-        self._oldest()
-        return oldest
-
-    def _oldest(self) -> T:
         item, size = self._items.popleft()
         self._bytes -= size
         self._taken.set()
