@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.sessions import Status
 from holdfast.process.process_table import is_leaving
+from tests.acp.client.test_terminal_requests import runs
 from tests.acp.harness import aboard
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +30,28 @@ async def test_a_program_that_was_killed_a_moment_ago_is_started_again(tmp_path:
         later = await ship.now(session)
 
     assert (later.status, rows[-1].text, len(ship.peer.log("start"))) == (Status.IDLE, "ok", 2)
+
+
+async def test_a_call_that_waited_for_an_answer_when_the_program_died_has_one_result(
+    tmp_path: Path,
+) -> None:
+    gone = tmp_path / "gone"
+    steps = [
+        runs("true", "t", wait=False),
+        {"wait_file": str(gone)},
+        {"exit": 3},
+    ]
+    async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
+        session = await ship.open(approval=ApprovalMode.ASK)
+        await ship.house.send(session.id, "hello")
+        await ship.waiting(session)
+        gone.touch()
+        rows = await ship.settled(session)
+
+    results = [part for row in rows for part in row.parts if isinstance(part, ToolResult)]
+    assert [(each.name, each.status) for each in results] == [
+        ("terminal.create", ResultStatus.ERROR)
+    ]
 
 
 def test_a_living_process_is_not_leaving_and_one_that_is_gone_is() -> None:

@@ -368,9 +368,9 @@ class ProgramRuntime:
     async def _lose(self, slot: AgentSlot, context: TurnContext) -> TurnEnd:
         """Return the end of a turn whose process is gone."""
         program = slot.present().program
-        failure = _failure(await slot.fall())
-        # Handlers that were cancelled with the connection have ended their calls.
-        await context.drafts.write()
+        # Handlers that were cancelled with the connection record the end of their calls.
+        ending = asyncio.get_running_loop().create_task(slot.fall())
+        failure = _failure(await context.drafts.write_until(ending))
         end = context.translator.died(failure)
         outcome = replace(end.outcome, is_lost=True, evidence=program.stderr_tail)
         return replace(end, outcome=outcome)

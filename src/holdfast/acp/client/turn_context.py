@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +44,7 @@ from holdfast.ports.tools import PlannedWrite, RepositoryFiles
 from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 
 Batch = Sequence[Draft]
+T = TypeVar("T")
 
 
 class DraftQueue:
@@ -84,6 +85,24 @@ class DraftQueue:
             self._queued.popleft()
             if not written.done():
                 written.set_result(None)
+
+    async def write_until(self, work: asyncio.Task[T]) -> T:
+        """Write what handlers queue until work is done that waits for them (deadlock)."""
+        queued = asyncio.Event()
+        self._wake = queued.set
+        work.add_done_callback(lambda _: queued.set())
+        try:
+            while not work.done():
+                queued.clear()
+                await self.write()
+                await queued.wait()
+            await self.write()
+        except BaseException:
+            self.close()
+            work.cancel()
+            await asyncio.wait([work])
+            raise
+        return work.result()
 
     def close(self) -> None:
         """Accept no more batches and cancel all waiters."""
