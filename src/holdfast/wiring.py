@@ -157,7 +157,7 @@ def build_acp_runtime(
         start_settings=build_process_registry(config, secrets),
         companions=PassthroughServers(_remote(config, secrets)),
         line_limit=limits.line_limit,
-        scribe=scribe if limits.raw_log else None,
+        raw_log_writer=scribe if limits.raw_log else None,
     )
     boarding = AgentLauncher(fleet, outfit, deadlines)
     return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)

@@ -167,7 +167,7 @@ async def house_for(home: Path, root: Path, **settings: Any) -> AsyncIterator[Ho
 async def editor_of(house: Holdfast, **terms: Any) -> AsyncIterator[Editor]:
     """Talk to a house in this process; leaving the block is the end of the input."""
     places = SessionFolders(agent=BUILT_IN)
-    agreed = AcpServeOptions(version=__version__, places=places, new_id=new_id, **terms)
+    agreed = AcpServeOptions(version=__version__, folders=places, new_id=new_id, **terms)
     ours, theirs = await _pair(), await _pair()
     said = ClientInput(ours[0])
     serving = asyncio.create_task(serve(house, AcpConnection(said, theirs[1]), agreed, said.ended))

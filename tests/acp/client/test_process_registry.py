@@ -40,9 +40,9 @@ async def test_an_empty_place_has_nobody_to_talk_to_and_nothing_to_end() -> None
         slot.present()
     assert (slot.folder, slot.new_title()) == ("", None)
     assert slot.process_record(ProcessState.EXITED) == ProcessRecord(state=ProcessState.EXITED)
-    assert await slot.fall() == ProcessExit()
-    slot.rest()
-    await slot.wake()
+    assert await slot.drop_process() == ProcessExit()
+    slot.start_idle_reader()
+    await slot.stop_idle_reader()
     assert (fleet.held(), quay.kept) == (frozenset(), [])
 
 
@@ -66,14 +66,14 @@ async def test_of_a_program_without_a_birth_nothing_is_left() -> None:
 
 
 async def test_a_turn_that_was_given_up_in_an_empty_place_is_over() -> None:
-    async def hush() -> None:
+    async def withdraw() -> None:
         raise AssertionError("there is nobody to be told")
 
     slot = ProcessRegistry().slot(Quay())  # type: ignore[arg-type]
-    slot.abandon(asyncio.get_running_loop().create_future(), hush, 1.0)
+    slot.abandon(asyncio.get_running_loop().create_future(), withdraw, 1.0)
 
     async with asyncio.timeout(PATIENCE):
-        await slot.wake()
+        await slot.stop_idle_reader()
 
 
 async def test_each_session_has_its_own_process(tmp_path: Path) -> None:

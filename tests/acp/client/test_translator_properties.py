@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.acp.client.translator import Batch, Translator
+from holdfast.acp.client.translator import Drafts, Translator
 from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import (
@@ -107,10 +107,10 @@ ENDS = st.one_of(
 )
 
 
-def played(acts: list[tuple[str, Any, float]], end: tuple[str, Any]) -> list[Batch]:
+def played(acts: list[tuple[str, Any, float]], end: tuple[str, Any]) -> list[Drafts]:
     """Return the batches of a turn in which all that has happened, and then an end."""
     translator = a_translator(taken=frozenset({"old"}))
-    batches: list[Batch] = []
+    batches: list[Drafts] = []
     now = 0.0
     for verb, params, pause in acts:
         now += pause
@@ -125,7 +125,7 @@ def played(acts: list[tuple[str, Any, float]], end: tuple[str, Any]) -> list[Bat
     return batches
 
 
-def _acted(translator: Translator, verb: str, params: Any, now: float) -> Batch:
+def _acted(translator: Translator, verb: str, params: Any, now: float) -> Drafts:
     if verb == "update":
         return translator.update(params, now=now)
     if verb == "flush":

@@ -400,13 +400,13 @@ async def test_the_65th_open_request_is_refused_and_room_comes_back(end: End) ->
 
     error = {"code": INTERNAL_ERROR, "message": "too many requests are pending"}
     assert await far.hear() == {"jsonrpc": "2.0", "id": 64, "error": error}
-    assert connection.owed == 64
+    assert connection.unanswered == 64
     await connection.answer(requests[3], {})
     await connection.answer(requests[3], "twice")
     await far.say({"id": 65, "method": "ask"})
     assert (await taken_request(connection)).id == 65
     assert await far.hear() == {"jsonrpc": "2.0", "id": 3, "result": {}}
-    assert connection.owed == 64
+    assert connection.unanswered == 64
 
 
 async def fails() -> None:
@@ -443,7 +443,7 @@ async def test_a_handled_request_gets_an_answer_whatever_happens(
     connection.handle(await taken_request(connection), work(), within=0.05)
 
     assert await far.hear() == {"jsonrpc": "2.0", "id": "x", **answer}
-    assert connection.owed == 0
+    assert connection.unanswered == 0
 
 
 async def test_the_other_side_can_take_its_request_back(end: End) -> None:
@@ -463,7 +463,7 @@ async def test_the_other_side_can_take_its_request_back(end: End) -> None:
     heard = [await far.hear(), await far.hear()]
     error = {"code": CANCELLED, "message": "cancelled"}
     assert heard == [{"jsonrpc": "2.0", "id": id, "error": error} for id in (1, 2)]
-    assert connection.owed == 1
+    assert connection.unanswered == 1
 
 
 async def test_a_request_is_handled_once_and_not_after_it_was_answered(end: End) -> None:
@@ -500,7 +500,7 @@ async def test_work_for_a_side_that_is_gone_is_stopped(end: End) -> None:
 
     await asyncio.wait_for(stopped.wait(), 10)
     await connection.answer(unhandled, {})
-    assert connection.owed == 0
+    assert connection.unanswered == 0
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class AgentConversation:
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
         # Ignored items, counted by reason.
-        self.passed_over: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
         self.is_fresh = True
         self.is_prompted = False
         self.terminals = Terminals()
@@ -140,32 +140,32 @@ class AgentConversation:
             async for item in self.connection.incoming():
                 if isinstance(item, AnswerMarker) and item.future is answer:
                     return answer.result()
-                await self.aside(item)
+                await self.process(item)
         raise ConnectionLost("ended")
 
-    async def attend(self) -> bool:
+    async def process_next(self) -> bool:
         """Process one item between turns; `False` when the connection is lost."""
         async for item in self.connection.incoming():
-            await self.aside(item)
+            await self.process(item)
             return True
         return False
 
-    async def aside(self, item: Item) -> None:
+    async def process(self, item: Item) -> None:
         """Process an item while no prompt is in flight."""
         if isinstance(item, JsonRpcRequest):
             await self._refuse(item)
         elif isinstance(item, JsonRpcNotification) and item.method == "session/update":
-            self.hear(item.params, size=item.size)
+            self.process_update(item.params, size=item.size)
         else:
-            self.passed_over[type(item).__name__.lower()] += 1
+            self.ignored[type(item).__name__.lower()] += 1
 
-    def named(self, session: str) -> None:
+    def set_session(self, session: str) -> None:
         """Set the session id and process the updates that were buffered for it."""
         self.session = session
         for params in self._early.claim(session, now=_now()):
-            self.hear(params)
+            self.process_update(params)
 
-    def hear(self, params: object, *, size: int = 0) -> None:
+    def process_update(self, params: object, *, size: int = 0) -> None:
         """Process an update between turns: apply state, ignore replayed messages.
 
         `size` is the length of its line in bytes.
@@ -180,7 +180,7 @@ class AgentConversation:
         if isinstance(kind, str) and kind in STATE_UPDATES:
             self.agent_state = state_after_update(self.agent_state, update)
         else:
-            self.passed_over["replayed"] += 1
+            self.ignored["replayed"] += 1
 
     async def _refuse(self, request: JsonRpcRequest) -> None:
         """Refuse a request between turns, because no approval can be asked for it."""

@@ -131,8 +131,8 @@ def state_after_setup(state: AgentState, result: object) -> AgentState:
 def state_after_update(state: AgentState, update: Mapping[str, Any]) -> AgentState:
     """Return the state after an update; the same object if nothing has changed."""
     kind = update.get("sessionUpdate")
-    hear = STATE_UPDATES.get(kind) if isinstance(kind, str) else None
-    changed = hear(state, update) if hear else state
+    apply = STATE_UPDATES.get(kind) if isinstance(kind, str) else None
+    changed = apply(state, update) if apply else state
     return state if changed == state else changed
 
 

@@ -112,7 +112,7 @@ class LaunchSettings(Struct, frozen=True, kw_only=True):
     companions: McpServerSource
     line_limit: int
     # Writes the raw log into the active zone of the session; `None` disables it.
-    scribe: RawLogWriter | None = None
+    raw_log_writer: RawLogWriter | None = None
 
 
 class AgentLauncher:
@@ -256,7 +256,11 @@ class AgentLauncher:
         if slot.start is None:
             raise AgentNotReady(unavailable_error("The agent has no command to start."))
         settings = self._launch_settings
-        raw = RawLog(settings.scribe, slot.process_slot.key) if settings.scribe else None
+        raw = (
+            RawLog(settings.raw_log_writer, slot.process_slot.key)
+            if settings.raw_log_writer
+            else None
+        )
         try:
             program = await AgentProcess.spawn(
                 slot.start,
@@ -287,7 +291,7 @@ class AgentLauncher:
 async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> AgentNotReady:
     """Return the error for a process that was lost before its first prompt."""
     program = slot.present().program
-    end = await slot.fall()
+    end = await slot.drop_process()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
         message = "The program does not speak the Agent Client Protocol; it may not be an agent."

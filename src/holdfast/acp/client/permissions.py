@@ -125,8 +125,8 @@ def folder_memory(paths: Sequence[str], folder: str) -> str | None:
     is_plain = all(
         path == posixpath.normpath(path) and path.startswith(f"{folder}/") for path in paths
     )
-    places = {posixpath.dirname(path) for path in paths}
-    return f"write:{places.pop()}" if is_plain and len(places) == 1 else None
+    folders = {posixpath.dirname(path) for path in paths}
+    return f"write:{folders.pop()}" if is_plain and len(folders) == 1 else None
 
 
 def summarize_unasked(question: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.process.child import ChildNotStarted
 
-# Used in place of a session id, so that the process does not carry a real session's mark.
+# Used in folder_filter of a session id, so that the process does not carry a real session's mark.
 _PROBE_SESSION: Final = "check"
 _LIST_SECONDS: Final = 30.0
 _SHOWN: Final = 300
@@ -80,11 +80,11 @@ async def list_agent_sessions(
             raise Unavailable(
                 Code.AGENT_UNAVAILABLE, "The agent does not support listing its sessions."
             )
-        place = {} if is_everywhere else {"cwd": folder}
+        folder_filter = {} if is_everywhere else {"cwd": folder}
         found: list[StoredAgentSession] = []
         cursor: str | None = None
         for _ in range(PAGES_MOST):
-            params = place | ({"cursor": cursor} if cursor else {})
+            params = folder_filter | ({"cursor": cursor} if cursor else {})
             page = read_object(
                 await agent_session.ask("session/list", params, within=_LIST_SECONDS)
             )

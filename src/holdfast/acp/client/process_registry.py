@@ -40,8 +40,8 @@ class AgentSlot:
         # The last title received from the agent.
         self.title: str | None = None
         self._kept: dict[str, Any] = {}
-        self._resting: asyncio.Task[None] | None = None
-        self._settling: asyncio.Task[None] | None = None
+        self._idle_reader: asyncio.Task[None] | None = None
+        self._cancelling: asyncio.Task[None] | None = None
 
     @property
     def folder(self) -> str:
@@ -78,34 +78,36 @@ class AgentSlot:
         await self.process_slot.keep(process_record, is_activity=is_activity)
         self._kept = process_record.about
 
-    def rest(self) -> None:
+    def start_idle_reader(self) -> None:
         """Consume messages in the background until the next turn, unless a cancel is pending."""
-        if self.agent_session is None or (self._settling is not None and not self._settling.done()):
+        if self.agent_session is None or (
+            self._cancelling is not None and not self._cancelling.done()
+        ):
             return
-        self._resting = asyncio.get_running_loop().create_task(self._rest())
+        self._idle_reader = asyncio.get_running_loop().create_task(self._read_idle())
 
-    async def wake(self) -> None:
+    async def stop_idle_reader(self) -> None:
         """Take over the connection from the background tasks; detects an exit between turns."""
-        settling = self._settling
-        if settling is not None:
-            await asyncio.wait({settling})
-        await _stop_task(self._resting)
-        self._resting = None
+        cancelling = self._cancelling
+        if cancelling is not None:
+            await asyncio.wait({cancelling})
+        await _stop_task(self._idle_reader)
+        self._idle_reader = None
         found = self.agent_session
         # Read from the process table, because the exit notification may be delayed: an exit between
         # two turns must not fail the next turn.
         birth = found.program.birth if found is not None else None
         if birth is not None and birth.started and is_leaving(birth.pid):
-            await self.fall()
+            await self.drop_process()
 
     def abandon(
-        self, prompt: "asyncio.Future[Any]", hush: WithdrawRequests, seconds: float
+        self, prompt: "asyncio.Future[Any]", withdraw_requests: WithdrawRequests, seconds: float
     ) -> None:
         """Cancel an abandoned prompt in the background; end the process if it does not stop."""
-        work = self._settle(prompt, hush, seconds)
-        self._settling = asyncio.get_running_loop().create_task(work)
+        work = self._cancel_prompt(prompt, withdraw_requests, seconds)
+        self._cancelling = asyncio.get_running_loop().create_task(work)
 
-    async def fall(self) -> ProcessExit:
+    async def drop_process(self) -> ProcessExit:
         """Remove a process whose connection was lost; waits briefly for its exit status."""
         if self.agent_session is not None:
             await asyncio.wait([self.agent_session.program.exited], timeout=_FAREWELL_SECONDS)
@@ -126,10 +128,10 @@ class AgentSlot:
 
     async def end(self, why: ProcessEnding, *, seconds: float) -> None:
         """End the process, after an abandoned prompt had so many seconds to stop."""
-        if self._settling is not None:
-            await asyncio.wait({self._settling}, timeout=seconds)
-            await _stop_task(self._settling)
-        await _stop_task(self._resting)
+        if self._cancelling is not None:
+            await asyncio.wait({self._cancelling}, timeout=seconds)
+            await _stop_task(self._cancelling)
+        await _stop_task(self._idle_reader)
         await self.stop(self._farewell(why))
 
     def _farewell(self, why: ProcessEnding) -> Farewell | None:
@@ -141,15 +143,15 @@ class AgentSlot:
         verb = "delete" if why is ProcessEnding.DELETED else "close"
         is_offered = found.can("sessionCapabilities", verb)
 
-        async def tell() -> None:
+        async def send_farewell() -> None:
             if why is ProcessEnding.IDLE:
                 await found.connection.notify("session/cancel", params)
             if is_offered:
                 await found.connection.request(f"session/{verb}", params)
 
-        return tell
+        return send_farewell
 
-    async def _rest(self) -> None:
+    async def _read_idle(self) -> None:
         found = self.agent_session
         if found is None:
             return
@@ -158,15 +160,15 @@ class AgentSlot:
                 if describe_agent(found) != self._kept:
                     with suppress(HoldfastError):
                         await self.keep(ProcessState.READY, is_activity=True)
-                if not await found.attend():
+                if not await found.process_next():
                     break
         except Exception:
             log.exception("the output of an agent process could not be read")
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
-    async def _settle(
-        self, prompt: "asyncio.Future[Any]", hush: WithdrawRequests, seconds: float
+    async def _cancel_prompt(
+        self, prompt: "asyncio.Future[Any]", withdraw_requests: WithdrawRequests, seconds: float
     ) -> None:
         found = self.agent_session
         if found is None:
@@ -174,19 +176,19 @@ class AgentSlot:
         is_answered = False
         try:
             async with asyncio.timeout(seconds):
-                await hush()
+                await withdraw_requests()
                 await found.connection.notify("session/cancel", {"sessionId": found.session})
                 async for item in found.connection.incoming():
                     if isinstance(item, AnswerMarker) and item.future is prompt:
                         is_answered = True
                         break
-                    await found.aside(item)
+                    await found.process(item)
         except (TimeoutError, ConnectionLost):
             log.info("the agent did not stop when asked to")
         except Exception:
             log.exception("an agent process could not be stopped")
         if is_answered:
-            self._resting = asyncio.get_running_loop().create_task(self._rest())
+            self._idle_reader = asyncio.get_running_loop().create_task(self._read_idle())
         else:
             # A process that ignores a cancel must not go on unobserved.
             await self.stop(None)

@@ -28,8 +28,8 @@ _CLOSE_SECONDS: Final = 1.0
 class RawLog:
     """The raw log of one process; the owner must `aclose` it."""
 
-    def __init__(self, scribe: RawLogWriter, key: SessionKey) -> None:
-        self._writer = scribe
+    def __init__(self, writer: RawLogWriter, key: SessionKey) -> None:
+        self._writer = writer
         self._key = key
         self._waiting: list[bytes] = []
         self._size = 0

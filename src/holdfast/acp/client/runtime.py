@@ -154,7 +154,7 @@ class RunningPrompt:
         if item.method != "session/update":
             return ()
         if read_object(item.params).get("sessionId") != self._context.agent_session.session:
-            self._context.agent_session.hear(item.params, size=item.size)
+            self._context.agent_session.process_update(item.params, size=item.size)
             return ()
         return self._translator.update(item.params, now=self._context.now(), size=item.size)
 
@@ -163,7 +163,7 @@ class RunningPrompt:
 
         Not while a request of the agent is open, because its handler may still write drafts.
         """
-        if self._connection.owed or self._translator.is_flooded or self.prompt is None:
+        if self._connection.unanswered or self._translator.is_flooded or self.prompt is None:
             return None
         if not self._connection.is_answered(self.prompt):
             return None
@@ -190,7 +190,7 @@ class RunningPrompt:
         """Write drafts whose delay has passed, and the notice about a silent agent."""
         now = self._context.now()
         drafts = self._translator.flush(now=now)
-        if self._connection.owed:
+        if self._connection.unanswered:
             # The silence timeout is suspended while the agent waits for our answer.
             self._excused_at = now
         elif self._is_cut_off(now):
@@ -261,7 +261,7 @@ class ProgramRuntime:
             slot = self._registry.slot(turn.process_slot)
             await slot.lock.acquire()
         try:
-            await slot.wake()
+            await slot.stop_idle_reader()
             return await self._run(slot, turn, emit)
         finally:
             slot.lock.release()
@@ -306,7 +306,7 @@ class ProgramRuntime:
             # Only now, so that the end of a turn does not wait for the raw log.
             if slot.agent_session is not None and slot.agent_session.raw is not None:
                 slot.agent_session.raw.hasten()
-            slot.rest()
+            slot.start_idle_reader()
 
     async def _prompt(
         self, slot: AgentSlot, turn: TurnInput, notices: Batch, emit: Emit
@@ -369,7 +369,7 @@ class ProgramRuntime:
         """Return the end of a turn whose process is gone."""
         program = slot.present().program
         # Handlers that were cancelled with the connection record the end of their calls.
-        ending = asyncio.get_running_loop().create_task(slot.fall())
+        ending = asyncio.get_running_loop().create_task(slot.drop_process())
         failure = _failure(await context.drafts.write_until(ending))
         end = context.translator.died(failure)
         outcome = replace(end.outcome, is_lost=True, evidence=program.stderr_tail)

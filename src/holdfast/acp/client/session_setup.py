@@ -194,7 +194,7 @@ async def _try_method(
     else:
         # Updates replayed by an earlier method belong to another session.
         agent_session.session = None
-    agent_session.passed_over.clear()
+    agent_session.ignored.clear()
     try:
         return await agent_session.ask(setup_method, params, within=setup.session_seconds)
     except RequestRefused as refusal:
@@ -227,11 +227,11 @@ def _is_usable_result(
         session = read_name(read_object(result).get("sessionId"))
         if session is None:
             return False
-        agent_session.named(session)
+        agent_session.set_session(session)
     elif (
         setup_method == "session/load"
         and setup.is_answered
-        and not agent_session.passed_over["replayed"]
+        and not agent_session.ignored["replayed"]
     ):
         # Some agents silently load an empty session in place of one they have lost.
         log.info("the agent has loaded an empty session")

@@ -62,7 +62,7 @@ class TrackedCall:
         self.is_ended = False
         self.is_denied = False
         # Set when part of the call exceeds its limit and cannot be shown whole.
-        self._is_input_cut = self._is_title_cut = self._has_more_places = False
+        self._is_input_cut = self._is_title_cut = self._has_more_locations = False
         # Bytes of the call's latest output, counted against the limit of the turn.
         self.held = 0
         self._status: str | None = None
@@ -80,7 +80,7 @@ class TrackedCall:
         self.kind = read_word(said.get("kind"), longest=64) or self.kind
         if isinstance(said.get("locations"), list):
             self.locations = _locations(said["locations"])
-            self._has_more_places = len(said["locations"]) > _LOCATIONS_READ
+            self._has_more_locations = len(said["locations"]) > _LOCATIONS_READ
         # Limited once per input and not with each update, because it may be large.
         if said.get("rawInput") is not None:
             given = said["rawInput"]
@@ -107,7 +107,7 @@ class TrackedCall:
         """Return whether parts of the call were cut, so that an approver would not see it whole."""
         # The title matters only without input, because then it is all that describes the call.
         is_unreported = self._is_title_cut and self._raw_input is None
-        return self._is_input_cut or self._has_more_places or is_unreported
+        return self._is_input_cut or self._has_more_locations or is_unreported
 
     @property
     def edits(self) -> tuple[FileEdit, ...]:

@@ -47,7 +47,7 @@ from holdfast.domain.sessions import StopReason
 from holdfast.ports.runtime import TurnEnd, TurnInput
 from holdfast.ports.tools import CallOutcome
 
-Batch = tuple[Draft, ...]
+Drafts = tuple[Draft, ...]
 
 FLUSH_SECONDS: Final = 0.05
 ENOUGH: Final = 256
@@ -106,7 +106,7 @@ class Translator:
         self._has_odd_cost = False
         self._not_before = 0.0
 
-    def update(self, params: object, *, now: float, size: int = 0) -> Batch:
+    def update(self, params: object, *, now: float, size: int = 0) -> Drafts:
         """Process the parameters of one `session/update` whose line had `size` bytes.
 
         `now` is in seconds of any monotonic clock.
@@ -154,7 +154,7 @@ class Translator:
             times.append(self._calls.held_until)
         return min(times, default=None)
 
-    def flush(self, *, now: float) -> Batch:
+    def flush(self, *, now: float) -> Drafts:
         """Return the drafts whose delay has passed."""
         drafts: list[Draft] = []
         until = self._calls.held_until
@@ -199,7 +199,7 @@ class Translator:
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
         return self.asked(said, now=now)
 
-    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> Batch:
+    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> Drafts:
         """End a call that was begun with `act`."""
         drafts: list[Draft] = []
         self._calls.end(call_id, done, drafts)
@@ -237,7 +237,7 @@ class Translator:
         self._end = TurnEnd(outcome=outcome, drafts=tuple(drafts))
         return self._end
 
-    def _written(self, drafts: list[Draft], now: float) -> Batch:
+    def _written(self, drafts: list[Draft], now: float) -> Drafts:
         """Return the drafts as a batch, with the buffered text that is due."""
         step = self._output.step
         if step is not None and step.held:

@@ -60,49 +60,49 @@ class PendingInbound:
     def __len__(self) -> int:
         return len(self._open)
 
-    def owe(self, request: JsonRpcRequest) -> bool:
+    def add(self, request: JsonRpcRequest) -> bool:
         """Register a request; return `False` when the limit of open requests is reached."""
         if len(self._open) >= self._most:
             return False
         self._open[request] = _InboundRequest()
         return True
 
-    def pay(self, request: JsonRpcRequest) -> bool:
+    def remove(self, request: JsonRpcRequest) -> bool:
         """Mark a request as answered; return `False` when it is not open any more."""
-        debt = self._open.pop(request, None)
-        if debt is not None and debt.work is not None:
+        entry = self._open.pop(request, None)
+        if entry is not None and entry.work is not None:
             # The request was answered by another path, so the result of this task is not needed.
-            debt.work.cancel()
-        return debt is not None
+            entry.work.cancel()
+        return entry is not None
 
     def work(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Any]) -> Task[Any] | None:
         """Start the handler task of a request; return `None` when it is not open any more."""
-        debt = self._open.get(request)
-        if debt is None or debt.work is not None:
+        entry = self._open.get(request)
+        if entry is None or entry.work is not None:
             work.close()
             return None
-        debt.work = asyncio.get_running_loop().create_task(work)
-        if debt.is_cancelled:
-            debt.work.cancel()
-        return debt.work
+        entry.work = asyncio.get_running_loop().create_task(work)
+        if entry.is_cancelled:
+            entry.work.cancel()
+        return entry.work
 
     def cancel(self, params: Any) -> None:
         """Cancel the handlers of the request that `$/cancel_request` names."""
         if not isinstance(params, dict) or "requestId" not in params:
             return
         unwanted = params["requestId"]
-        for request, debt in self._open.items():
+        for request, entry in self._open.items():
             if (type(request.id), request.id) == (type(unwanted), unwanted):
-                debt.is_cancelled = True
-                if debt.work is not None:
-                    debt.work.cancel()
+                entry.is_cancelled = True
+                if entry.work is not None:
+                    entry.work.cancel()
 
     def lose(self) -> None:
         """Cancel all handlers, because the connection is gone."""
         inbound, self._open = self._open, {}
-        for debt in inbound.values():
-            if debt.work is not None:
-                debt.work.cancel()
+        for entry in inbound.values():
+            if entry.work is not None:
+                entry.work.cancel()
 
 
 async def run_handler(
@@ -182,20 +182,20 @@ class PendingOutbound:
 
     def settle(self, number: int, reply: JsonRpcReply) -> PendingAnswer | None:
         """Resolve the future, or return the reply when it must be delivered in line order."""
-        question = self._open.pop(number)
-        reached = PendingAnswer(question.future, reply)
-        if question.is_begun:
+        request = self._open.pop(number)
+        reached = PendingAnswer(request.future, reply)
+        if request.is_begun:
             return reached
         reached.settle()
         return None
 
     def lose(self, lost: ConnectionLost) -> list[PendingAnswer]:
         """Fail all pending requests; return those that must be delivered in line order."""
-        questions, self._open = self._open.values(), {}
-        for each in questions:
+        requests, self._open = self._open.values(), {}
+        for each in requests:
             if not each.is_begun:
                 PendingAnswer(each.future, lost).settle()
-        return [PendingAnswer(each.future, lost) for each in questions if each.is_begun]
+        return [PendingAnswer(each.future, lost) for each in requests if each.is_begun]
 
 
 def _is_number(id: object) -> bool:
@@ -278,7 +278,7 @@ class AcpConnection:
         return self._heard_at
 
     @property
-    def owed(self) -> int:
+    def unanswered(self) -> int:
         """Return how many inbound requests wait for our answer."""
         return len(self._inbound)
 
@@ -448,7 +448,7 @@ class AcpConnection:
             raise ConnectionLost("ended") from None
 
     async def _reply(self, request: JsonRpcRequest, reply: JsonRpcReply) -> None:
-        if self._inbound.pay(request):
+        if self._inbound.remove(request):
             await self._send(reply)
 
     async def _run_handler(
@@ -495,7 +495,7 @@ class AcpConnection:
         if isinstance(found, JsonRpcReply):
             self._settle(found, len(line))
         elif isinstance(found, JsonRpcRequest):
-            await self._owe(found)
+            await self._accept(found)
         elif found.method == "$/cancel_request":
             self._inbound.cancel(found.params)
         else:
@@ -516,8 +516,8 @@ class AcpConnection:
         if reached is not None:
             self._inbox.push(reached, size)
 
-    async def _owe(self, request: JsonRpcRequest) -> None:
-        if self._inbound.owe(request):
+    async def _accept(self, request: JsonRpcRequest) -> None:
+        if self._inbound.add(request):
             self._inbox.push(request, request.size)
             return
         # Awaited for back-pressure: a peer that sends requests without reading replies is not read.

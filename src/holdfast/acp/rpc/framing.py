@@ -19,7 +19,6 @@ HEAD_MARGIN: Final = 16 << 10
 # parsing must not block other work for long.
 LONG: Final = 1 << 20
 VALUES_MOST: Final = 2_000_000
-PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602

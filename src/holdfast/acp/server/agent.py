@@ -168,7 +168,7 @@ class AcpServeOptions(Struct, frozen=True, kw_only=True):
     """Options of the server: version, folders, ids, and turns without a client."""
 
     version: str
-    places: SessionFolders
+    folders: SessionFolders
     new_id: Callable[[], str]
     has_pictures: bool = True
     # Set when a remote server runs the turns, which then go on without a client.
@@ -190,8 +190,8 @@ class AcpAgent:
         self._spawn = spawn
         self._is_initialized = False
         self._is_parting = False
-        self._owed = 0
-        self._paid = asyncio.Event()
+        self._open_requests = 0
+        self._all_answered = asyncio.Event()
         self._holds: dict[SessionId, ClientSession] = {}
         # Weak, so that a lock lives only as long as a task uses it.
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
@@ -217,9 +217,9 @@ class AcpAgent:
             return
         for hold in busy:
             hold.leave()
-        while self._owed:
-            self._paid.clear()
-            await self._paid.wait()
+        while self._open_requests:
+            self._all_answered.clear()
+            await self._all_answered.wait()
 
     def called(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Return the coroutine that answers a request; a prompt is registered before it returns."""
@@ -253,7 +253,7 @@ class AcpAgent:
 
     async def _answer(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Result]) -> None:
         """Answer with the result of the work; the answer is sent when this returns."""
-        self._owed += 1
+        self._open_requests += 1
         try:
             await self._connection.answer(request, await work)
         except HoldfastError as error:
@@ -261,9 +261,9 @@ class AcpAgent:
         except RequestRefused as refusal:
             await self._connection.refuse(request, refusal.error)
         finally:
-            self._owed -= 1
-            if not self._owed:
-                self._paid.set()
+            self._open_requests -= 1
+            if not self._open_requests:
+                self._all_answered.set()
 
     def _prompted(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Register a prompt synchronously, so that a later cancel in the input includes it."""
@@ -274,17 +274,17 @@ class AcpAgent:
             return self._answer(request, _raise(refusal))
         prompt = hold.begin(self._terms.new_id())
         prompt.is_cancelled = self._is_parting
-        return self._played(request, hold, prompt, said.prompt)
+        return self._run_prompt(request, hold, prompt, said.prompt)
 
-    async def _played(
+    async def _run_prompt(
         self, request: JsonRpcRequest, hold: ClientSession, prompt: PendingPrompt, blocks: list[Any]
     ) -> None:
-        async def play() -> Result:
+        async def run() -> Result:
             keep = self._keep(hold.session_id) if self._terms.has_pictures else None
-            return await hold.play(prompt, await read_parts(blocks, keep))
+            return await hold.run(prompt, await read_parts(blocks, keep))
 
         try:
-            await self._answer(request, play())
+            await self._answer(request, run())
         except asyncio.CancelledError:
             # The client has cancelled its request, so its turn is stopped.
             if not self._is_parting:
@@ -303,7 +303,7 @@ class AcpAgent:
 
     async def _new(self, request_params: NewSessionParams) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
-        session = await self._terms.places.opened(self._backend, request_params.cwd)
+        session = await self._terms.folders.opened(self._backend, request_params.cwd)
         # From the first row on, so that notices of the opening are sent with the first answer.
         notifier = await self._notifier(replace(session, message_count=0))
         remarks = await self._attach(session.id, servers)
@@ -339,7 +339,7 @@ class AcpAgent:
 
     async def _release(self, id_: SessionId, cwd: str) -> Session:
         """Return the session to load; releases an earlier hold of this client on it."""
-        session = await self._terms.places.picked_up(self._backend, id_, cwd)
+        session = await self._terms.folders.picked_up(self._backend, id_, cwd)
         before = self._holds.get(id_)
         if before is None:
             return session
@@ -377,7 +377,7 @@ class AcpAgent:
         return session_modes(notifier.session, notifier.models, defaults)
 
     async def _list(self, request_params: ListSessionsParams) -> Result:
-        return await self._terms.places.listed(
+        return await self._terms.folders.listed(
             self._backend, request_params.cwd, request_params.cursor
         )
 

@@ -67,7 +67,7 @@ class PendingPrompt:
         self.turn: int | None = None
         self.is_cancelled = False
         # Whether the event of its message was received.
-        self.is_heard = False
+        self.is_received = False
         self.ended: asyncio.Future[TurnEnded | None] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()
 
@@ -169,7 +169,7 @@ class ClientApprovals:
             future = await self._connection.begin(REQUEST, params)
         except ConnectionLost:
             return
-        self._open[approval_id] = self._start(self._heard(approval, future))
+        self._open[approval_id] = self._start(self._forward_answer(approval, future))
 
     def withdraw(self, approval_id: ApprovalId) -> None:
         """Stop waiting for the client's answer, because there is another one."""
@@ -177,7 +177,7 @@ class ClientApprovals:
         if task is not None:
             task.cancel()
 
-    async def _heard(self, approval: Approval, future: asyncio.Future[Any]) -> None:
+    async def _forward_answer(self, approval: Approval, future: asyncio.Future[Any]) -> None:
         try:
             answer = read_answer(approval.question, await future)
         except RequestRefused:
@@ -294,7 +294,7 @@ class ClientSession:
         self.notifier.own.add(message_id)
         return prompt
 
-    async def play(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> dict[str, Any]:
+    async def run(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> dict[str, Any]:
         """Send the message of a prompt; return its reply once all updates of its turn are sent."""
         async with self.turnstile:
             if prompt.is_cancelled:
@@ -379,7 +379,7 @@ class ClientSession:
             events = self._backend.follow(self.session_id, after=self._cursor)
             async with aclosing(events):
                 async for item in events:
-                    await self._hear(item)
+                    await self._process(item)
                     self._cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
         except HoldfastError as error:
             self._fail(error)
@@ -391,7 +391,7 @@ class ClientSession:
         for prompt in self._prompts:
             prompt.fail(error)
 
-    async def _hear(self, item: Event | Gap) -> None:
+    async def _process(self, item: Event | Gap) -> None:
         if isinstance(item, Gap):
             await self._missed(item)
             return
@@ -408,7 +408,7 @@ class ClientSession:
                     await self._asking.ask(approval_id, self.notifier.translator)
             case ApprovalAnswered(approval_id=approval_id):
                 self._asking.withdraw(approval_id)
-                await self.notifier.tell(payload)
+                await self.notifier.send_event(payload)
             case StepStarted() | StepEnded():
                 await self.notifier.step(payload)
             case TurnStarted():
@@ -419,9 +419,9 @@ class ClientSession:
                 await self._settle(self._up_to(item.turn or 0), payload)
             case SessionClosed():
                 # A message that was sent after this event has reopened the session.
-                await self._settle([each for each in self._prompts if each.is_heard], None)
+                await self._settle([each for each in self._prompts if each.is_received], None)
             case _:
-                await self.notifier.tell(payload)
+                await self.notifier.send_event(payload)
 
     async def _begun(self, turn: int) -> None:
         if turn in self._given_up and self._is_wanted(turn):
@@ -449,7 +449,7 @@ class ClientSession:
     def _is_wanted(self, turn: int) -> bool:
         """Return whether a turn that begins is still wanted, by this client or another."""
         # A prompt with a stored message but no turn yet belongs to this turn: all queued ones do.
-        waiting = [each for each in self._prompts if each.is_heard and not each.is_cancelled]
+        waiting = [each for each in self._prompts if each.is_received and not each.is_cancelled]
         return turn in self._shared or any(each.turn in {None, turn} for each in waiting)
 
     def _remember(self, turn: int, ended: TurnEnded) -> None:
@@ -471,7 +471,7 @@ class ClientSession:
 
     def _note(self, message_id: str) -> None:
         for prompt in self._prompts:
-            prompt.is_heard |= prompt.message_id == message_id
+            prompt.is_received |= prompt.message_id == message_id
 
     def _up_to(self, turn: int) -> list[PendingPrompt]:
         # Turns settle in order, so the end of a later turn settles the earlier ones.

@@ -156,7 +156,7 @@ class SessionNotifier:
         async for update in replay_updates(self._backend, self.session, self.translator):
             await self.send([update])
 
-    async def tell(self, payload: Payload) -> None:
+    async def send_event(self, payload: Payload) -> None:
         """Send an event."""
         if isinstance(payload, StepDelta) and payload.message_id is not None:
             self._last_reported = payload.message_id

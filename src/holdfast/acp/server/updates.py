@@ -93,13 +93,13 @@ def tool_kind(name: str) -> str:
 
 def call_title(name: str, arguments: Values) -> str:
     """Return a one-line title of a call."""
-    tell = _TITLES.get(name)
+    build_title = _TITLES.get(name)
     try:
-        said = tell(arguments) if tell else name
+        title = build_title(arguments) if build_title else name
     # A model may omit required arguments; the call is displayed before it is refused.
     except (KeyError, TypeError):
-        said = name
-    line = " ".join(said.split())
+        title = name
+    line = " ".join(title.split())
     return line if len(line) <= TITLE_LONGEST else f"{line[: TITLE_LONGEST - 1]}…"
 
 
@@ -121,15 +121,15 @@ _TITLES: Final[Mapping[str, Callable[[Values], str]]] = {
 
 
 def _locations(call: ToolCall, folder: str) -> list[Form]:
-    places = call.locations
+    locations = call.locations
     path = call.arguments.get("path")
-    if not places and call.name in _ABOUT_FILES and isinstance(path, str) and path:
+    if not locations and call.name in _ABOUT_FILES and isinstance(path, str) and path:
         line = call.arguments.get("start_line")
-        places = (Location(path=path, line=line if isinstance(line, int) else None),)
+        locations = (Location(path=path, line=line if isinstance(line, int) else None),)
     found: list[Form] = []
-    for place in places:
-        form: Form = {"path": os.path.normpath(os.path.join(folder, place.path))}
-        found.append(form if place.line is None else form | {"line": place.line})
+    for location in locations:
+        form: Form = {"path": os.path.normpath(os.path.join(folder, location.path))}
+        found.append(form if location.line is None else form | {"line": location.line})
     return found
 
 
@@ -191,7 +191,7 @@ class UpdateTranslator:
             case ToolEnded():
                 found = self._ended(payload)
             case ApprovalAnswered(call_id=None):
-                found = self._paid(payload)
+                found = self._close_budget_question(payload)
             case PlanChanged(steps=steps):
                 found = [plan_update(steps)]
             case SessionCompacted(message_id=message_id):
@@ -245,7 +245,7 @@ class UpdateTranslator:
         shown = call or ToolCall(id=ended.call_id, name=ended.name, arguments={})
         return [self._tool_call(shown, "pending"), _call_update(ended.call_id, done)]
 
-    def _paid(self, answered: ApprovalAnswered) -> list[Update]:
+    def _close_budget_question(self, answered: ApprovalAnswered) -> list[Update]:
         """Close a budget question, which has no call whose end would close it."""
         if answered.approval_id not in self._known:
             return []
@@ -300,8 +300,8 @@ def total_tokens(usage: Usage) -> int:
 
 
 def _chunk(delta: StepDelta) -> Update:
-    tell = message_chunk if delta.channel is Channel.TEXT else thought_chunk
-    return tell(delta.text, delta.message_id)
+    chunk = message_chunk if delta.channel is Channel.TEXT else thought_chunk
+    return chunk(delta.text, delta.message_id)
 
 
 def _text_update(kind: str, text: str, message_id: str | None) -> Update:

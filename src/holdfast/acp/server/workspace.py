@@ -53,13 +53,13 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         folder = await _require_folder(backend, cwd)
         if folder == session.context.working_dir:
             return session
-        place = SessionContext(
+        context = SessionContext(
             working_dir=folder,
             git_ref=await asyncio.to_thread(self.git_ref, folder),
             fs_scope_tier=session.context.fs_scope_tier,
             variables=session.context.variables,
         )
-        return (await backend.sessions.resume(backend.owner, session_id, context=place)).session
+        return (await backend.sessions.resume(backend.owner, session_id, context=context)).session
 
     async def listed(
         self, backend: Holdfast, cwd: str | None, cursor: str | None

@@ -79,12 +79,12 @@ async def _open_local(
     flags = {"workspace_root": str(_root(printer, options.root))}
     holdfast = await stack.enter_async_context(open_local(printer, "own", flags=flags))
     await _require_agent(holdfast, agent)
-    places = SessionFolders(
+    folders = SessionFolders(
         agent=agent,
         tier=await widest_tier(holdfast, agent, holdfast.config.chat.fs_scope),
         git_ref=git_ref,
     )
-    return holdfast, AcpServeOptions(version=__version__, places=places, new_id=new_id)
+    return holdfast, AcpServeOptions(version=__version__, folders=folders, new_id=new_id)
 
 
 async def _connect(
@@ -107,7 +107,7 @@ async def _connect(
     await _require_agent(holdfast, agent)
     return holdfast, AcpServeOptions(
         version=__version__,
-        places=SessionFolders(agent=agent),
+        folders=SessionFolders(agent=agent),
         new_id=new_id,
         has_pictures=False,
         goes_on=True,
