@@ -17,6 +17,8 @@ from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
     TEXT_LARGEST,
     Media,
+    Notice,
+    NoticeCode,
     Part,
     Reasoning,
     Role,
@@ -40,6 +42,11 @@ class MessageDraft(Struct, frozen=True, kw_only=True):
     effect: Effect | None = None
     # A retried call reuses the idempotency key of the first attempt.
     idempotency_key: str | None = None
+
+
+def notice_draft(code: NoticeCode, text: str) -> MessageDraft:
+    """Return the row of a notice."""
+    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
 
 
 class CostDraft(Struct, frozen=True, kw_only=True):

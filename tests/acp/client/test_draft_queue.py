@@ -96,3 +96,32 @@ async def test_the_batch_of_a_cancelled_handler_is_written_all_the_same() -> Non
     await disk.queue.write()
 
     assert (waiting.cancelled(), disk.written) == (True, [BATCH])
+
+
+async def test_what_waits_for_a_handler_ends_because_its_batch_is_written() -> None:
+    disk = Disk()
+    disk.gate.release()
+    handler = asyncio.create_task(disk.queue.record(BATCH))
+
+    async def wait_for_handler() -> str:
+        await handler
+        return "ended"
+
+    work = asyncio.create_task(wait_for_handler())
+
+    assert await disk.queue.write_until(work) == "ended"
+    assert disk.written == [BATCH]
+
+
+async def test_a_write_that_fails_ends_handlers_and_what_waits_for_them() -> None:
+    async def fail(batch: Sequence[Draft]) -> None:
+        raise OSError
+
+    queue = DraftQueue(fail, lambda: None)
+    handler = asyncio.create_task(queue.record(BATCH))
+    work = asyncio.create_task(asyncio.wait([handler]))
+
+    with pytest.raises(OSError):
+        await queue.write_until(work)
+    await asyncio.wait([handler])
+    assert (work.done(), handler.cancelled()) == (True, True)

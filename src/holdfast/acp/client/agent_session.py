@@ -5,9 +5,9 @@ Updates that arrive before that id is known are buffered, within limits.
 """
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.acp.client.agent_process import AgentProcess, Farewell, Terminals
@@ -76,7 +76,6 @@ class EarlyUpdates:
         return is_over
 
 
-log = logging.getLogger(__name__)
 # Answer to a permission request that will not be decided any more.
 NOT_DECIDED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 HOSTED: Final = frozenset(
@@ -184,28 +183,19 @@ class AgentConversation:
 
     async def _refuse(self, request: JsonRpcRequest) -> None:
         """Refuse a request between turns, because no approval can be asked for it."""
+        error: JsonRpcError | None = JsonRpcError(INTERNAL_ERROR, "no turn is running")
         if request.method not in HOSTED:
             error = JsonRpcError(METHOD_NOT_FOUND, "method not found")
         elif read_object(request.params).get("sessionId") != self.session:
             error = JsonRpcError(INVALID_PARAMS, "unknown session")
         elif request.method == "session/request_permission":
-            await self._quietly(request, NOT_DECIDED)
-            return
-        else:
-            error = JsonRpcError(INTERNAL_ERROR, "no turn is running")
-        await self._quietly(request, error)
-
-    async def _quietly(
-        self, request: JsonRpcRequest, answer: JsonRpcError | Mapping[str, Any]
-    ) -> None:
-        try:
-            if isinstance(answer, JsonRpcError):
-                await self.connection.refuse(request, answer)
+            error = None
+        # The task that waits for the end of the process handles a lost connection.
+        with suppress(ConnectionLost):
+            if error is None:
+                await self.connection.answer(request, NOT_DECIDED)
             else:
-                await self.connection.answer(request, answer)
-        except ConnectionLost:
-            # The task that waits for the end of the process handles this.
-            log.debug("a response has no matching request")
+                await self.connection.refuse(request, error)
 
 
 def _now() -> float:

@@ -38,10 +38,10 @@ from holdfast.domain.agent_processes import (
     parse_program_options,
 )
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.messages import NoticeCode
 from holdfast.domain.turns import turns
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, McpServerSource
@@ -325,10 +325,9 @@ def describe_exit(end: ProcessExit) -> str:
 def _restart_notice(method: SetupMethod) -> tuple[MessageDraft, ...]:
     if method == "session/resume":
         return ()
-    agent_state = {
+    text = {
         "session/load": "The agent was restarted and has loaded the conversation.",
         "session/new": "The agent was restarted and had lost the conversation; it was given the "
         "transcript.",
     }[method]
-    notice = Notice(code=NoticeCode.AGENT_RESTARTED, text=agent_state)
-    return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
+    return (notice_draft(NoticeCode.AGENT_RESTARTED, text),)

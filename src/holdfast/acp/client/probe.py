@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import StartSettings, build_start
 from holdfast.acp.client.agent_process import AgentProcess
@@ -61,14 +62,7 @@ async def probe_agent(
             method = parse_program_options(runtime).auth_method
             setup = SessionSetup(folder=folder, auth_method=method, command=runtime.command)
             await open_session(agent_session, setup, set())
-            return AgentIntroduction(
-                name=found.name,
-                version=found.version,
-                protocol=found.protocol,
-                can=found.can,
-                sign_in=found.sign_in,
-                modes=_modes(agent_session.agent_state),
-            )
+            return replace(found, modes=_modes(agent_session.agent_state))
 
 
 async def list_agent_sessions(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.acp.client.lenient_json import read_object
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     CLOSING,
@@ -238,14 +238,8 @@ class _MediaAttacher:
         if not self._linked:
             return ()
         names = ", ".join(self._linked)
-        texts = (
-            f"The agent does not accept these attachments and was given links to files: {names}."
-        )
-        return (MessageDraft(role=Role.SYSTEM, parts=(_notice(texts),)),)
-
-
-def _notice(texts: str) -> Notice:
-    return Notice(code=NoticeCode.INFORMATION, text=texts)
+        text = f"The agent does not accept these attachments and was given links to files: {names}."
+        return (notice_draft(NoticeCode.INFORMATION, text),)
 
 
 def _resource(media: Media, content: bytes) -> Block:

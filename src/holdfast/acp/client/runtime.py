@@ -15,7 +15,12 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.agent_requests import AgentRequestHandler
 from holdfast.acp.client.agent_session import AgentConversation
-from holdfast.acp.client.launcher import AgentLauncher, describe_exit, has_terminals
+from holdfast.acp.client.launcher import (
+    AgentLauncher,
+    describe_exit,
+    has_terminals,
+    program_options,
+)
 from holdfast.acp.client.lenient_json import read_object
 from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
 from holdfast.acp.client.prompt import (
@@ -33,13 +38,12 @@ from holdfast.acp.client.turn_context import Batch, DraftQueue, TurnContext
 from holdfast.acp.client.unreported_changes import WorktreeWatch
 from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost, Item, RequestRefused
 from holdfast.acp.rpc.framing import JsonRpcNotification, JsonRpcRequest, Junk
-from holdfast.domain.agent_processes import ProcessExit, ProcessState, parse_program_options
-from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange
+from holdfast.domain.agent_processes import ProcessExit, ProcessState
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange, notice_draft
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import uuid7
-from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.messages import NoticeCode, Role
 from holdfast.domain.sessions import OnExceed, StopReason, title_of
 from holdfast.domain.time import microseconds
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
@@ -228,8 +232,7 @@ _CUT_OFF: Final = Failure(
 
 def _silence_notice(seconds: float) -> MessageDraft:
     text = f"The agent has sent nothing for {seconds:g} s; its turn continues."
-    notice = Notice(code=NoticeCode.AGENT_SILENT, text=text)
-    return MessageDraft(role=Role.SYSTEM, parts=(notice,))
+    return notice_draft(NoticeCode.AGENT_SILENT, text)
 
 
 class ProgramRuntime:
@@ -303,7 +306,7 @@ class ProgramRuntime:
                 )
             )
         finally:
-            # Only now, so that the end of a turn does not wait for the raw log.
+            # Last, so that the rows of the turn do not wait for the raw log.
             if slot.agent_session is not None and slot.agent_session.raw is not None:
                 slot.agent_session.raw.hasten()
             slot.start_idle_reader()
@@ -343,8 +346,7 @@ class ProgramRuntime:
         facts = turn_facts(
             turn, session=slot.process_slot.session, model_id=model.id, model=model.ref
         )
-        runtime = turn.agent.runtime
-        if not isinstance(runtime, AcpRuntime) or slot.start is None:
+        if slot.start is None:
             raise Internal(Code.INTERNAL, "A turn of an agent program requires a program to start.")
         translator = Translator(facts, agent_state=agent_session.agent_state, new_id=self._new_id)
 
@@ -359,7 +361,7 @@ class ProgramRuntime:
             drafts=DraftQueue(write, agent_session.connection.wake),
             approver=turn.approver,
             files=self._files,
-            options=parse_program_options(runtime),
+            options=program_options(turn),
             start=slot.start,
             new_id=self._new_id,
             touch=partial(slot.keep, ProcessState.READY, is_activity=True),

@@ -17,9 +17,9 @@ from holdfast.acp.client.stop_reasons import refusal_text
 from holdfast.acp.rpc.connection import RequestRefused
 from holdfast.acp.rpc.framing import AUTH_REQUIRED, JsonRpcError
 from holdfast.domain.agent_processes import ProgramOptions
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.messages import Message, Notice, NoticeCode, Role
+from holdfast.domain.messages import Message, Notice, NoticeCode
 from holdfast.domain.secrets import Secret
 from holdfast.ports.tools import ClientMcpServer
 
@@ -49,9 +49,7 @@ def server_notices(
     """Return the messages as notices, without those that the history already holds."""
     earlier = {part.text for row in history for part in row.parts if isinstance(part, Notice)}
     return tuple(
-        MessageDraft(
-            role=Role.SYSTEM, parts=(Notice(code=NoticeCode.MCP_UNAVAILABLE, text=missing_text),)
-        )
+        notice_draft(NoticeCode.MCP_UNAVAILABLE, missing_text)
         for missing_text in dict.fromkeys(missing_texts)
         if missing_text not in earlier
     )
@@ -311,7 +309,8 @@ async def apply_options(
             else:
                 agent_session.agent_state = state_after_setup(agent_session.agent_state, result)
                 continue
-        notices.append(_option_notice(f"The agent did not accept {what} {wanted!r}: {refusal}."))
+        text = f"The agent did not accept {what} {wanted!r}: {refusal}."
+        notices.append(notice_draft(NoticeCode.AGENT_OPTION_REFUSED, text))
     return tuple(notices)
 
 
@@ -340,8 +339,3 @@ def _wanted_options(
 
 def _choice_names(option: Mapping[str, Any]) -> tuple[object, object]:
     return option.get("id"), option.get("category")
-
-
-def _option_notice(text: str) -> MessageDraft:
-    notice = Notice(code=NoticeCode.AGENT_OPTION_REFUSED, text=text)
-    return MessageDraft(role=Role.SYSTEM, parts=(notice,))

@@ -12,9 +12,9 @@ from holdfast.acp.rpc.framing import (
     NOT_FOUND,
     JsonRpcError,
 )
-from holdfast.domain.drafts import MessageDraft, Outcome
+from holdfast.domain.drafts import MessageDraft, Outcome, notice_draft
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.messages import Notice, NoticeCode, Role
+from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import StopReason
 
 _TEXT_LONGEST: Final = 1_000
@@ -58,7 +58,8 @@ def turn_outcome(result: object, *, is_cancelled: bool) -> tuple[Outcome, Messag
         return known, None
     said = read_text(reason, longest=_TEXT_LONGEST)
     candidates = f"the unknown reason {said!r}" if said else "no reason"
-    return STOPS["end_turn"], build_notice(f"The agent ended its turn with {candidates}.")
+    notice = f"The agent ended its turn with {candidates}."
+    return STOPS["end_turn"], notice_draft(NoticeCode.INFORMATION, notice)
 
 
 def refusal_outcome(refusal: JsonRpcError, *, is_cancelled: bool) -> Outcome:
@@ -97,8 +98,3 @@ def is_unknown_session(refusal: JsonRpcError, *, is_first_prompt: bool) -> bool:
     """
     vague = refusal.code in {INVALID_PARAMS, INTERNAL_ERROR}
     return refusal.code == NOT_FOUND or (vague and is_first_prompt)
-
-
-def build_notice(words: str) -> MessageDraft:
-    """Return an information notice."""
-    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=NoticeCode.INFORMATION, text=words),))

@@ -27,7 +27,7 @@ from holdfast.acp.client.output_steps import (
     last_plan,
     read_plan_steps,
 )
-from holdfast.acp.client.stop_reasons import build_notice, refusal_outcome, turn_outcome
+from holdfast.acp.client.stop_reasons import refusal_outcome, turn_outcome
 from holdfast.acp.client.tool_calls import CallRequest, CallTracker
 from holdfast.acp.client.usage import (
     UsageSource,
@@ -39,10 +39,10 @@ from holdfast.acp.client.usage import (
 )
 from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, notice_draft
 from holdfast.domain.events import Channel, Failure, PlanChanged
 from holdfast.domain.ids import CallId, ModelId
-from holdfast.domain.messages import Notice, NoticeCode, Plan, Role, ToolCall
+from holdfast.domain.messages import NoticeCode, Plan, Role, ToolCall
 from holdfast.domain.sessions import StopReason
 from holdfast.ports.runtime import TurnEnd, TurnInput
 from holdfast.ports.tools import CallOutcome
@@ -232,7 +232,7 @@ class Translator:
         if notice is not None:
             drafts.append(notice)
         if self._has_odd_cost:
-            drafts.append(build_notice(_ODD_COST))
+            drafts.append(notice_draft(NoticeCode.INFORMATION, _ODD_COST))
         self._contents += self._calls.contents()
         self._end = TurnEnd(outcome=outcome, drafts=tuple(drafts))
         return self._end
@@ -322,7 +322,7 @@ class Translator:
     def _append_notice(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
         if said:
             drafts += (*self._calls.release(), *self._output.deltas())
-            drafts.append(MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=said),)))
+            drafts.append(notice_draft(code, said))
         else:
             self.counts["unreadable"] += 1
 

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, Outcome
-from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall, ToolResult
+from holdfast.domain.drafts import CallDetails, Draft, MessageDraft, notice_draft
+from holdfast.domain.messages import NoticeCode, ToolCall, ToolResult
 
 # Limits the notice; the repository itself shows the rest.
 _SHOWN: Final = 50
@@ -38,7 +38,7 @@ class WorktreeWatch:
         """Read the status before the prompt is sent, because the agent may act at once."""
         self._before = await self._look()
 
-    def note(self, batch: Sequence[Draft | Outcome]) -> None:
+    def note(self, batch: Sequence[Draft]) -> None:
         """Collect the paths that tool calls name."""
         for draft in batch:
             if isinstance(draft, CallDetails):
@@ -67,11 +67,10 @@ class WorktreeWatch:
             return ()
         shown = ", ".join(silent[:_SHOWN])
         more = f" and {len(silent) - _SHOWN} more" if len(silent) > _SHOWN else ""
-        notice_text = (
+        text = (
             f"The repository has changed in this turn without a reported tool call: {shown}{more}."
         )
-        notice = Notice(code=NoticeCode.WORKTREE_CHANGED, text=notice_text)
-        return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
+        return (notice_draft(NoticeCode.WORKTREE_CHANGED, text),)
 
     def _name(self, texts: Iterable[str]) -> None:
         """Collect paths from texts: the whole text, and each word of a command."""
