@@ -115,13 +115,13 @@ async def test_what_waits_for_a_handler_ends_because_its_batch_is_written() -> N
 
 async def test_a_write_that_fails_ends_handlers_and_what_waits_for_them() -> None:
     async def fail(batch: Sequence[Draft]) -> None:
-        raise OSError
+        raise BrokenPipeError
 
     queue = DraftQueue(fail, lambda: None)
     handler = asyncio.create_task(queue.record(BATCH))
     work = asyncio.create_task(asyncio.wait([handler]))
 
-    with pytest.raises(OSError):
+    with pytest.raises(BrokenPipeError):
         await queue.write_until(work)
     await asyncio.wait([handler])
     assert (work.done(), handler.cancelled()) == (True, True)
