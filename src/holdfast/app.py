@@ -283,7 +283,7 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) 
     from holdfast.engine.runtime import EngineRuntime
 
     # Temporary: the engine's `run` still is a generator, see `services/turns.py`.
-    return EngineRuntime(  # type: ignore[return-value]
+    return EngineRuntime(
         llm,
         toolbox,
         outside.clock,
