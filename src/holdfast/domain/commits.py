@@ -26,6 +26,7 @@ from holdfast.domain.drafts import (
 )
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import (
+    NAMES,
     CallSettled,
     Event,
     MessageAppended,
@@ -100,7 +101,8 @@ class OpenTurn(Struct, frozen=True, kw_only=True):
 class SessionCommit(Struct, frozen=True, kw_only=True):
     """Everything that one write changes in a session.
 
-    It applies only if the stored session still is as in `before`: epoch, holder and counters.
+    It applies only if the stored session still is as in `before`: epoch, holder, counters, time
+    and the hash of the last message.
     """
 
     before: SessionState
@@ -122,7 +124,7 @@ def is_same_version(one: SessionState, other: SessionState) -> bool:
     """Return whether nothing was written between two states; a lease may have been extended."""
     return (
         one.events == other.events
-        and one.messages == other.messages
+        and one.chain == other.chain
         and one.epoch == other.epoch
         and one.holder == other.holder
         and one.updated_at == other.updated_at
@@ -253,6 +255,11 @@ class CommitBuilder:
 
         Without `touch` it does not advance the session's `updated_at`.
         """
+        name = name_of(payload)
+        if name not in NAMES:
+            raise Internal(
+                Code.INTERNAL, f"{type(payload).__name__} is neither an event nor a row."
+            )
         at = self.tick() if touch else max(self._now, self._last)
         if isinstance(payload, ToolStarted):
             self._advance(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
@@ -265,7 +272,7 @@ class CommitBuilder:
             if not isinstance(payload, StepDelta):
                 content = self._scrubber.mask(content)
         sequence = self.state.events + 1
-        self._events.append(NewEvent(sequence, turn or None, at, name_of(payload), content))
+        self._events.append(NewEvent(sequence, turn or None, at, name, content))
         self.state = replace(self.state, events=sequence)
         return at
 

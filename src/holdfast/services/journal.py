@@ -5,6 +5,7 @@ Decides nothing about turns (`turns.py`); notifies readers only after the commit
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -281,6 +282,8 @@ class Journal:
         """Return a session in memory with all its rows, inherited ones first."""
         live = await self.live(key)
         if live.history is None:
+            # The store must have the rows that are counted by the state.
+            await self.settle(key)
             state = live.state
 
             async def read(tx: Tx) -> list[Message]:
@@ -289,8 +292,8 @@ class Journal:
             # On the event loop only if the history is short.
             brief = state.messages <= ROWS_BRIEF
             rows = await self._store.read(Brief(read) if brief else read)
-            # Rows may have been queued while these were read.
-            if live.state.messages != len(rows):
+            # Rows may have been queued while these were read, or the session was read again.
+            if live.state.messages != len(rows) or self._live.get(key) is not live:
                 return await self.live_history(key)
             before = live.weight
             live.history = rows
@@ -337,7 +340,9 @@ class Journal:
         """Wait until everything queued for a session is on disk."""
         live = self._live.get(key)
         if live is not None and live.queued is not None:
-            await asyncio.shield(live.queued)
+            # An outdated one was dropped from memory; its caller is told.
+            with suppress(VersionConflictError):
+                await asyncio.shield(live.queued)
 
     def _end_commit(
         self, live: LiveSession, commit: SessionCommit, done: asyncio.Future[None]

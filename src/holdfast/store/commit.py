@@ -46,6 +46,7 @@ EXPECTED: Final = {
     "was_messages": "BIGINT",
     "was_events": "BIGINT",
     "was_updated_at": "BIGINT",
+    "was_chain": "BYTEA",
 }
 MESSAGES: Final = {
     "session_key": "BIGINT",
@@ -126,6 +127,7 @@ def state_row(commit: SessionCommit) -> Row:
         before.messages,
         before.events,
         microseconds(before.updated_at),
+        before.chain,
     )
 
 

@@ -47,7 +47,7 @@ _KEY: Final = len(STATE) + 1
 UPDATE: Final = (
     f"UPDATE sessions SET {_SET} WHERE key = ?{_KEY} AND epoch = ?{_KEY + 1}"  # noqa: S608
     f" AND holder IS ?{_KEY + 2} AND messages = ?{_KEY + 3} AND events = ?{_KEY + 4}"
-    f" AND updated_at = ?{_KEY + 5}"
+    f" AND updated_at = ?{_KEY + 5} AND chain = ?{_KEY + 6}"
 )
 MESSAGE: Final = _insert("messages", MESSAGES)
 EVENT: Final = _insert("events", EVENTS)
