@@ -254,7 +254,9 @@ class Peer:
         nth = self.calls[method] = self.calls.get(method, 0) + 1
         dies = self.script.get("die", {})
         if dies.get("from") == method and dies.get("nth", 1) == nth:
-            self.counted_from = self.written
+            # After the bytes of the last reply are counted, which the client may have read before.
+            with self.writing:
+                self.counted_from = self.written
         if method == "session/prompt":
             self.variables["turn"] = nth
         steps: list[Any] | None = self.script.get("on", {}).get(method)
