@@ -55,7 +55,16 @@ from holdfast.observations.rows import (
     proven_of,
 )
 from holdfast.ports.observations import KnownEntity, NewestClaim, Projection
-from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound, sound
+from holdfast.store.database import (
+    Database,
+    Row,
+    checksum,
+    corrupt,
+    encode,
+    locked,
+    require_sound,
+    sound,
+)
 
 # Limit of index rows per entity; above it the entity is wide and not indexed by name.
 WIDE: Final = 4_096
@@ -141,13 +150,15 @@ class ObservationTables:
 
     async def entity(self, subject: Subject) -> KnownEntity | None:
         asked = {"owner": subject.owner, "name": subject.key, "entity_type": subject.entity_type}
-        return _first(await self._db.fetch(ENTITY, asked))
+        return _first(await self._db.fetch(locked(self._db, ENTITY, "e"), asked))
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
-        return _first(await self._db.fetch(BY_ID, {"owner": owner, "id": entity_id}))
+        return _first(
+            await self._db.fetch(locked(self._db, BY_ID, "e"), {"owner": owner, "id": entity_id})
+        )
 
     async def by_key(self, key: int) -> KnownEntity | None:
-        return _first(await self._db.fetch(BY_KEY, {"key": key}))
+        return _first(await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key}))
 
     async def named(self, owner: Owner, name: str) -> list[KnownEntity]:
         rows = await self._db.fetch(NAMED, {"owner": owner, "name": name})
@@ -157,7 +168,7 @@ class ObservationTables:
         return [row[0] for row in await self._db.fetch(KEYS, {"after": after, "limit": limit})]
 
     async def proven(self, key: int) -> KnownEntity:
-        (row,) = await self._db.fetch(BY_KEY, {"key": key})
+        (row,) = await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key})
         known = proven_of(row)
         rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
         count, first_ms, last_ms, known_ms = rows[0]
@@ -323,7 +334,7 @@ class SnapshotTables(EntityListings, Timelines):
 
     async def _sums(self, key: int) -> tuple[int, int | None]:
         """Return the checksums of an entity and its snapshot; `_WRONG` for a damaged one."""
-        (row,) = await self._db.fetch(BY_KEY, {"key": key})
+        (row,) = await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key})
         bodies = await self._db.fetch(BODY, {"key": key})
         body, stored = bodies[0] if bodies else (None, None)
         return row[2] if is_sound(row) else _WRONG, _stored(stored, body, checksum)

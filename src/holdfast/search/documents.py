@@ -240,6 +240,12 @@ SELECT sequence, role, created_at, parts
  ORDER BY sequence
  LIMIT :limit
 """
+CLAIMED = """
+-- An entity, to lock it.
+SELECT 1
+  FROM entities
+ WHERE key = :key
+"""
 CLAIMS = """
 -- Claims of a stretch as they are stored.
 SELECT o.ordinal, e.owner, o.created_ms, o.content

@@ -20,6 +20,7 @@ from holdfast.search.documents import (
     ADD,
     ALL_ROWS,
     BE_THOROUGH,
+    CLAIMED,
     CLAIMS,
     DIG,
     DONE,
@@ -44,7 +45,7 @@ from holdfast.search.documents import (
     text_words,
 )
 from holdfast.search.tokenizer import text_of_value
-from holdfast.store.database import Database, Parameters, Row, encode
+from holdfast.store.database import Database, Parameters, Row, encode, locked
 
 log = logging.getLogger(__name__)
 _LAST: Final = NUMBERS - 1
@@ -105,7 +106,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
     added: list[tuple[int, str]] = []
     ended: list[Parameters] = []
     done = 0
-    tail = await database.fetch(TAIL, {"limit": limit})
+    tail = await database.fetch(locked(database, TAIL, skip=True), {"limit": limit})
     said, is_all = await _all_messages(database, tail, limit)
     for key, first, last in tail:
         room = limit - done
@@ -131,11 +132,10 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
         done += max(len(found), 1)
         added += [(place_of(key, number), words) for number, words in found if words is not None]
     # Grouped by statement, because a remote database can pipeline them.
-    for each in ended:
-        await database.execute(DONE, each)
+    await database.execute_many(DONE, ended)
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
-    for document, words in sorted(added):
-        await database.execute(ADD, {"document": document, "words": words})
+    documents = [{"document": document, "words": words} for document, words in sorted(added)]
+    await database.execute_many(ADD, documents)
     return done, is_all
 
 
@@ -150,7 +150,9 @@ async def _all_messages(
     if not stretches:
         return {}, True
     keys = encode([key for key, _, _ in stretches]).decode()
-    sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
+    sessions = {
+        key: rest for key, *rest in await database.fetch(locked(database, ORIGINS), {"keys": keys})
+    }
     wanted = []
     for key, first, last in stretches:
         # Sequences have no gaps, so the number of messages is known without reading.
@@ -225,7 +227,9 @@ async def _take_out(database: Database, document: int, words: str) -> None:
 
 async def session_meta(database: Database, key: int) -> SessionMeta | None:
     """Return the origin, title and creation time of a session."""
-    for owner, agent_id, repo_id, title, created_at in await database.fetch(ORIGIN, {"key": key}):
+    for owner, agent_id, repo_id, title, created_at in await database.fetch(
+        locked(database, ORIGIN), {"key": key}
+    ):
         return SessionMeta(DocumentOrigin(owner, agent_id, repo_id), title, created_at)
     return None
 
@@ -251,6 +255,9 @@ async def _documents(
     first, last = stretch
     asked = {"key": abs(key), "first": first, "last": last, "limit": limit}
     if key < 0:
+        if database.for_update:
+            # First, because rows that another transaction adds meanwhile must be found.
+            await database.fetch(locked(database, CLAIMED), {"key": -key})
         return [
             (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, _said(content)))
             for number, owner, at, content in await database.fetch(CLAIMS, asked)

@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.ids import SessionKey
-from holdfast.store.database import Database, Row, checksum, encode, require_sound, sound
+from holdfast.store.database import Database, Row, checksum, encode, locked, require_sound, sound
 
 SAVE = """
 -- A session's program as it stands now.
@@ -45,7 +45,7 @@ class AgentProcessRows:
         await self._db.execute(SAVE, {**columns, "checksum": checksum(body)})
 
     async def get(self, key: SessionKey) -> ProcessRecord | None:
-        rows = await self._db.fetch(GET, {"session_key": key})
+        rows = await self._db.fetch(locked(self._db, GET), {"session_key": key})
         return record_of(rows[0][1], rows[0][2]) if rows else None
 
     async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:

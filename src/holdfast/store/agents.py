@@ -11,6 +11,7 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
+    locked,
     reading_of,
     require_sound,
     sound,
@@ -104,11 +105,11 @@ class AgentRows:
         await self._db.execute(SAVE, _columns(agent))
 
     async def by_id(self, owner: Owner, agent_id: AgentId) -> Agent | None:
-        rows = await self._db.fetch(BY_ID, {"id": agent_id, "owner": owner})
+        rows = await self._db.fetch(locked(self._db, BY_ID), {"id": agent_id, "owner": owner})
         return _agent(rows[0]) if rows else None
 
     async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
-        rows = await self._db.fetch(BY_SLUG, {"slug": slug, "owner": owner})
+        rows = await self._db.fetch(locked(self._db, BY_SLUG), {"slug": slug, "owner": owner})
         return _agent(rows[0]) if rows else None
 
     async def page(self, query: AgentQuery) -> list[Agent]:

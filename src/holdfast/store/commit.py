@@ -113,6 +113,25 @@ APPROVALS: Final = {
     "body": "BYTEA",
     "checksum": "BIGINT",
 }
+
+
+def _upsert(key: str, *names: str) -> str:
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
+# What changes if a call or an approval is already stored.
+CALL_CONFLICT: Final = _upsert(
+    "session_key, id",
+    "arguments",
+    "state",
+    "settlement",
+    "result_sequence",
+    "started_at",
+    "ended_at",
+    "checksum",
+)
+APPROVAL_CONFLICT: Final = _upsert("id", "state", "memory", "body", "checksum")
 _DELTA: Final = name_of(StepDelta)
 
 

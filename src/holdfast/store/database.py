@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, Internal
+from holdfast.domain.ids import SessionKey
 
 UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _is_uuid: Final = re.compile(UUID).fullmatch
@@ -85,10 +86,13 @@ NOTHING: Final[Parameters] = {}
 class Database(Protocol):
     """Runs statements inside the current transaction.
 
-    `is_sealed` is true if every page is authenticated, so that indexes can be trusted.
+    `is_sealed` is true if every page is authenticated, so that indexes can be trusted. `for_update`
+    is the clause that locks the rows of a query until the commit; it is empty if nobody else can
+    change them, and on a connection that only reads.
     """
 
     is_sealed: bool
+    for_update: str
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         """Return all rows of a query."""
@@ -105,8 +109,28 @@ class Database(Protocol):
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         """Run a statement and discard its result."""
 
+    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        """Run a statement once for each row of parameters."""
+
     async def append(self, commit: SessionCommit) -> None:
         """Write a commit; raises `VersionConflictError` if the session has changed."""
+
+    def touch(self, key: SessionKey) -> None:
+        """Notify other processes of a session when the transaction commits."""
+
+    async def lock(self, name: str) -> None:
+        """Wait for other transactions with the lock of that name; holds it until the commit."""
+
+
+def locked(database: Database, sql: str, table: str = "", *, skip: bool = False) -> str:
+    """Return a query that locks its rows, of one table if there are several, until the commit.
+
+    With `skip` it leaves out rows that another transaction has locked.
+    """
+    clause = database.for_update
+    if not clause:
+        return sql
+    return f"{sql.rstrip()}\n{clause}{table and f' OF {table}'}{' SKIP LOCKED' if skip else ''}"
 
 
 async def fetch_rows(

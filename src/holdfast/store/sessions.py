@@ -15,7 +15,7 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
 from holdfast.search.documents import NOTE
 from holdfast.search.index import note_removal
-from holdfast.store.database import Database, Row, sound
+from holdfast.store.database import Database, Row, locked, sound
 from holdfast.store.session_rows import (
     HEAD_COLUMNS,
     columns_of,
@@ -338,11 +338,11 @@ class SessionRows:
         # Return early, because not every invalid id can be bound as a parameter.
         if not is_uuid(session_id):
             return None
-        rows = await self._db.fetch(HEAD, {"owner": owner, "id": session_id})
+        rows = await self._db.fetch(locked(self._db, HEAD), {"owner": owner, "id": session_id})
         return head_of(rows[0]) if rows else None
 
     async def head_by_key(self, key: SessionKey) -> SessionState | None:
-        rows = await self._db.fetch(HEAD_BY_KEY, {"key": key})
+        rows = await self._db.fetch(locked(self._db, HEAD_BY_KEY), {"key": key})
         return head_of(rows[0]) if rows else None
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
@@ -416,6 +416,8 @@ class SessionRows:
         return list(sound(rows, head_of))
 
     async def slots(self) -> int:
+        # Serializes openings, because the rows to count are not there yet.
+        await self._db.lock("slots")
         return int((await self._db.fetch(SLOTS))[0][0])
 
     async def detach(self, key: SessionKey) -> None:
@@ -433,6 +435,7 @@ class SessionRows:
         grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
         await note_removal(self._db, head)
         await self._db.execute(REMOVE, {"key": head.key})
+        self._db.touch(head.key)
         await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:

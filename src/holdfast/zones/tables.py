@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.domain.ids import AgentId, Owner, SessionKey
-from holdfast.store.database import Database, Row, checksum, corrupt, encode, require_sound
+from holdfast.store.database import Database, Row, checksum, corrupt, encode, locked, require_sound
 from holdfast.store.session_rows import columns_of
 from holdfast.store.sessions import SessionRows
 from holdfast.zones.lines import LineCount, count_lines
@@ -275,7 +275,7 @@ ON CONFLICT DO NOTHING
 
 async def bound_session(database: Database, owner: Owner, zone: str) -> SessionKey | None:
     """Return the session bound to a zone."""
-    rows = await database.fetch(SEATED, {"owner": owner, "zone": zone})
+    rows = await database.fetch(locked(database, SEATED), {"owner": owner, "zone": zone})
     return SessionKey(rows[0][0]) if rows else None
 
 
@@ -330,11 +330,13 @@ class ZoneTables:
         self._db = database
 
     async def file(self, owner: Owner, zone: str, name: str) -> ZoneFile | None:
-        rows = await self._db.fetch(ONE, {"owner": owner, "zone": zone, "name": name})
+        rows = await self._db.fetch(
+            locked(self._db, ONE), {"owner": owner, "zone": zone, "name": name}
+        )
         return file_of(rows[0]) if rows else None
 
     async def files(self, owner: Owner, zone: str) -> tuple[ZoneFile, ...]:
-        rows = await self._db.fetch(OF_ZONE, {"owner": owner, "zone": zone})
+        rows = await self._db.fetch(locked(self._db, OF_ZONE), {"owner": owner, "zone": zone})
         return tuple(map(file_of, rows))
 
     async def names(self, owner: Owner, prefix: str) -> list[str]:

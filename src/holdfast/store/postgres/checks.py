@@ -16,6 +16,8 @@ from holdfast.store.sqlite.connection import Connection
 class _Waiting:
     """Synchronous adapter of a connection for checks, which run in a thread and block there."""
 
+    for_update = ""
+
     def __init__(self, connection: PostgresConnection, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
         self._loop = loop

@@ -1,26 +1,25 @@
 """One Postgres connection with the `Database` protocol: named parameters in, tuples out."""
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 import asyncpg
 
+from holdfast.domain.commits import SessionCommit, VersionConflictError
+from holdfast.domain.ids import SessionKey
 from holdfast.store.database import NOTHING, Parameters, Row, format_id, pack_id
-from holdfast.store.postgres.columns import SESSIONS
-from holdfast.store.postgres.dialect import Form, Statement, form_of, statement_of
-from holdfast.store.postgres.errors import GONE, LostError, fenced
-from holdfast.store.postgres.heads import HEADS, Heads, Wish, asked_for, pause
-from holdfast.store.postgres.ledger import BYTES_MOST, Ledger
-from holdfast.store.postgres.ledger_sql import NOTE, WRITE, filled
-from holdfast.store.postgres.values import place_of, values_of
+from holdfast.store.postgres.commit import append_statement, rows_of
+from holdfast.store.postgres.dialect import statement_of
+from holdfast.store.postgres.errors import GONE, LostError
 
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast ' || $1))"
 # Idle timeout in a transaction: a process that stopped in the middle of one must release its row
 # locks before the leases of waiting processes expire.
 _IDLE: Final = {True: "2s", False: "60s"}
-# Lock timeout outside of a transaction; short, because the work is retried inside one.
-_WAIT: Final = "100ms"
+# Lock timeout; short, because other work waits for the connection, and this work is retried.
+_WAIT: Final = "250ms"
 _SETTINGS: Final = {
     "application_name": "holdfast",
     # JIT compilation takes longer than any of these statements.
@@ -34,47 +33,30 @@ _GONE_AFTER: Final = 15
 
 
 class PostgresConnection:
-    """A connection in a transaction; rows are locked on read if `may_write` is set."""
+    """A connection in a transaction; `for_update` is set on one that may write."""
 
     # Postgres reports damaged pages itself.
     is_sealed = True
 
     def __init__(self, raw: asyncpg.Connection, *, may_write: bool = False) -> None:
         self.raw = raw
-        self.has_written = False
-        # Whether a write was rejected by fencing, even if the error was caught.
-        self.has_failed = False
+        self.for_update = "FOR NO KEY UPDATE" if may_write else ""
         # Table objects bound to this connection.
         self.tables: Any = None
-        # Sessions with new events after the commit.
+        self.reset()
+
+    def reset(self) -> None:
+        """Prepare for a new transaction."""
+        self.has_written = False
+        # Sessions that other processes are notified of, and commits, if the transaction commits.
         self.touched: set[int] = set()
-        # Sessions whose cached row may be outdated.
-        self.moved: set[int] = set()
-        self._may_write = may_write
-        # Whether jobs are being started, whether rows are buffered, and the buffered statements.
-        self.is_opening = False
-        self.is_patient = False
-        self._ledger = Ledger()
-        self._waiting: dict[str, list[list[Any]]] = {}
-        # Locked session rows, including changes that are still buffered.
-        self.heads = Heads()
+        self.commits: list[SessionCommit] = []
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
-        form = form_of(sql)
-        if not self._may_write:
-            return await self._fetched(form.plain, parameters)
-        if self.is_opening:
-            await pause(Wish(place_of(form.plain, parameters) if form.is_keyed else None))
-        if form.is_keyed:
-            return await self._head(form, parameters)
-        await self._make_way(form)
-        if form.first is not None:
-            await self._fetched(form.first, parameters)
-        self.has_written = self.has_written or form.is_write
-        rows = await self._fetched(form.locking, parameters, is_write=form.is_write)
-        if form.moves:
-            self.moved.update([row[0] for row in rows])
-        return rows
+        statement = statement_of(sql)
+        self.has_written = self.has_written or statement.is_write
+        rows = await self._asked(self.raw.fetch, statement.sql, statement.values(parameters))
+        return list(map(tuple, rows))
 
     async def fetch_within(
         self, sql: str, sizes: str, parameters: Parameters, size: int
@@ -86,112 +68,46 @@ class PostgresConnection:
         return await self.fetch(sql, {**parameters, "limit": limit}), limit < len(found)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
-        form = form_of(sql)
-        if self.is_opening:
-            await pause(Wish(None))
         self.has_written = True
-        values = values_of(form.plain, parameters, is_write=True)
-        if form.rings is not None:
-            self.touched.add(parameters[form.rings])
-        if form.moves:
-            self.moved.add(parameters["key"])
-        if self.is_patient and form.waits is not None:
-            await self._put_off(form.waits, parameters, values)
-        elif self.is_patient and form.is_patient:
-            self._waiting.setdefault(form.plain.sql, []).append(values)
-        else:
-            await self._make_way(form)
-            done = await self._asked(self.raw.execute, form.plain.sql, values)
-            if form.hits:
-                self._require(not done.endswith(" 0"))
+        statement = statement_of(sql)
+        await self._asked(self.raw.execute, statement.sql, statement.values(parameters))
 
-    async def _put_off(
-        self, waits: tuple[str, Mapping[str, str]], parameters: Parameters, values: list[Any]
-    ) -> None:
-        """Buffer rows to send them with others; flushes above the size limit."""
-        name, table = waits
-        key = parameters[name]
-        if table is SESSIONS:
-            # Check against the buffered row, because a later save would hide a lost lease.
-            self._require(not self.heads.is_ahead(key, parameters["epoch"]))
-            self.heads.move(key, values)
-        self._ledger.add(table, key, values)
-        if self._ledger.size >= BYTES_MOST:
-            await self.flush()
+    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        self.has_written = True
+        statement = statement_of(sql)
+        values = [statement.values(parameters) for parameters in rows]
+        await self._asked(self.raw.executemany, statement.sql, [values])
 
-    async def read_ahead(self, places: Sequence[Row]) -> None:
-        """Lock and read several session rows in one statement."""
-        self.heads.keep(await self._fetched(statement_of(HEADS), asked_for(places)))
+    async def append(self, commit: SessionCommit) -> None:
+        self.has_written = True
+        sql, values = append_statement(rows_of(commit))
+        try:
+            saved = await self.value(sql, *values)
+        except asyncpg.UniqueViolationError as error:
+            raise VersionConflictError from error
+        if not saved:
+            raise VersionConflictError
+        self.touch(commit.before.key)
+        self.commits.append(commit)
 
-    async def flush(self) -> None:
-        """Send all buffered rows in one statement, because round trips dominate the cost."""
-        await self._catch_up()
-        if self._ledger:
-            await self._written(WRITE)
+    def touch(self, key: SessionKey) -> None:
+        self.touched.add(key)
 
-    async def note(self, *values: Any) -> str:
-        """Send buffered rows with the commit number; return the transaction id."""
-        self.require_sound()
-        await self._catch_up()
-        return str((await self._written(NOTE, *values))[0])
-
-    async def _written(self, text: str, *note: Any) -> Any:
-        sql, saved = filled(text, self._ledger.shape, len(note)), len(self._ledger.sessions)
-        values = (*note, *self._ledger.values())
-        self._ledger.clear()
-        row = await self._asked(self.raw.fetchrow, sql, values)
-        self._require(row[-1] == saved)
-        return row
-
-    def _require(self, is_saved: bool) -> None:
-        self.has_failed = self.has_failed or not is_saved
-        self.require_sound()
-
-    def require_sound(self) -> None:
-        """Raise after a fenced write, because a caller that caught it could commit partial work."""
-        if self.has_failed:
-            raise fenced()
-
-    async def _head(self, form: Form, parameters: Parameters) -> list[Row]:
-        known = self.heads.get(place_of(form.plain, parameters))
-        if known is not None:
-            return [known]
-        found = await self._fetched(form.locking, parameters)
-        if found and self._ledger.concerns(found[0][0]):
-            await self.flush()
-            found = await self._fetched(form.locking, parameters)
-        if self.is_patient:
-            self.heads.keep(found)
-        return found
-
-    async def _make_way(self, form: Form) -> None:
-        """Flush buffered rows that a statement may depend on; drop cached rows that it changes."""
-        if not form.is_apart:
-            await self.flush()
-        elif form.is_write:
-            # Triggers read the buffered rows of the search index.
-            await self._catch_up()
-        if form.moves:
-            self.heads.clear()
-
-    async def _catch_up(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for sql, rows in waiting.items():
-            await self._asked(self.raw.executemany, sql, [rows])
-
-    async def _fetched(
-        self, statement: Statement, parameters: Parameters, *, is_write: bool = False
-    ) -> list[Row]:
-        values = values_of(statement, parameters, is_write=is_write)
-        return list(map(tuple, await self._asked(self.raw.fetch, statement.sql, values)))
+    async def lock(self, name: str) -> None:
+        if self.for_update:
+            await self._asked(self.raw.execute, LOCK, [name])
 
     async def command(self, sql: str) -> None:
         """Run a command without parameters, such as BEGIN."""
         await self._asked(self.raw.execute, sql)
 
+    async def row(self, sql: str, *values: Any) -> Any:
+        """Return the only row of a query with numbered parameters."""
+        return await self._asked(self.raw.fetchrow, sql, values)
+
     async def value(self, sql: str, *values: Any) -> Any:
         """Return the last column of the only row of a query with numbered parameters."""
-        return (await self._asked(self.raw.fetchrow, sql, values))[-1]
+        return (await self.row(sql, *values))[-1]
 
     async def _asked(
         self, ask: Callable[..., Awaitable[Any]], sql: str, values: Sequence[Any] = ()
@@ -204,16 +120,6 @@ class PostgresConnection:
                 raise
             self.raw.terminate()
             raise LostError from error
-
-    def forget(self, *, is_patient: bool) -> None:
-        """Reset for a new transaction; buffers rows if `is_patient` is set."""
-        self.has_written = self.has_failed = False
-        self.touched.clear()
-        self.moved.clear()
-        self.is_patient = is_patient
-        self._ledger.clear()
-        self._waiting.clear()
-        self.heads.clear()
 
     async def close(self) -> None:
         """Close the connection, with a timeout for an unreachable server."""

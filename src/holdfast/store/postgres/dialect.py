@@ -1,37 +1,26 @@
 """Translate SQL written for both databases into Postgres SQL (decision 0022).
 
-Only parameters and a few function names are replaced. Statements that differ by more have an
-override in `sql_overrides`.
+Only parameters and a few function names are replaced. Statements that differ by more are in
+`OVERRIDES`, by their SQLite text, so that the table modules only know that one.
 """
 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.store.postgres.sql_overrides import (
-    FIRST,
-    HITTING,
-    KEYED,
-    LOCKING,
-    PATIENT,
-    RINGING,
-    TWINS,
-    WAITING,
-)
+from holdfast.search import documents
+from holdfast.store import costs, sessions
+from holdfast.store.database import Parameters
+from holdfast.store.postgres.commit import NUL, nul_error
 
 # Text in quotes and comments is matched to skip it, because it holds no parameters.
 _TOKENS: Final = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::|:(?P<name>[a-z_][a-z0-9_]*)", re.DOTALL
 )
 _COMMENTS: Final = re.compile(r"--[^\n]*")
-# Tables that may have buffered rows, and views and trigger tables that depend on them.
-_WAITED_FOR: Final = re.compile(
-    r"\b(messages|events|sessions|news|search_\w+|session_events|agent_sessions|session_messages)\b"
-)
-_MOVES: Final = re.compile(r"\b(UPDATE|DELETE FROM)\s+sessions\b")
 _BYTES: Final = re.compile(r"\bx'([0-9a-f]*)'")
 
 # Names that differ in Postgres; the first migration creates the functions.
@@ -52,64 +41,121 @@ _WORDS: Final = (
 )
 
 
+_KEY: Final = """(SELECT coalesce(max(used.key), 0) + 1
+           FROM (SELECT max(key) AS key FROM sessions
+                  UNION ALL
+                 SELECT max(key) FROM tombstones) used)"""
+
+_ALL_ROWS: Final = """
+-- Messages of several stretches as they are stored, one stretch after another.
+SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
+  FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
+  JOIN LATERAL (SELECT *
+                  FROM messages
+                 WHERE session_key = CAST(t.stretch ->> 0 AS BIGINT)
+                   AND sequence BETWEEN CAST(t.stretch ->> 1 AS BIGINT)
+                                    AND CAST(t.stretch ->> 2 AS BIGINT)
+                OFFSET 0) m ON TRUE
+ ORDER BY t.place, m.sequence
+"""
+
+# Statements that differ in more than names, by their SQLite text.
+OVERRIDES: Final[Mapping[str, str]] = {
+    sessions.ADD: sessions.ADD.replace(_KEY, "nextval('session_keys')"),
+    sessions.SLOTS: """
+-- Open sessions whose agent is a program of its own; such a one always works in a repository.
+SELECT count(*)
+  FROM sessions s
+  JOIN openings o ON o.session_key = s.key
+ WHERE s.repo_id IS NOT NULL
+   AND s.status IN ('pending', 'running', 'idle')
+   AND read_json(o.body) #>> '{agent,runtime,type}' = 'acp'
+""",
+    costs.OF_OWNER: costs.OF_OWNER.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
+    costs.OF_ONE: costs.OF_ONE.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
+    documents.MATCHING: """
+-- The documents of a stretch that hold all the words, or more than the index can say.
+SELECT document
+  FROM search_index
+ WHERE (words @@ asked_for(:expression) OR is_large)
+   AND document BETWEEN :low AND :high
+ ORDER BY document DESC
+ LIMIT :limit
+""",
+    documents.ADD: """
+-- A new document; a vector holds no more than a megabyte.
+INSERT INTO search_index (document, words, is_large)
+SELECT :document,
+       array_to_tsvector(CASE WHEN is_large THEN '{}' ELSE string_to_array(:words, ' ') END),
+       is_large
+  FROM (SELECT octet_length(:words) > 1000000 AS is_large) judged
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words, is_large = excluded.is_large
+""",
+    documents.TAKE_OUT: """
+-- A document that is gone.
+DELETE FROM search_index
+ WHERE document = :document
+""",
+    documents.IS_THOROUGH: """
+-- Whether the index forgets words at once: it does.
+SELECT 1
+""",
+    documents.ALL_ROWS: _ALL_ROWS,
+    documents.SIZES: _ALL_ROWS.replace(*documents.TO_SIZES),
+    # Per range, because the planner would otherwise scan all messages.
+    documents.BACKLOG: """
+-- How much is not in the index yet.
+SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
+  FROM search_tail t
+  JOIN LATERAL (SELECT length(m.parts) AS size
+                  FROM messages m
+                 WHERE t.key > 0
+                   AND m.session_key = t.key
+                   AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+                 UNION ALL
+                SELECT length(o.content)
+                  FROM observations o
+                 WHERE t.key < 0
+                   AND o.entity_key = -t.key
+                   AND o.ordinal BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+                 UNION ALL
+                SELECT 0 WHERE t.first = 0) waiting ON TRUE
+""",
+    documents.SUM: """
+-- How many words the index holds, and a sum over all of them.
+SELECT count(*), CAST(coalesce(sum(hashtextextended(term, doc) % 4294967291), 0) AS BIGINT)
+  FROM search_words
+""",
+    documents.EMPTY[0]: "DELETE FROM search_index",
+}
+
+
 class Statement(Struct, frozen=True):
-    """SQL with numbered parameters, and the parameter names in order."""
+    """SQL with numbered parameters, the parameter names in order, and whether it writes."""
 
     sql: str
     names: tuple[str, ...]
+    is_write: bool = False
 
-
-class Form(Struct, frozen=True):
-    """Properties of a statement on Postgres.
-
-    `locking` replaces the statement on a writing connection; `first` is sent before it to take a
-    lock. `rings` names the parameter with the key of the session to notify. `hits` means that the
-    statement must change a row. `waits` names the parameter with the session key and the columns of
-    the table, if rows may be buffered; `is_patient` means that it may be batched with statements of
-    the same text. `is_keyed` means that it finds one session, `is_apart` that it uses no table with
-    buffered rows, and `moves` that it changes session rows.
-    """
-
-    plain: Statement
-    locking: Statement
-    first: Statement | None
-    rings: str | None
-    hits: bool
-    waits: tuple[str, Mapping[str, str]] | None
-    is_patient: bool
-    is_keyed: bool
-    is_apart: bool
-    moves: bool
-    is_write: bool
+    def values(self, parameters: Parameters) -> list[Any]:
+        """Return the values to bind; text with NUL is rejected on write and matches nothing."""
+        values = [parameters[name] for name in self.names]
+        if any([type(value) is str and NUL in value for value in values]):  # noqa: C419 — quicker
+            if self.is_write:
+                raise nul_error()
+            # Stored text contains neither NUL nor this noncharacter, so the query finds nothing.
+            return [
+                value.replace(NUL, "\uffff") if isinstance(value, str) else value
+                for value in values
+            ]
+        return values
 
 
 @lru_cache(maxsize=4_096)
-def form_of(text: str) -> Form:
-    """Return the Postgres form of a statement."""
-    sql = TWINS.get(text, text)
-    plain = statement_of(sql)
-    lock = LOCKING.get(text)
-    first = FIRST.get(text)
-    bare = _COMMENTS.sub("", sql)
-    verb = bare.split(maxsplit=1)[0]
-    return Form(
-        plain=plain,
-        locking=plain if lock is None else statement_of(f"{sql.rstrip()}\n{lock}"),
-        first=None if first is None else statement_of(first),
-        rings=RINGING.get(text),
-        hits=text in HITTING,
-        # By prefix, because some statements have one text per number of rows.
-        waits=next((each for start, each in WAITING.items() if text.startswith(start)), None),
-        is_patient=text in PATIENT,
-        is_keyed=text in KEYED,
-        is_apart=_WAITED_FOR.search(bare) is None,
-        moves=_MOVES.search(bare) is not None,
-        is_write=verb not in {"SELECT", "WITH"},
-    )
-
-
-def statement_of(sql: str) -> Statement:
-    """Return a statement with numbered instead of named parameters."""
+def statement_of(text: str) -> Statement:
+    """Return a statement as Postgres takes it."""
+    sql = OVERRIDES.get(text, text)
+    verb = _COMMENTS.sub("", sql).split(maxsplit=1)[0]
     for ours, theirs in _WORDS:
         sql = sql.replace(ours, theirs)
     sql = _BYTES.sub(r"CAST('\\x\1' AS BYTEA)", sql)
@@ -121,4 +167,5 @@ def statement_of(sql: str) -> Statement:
             return found[0]
         return f"${places.setdefault(name, len(places) + 1)}"
 
-    return Statement(_TOKENS.sub(numbered, sql), tuple(places))
+    numbers = _TOKENS.sub(numbered, sql)
+    return Statement(numbers, tuple(places), verb not in {"SELECT", "WITH"})

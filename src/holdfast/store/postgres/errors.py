@@ -8,7 +8,6 @@ import asyncpg
 
 from holdfast.domain.errors import (
     Code,
-    Conflict,
     HoldfastError,
     Internal,
     StorageFull,
@@ -117,8 +116,3 @@ def unknown() -> Unavailable:
         "Postgres was lost while it committed, and whether it did is not known. Repeat the "
         "request with the same id.",
     )
-
-
-def fenced() -> Conflict:
-    """Return the error for a write that was fenced because the lease was lost."""
-    return Conflict(Code.LEASE_LOST, "Another process runs this session now.")

@@ -7,10 +7,11 @@ differences: SQL dialect, group commit, notifications and the clock for leases.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import asyncpg
 
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.ids import SessionKey
 from holdfast.ports.store import Tx
 from holdfast.ports.system import Clock
@@ -39,7 +40,7 @@ class PostgresStore:
         self._news = PostgresNews(self._link)
         self._writer = PostgresWriter(self._link, self._news.word)
         self._readers = Readers(self._link)
-        self._upkeep = IndexUpkeep(self.read, self._written)
+        self._upkeep = IndexUpkeep(self.read, self._writer.transact)
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
         self.is_scrubbed = True
@@ -76,9 +77,15 @@ class PostgresStore:
 
         `urgent` has no effect, because a store on Postgres has no disk reserve.
         """
-        done = await self._written(work)
+        done = await self._writer.transact(work)
         self._upkeep.count()
         return done
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit; the future completes when it is durable on disk."""
+        future = self._writer.commit(commit)
+        future.add_done_callback(self._count)
+        return future
 
     async def require_writable(self) -> None:
         """Raise if the store cannot be written now."""
@@ -86,10 +93,11 @@ class PostgresStore:
         async def nothing(_: Tx) -> None:
             return None
 
-        await self._written(nothing)
+        await self._writer.transact(nothing)
 
-    async def _written(self, work: Work[T]) -> T:
-        return cast("T", await self._writer.submit(work))
+    def _count(self, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and written.exception() is None:
+            self._upkeep.count()
 
     async def read(self, work: Work[T]) -> T:
         """Run work in one consistent snapshot."""

@@ -1,187 +1,351 @@
-"""The single writer of a process on Postgres: group commit with optimistic drafts.
+"""Writes of a process to Postgres: commits in groups, other work in transactions.
 
-Jobs that can run on cached rows go into a draft; the next draft runs while the previous one is
-being written. The other jobs of a group run in a transaction when no draft is being written.
+All waiting commits of different sessions are written by one statement, which commits by itself. A
+commit that cannot be written so is written in a transaction of its own, which waits for row locks.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
+import asyncpg
+from msgspec import Struct
+
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
-from holdfast.store.postgres.connect import Link
-from holdfast.store.postgres.drafts import Draft
-from holdfast.store.postgres.errors import busy, meaning
-from holdfast.store.postgres.groups import Group
-from holdfast.store.postgres.lane import Lane
-from holdfast.store.sqlite.jobs import Job, Kind, Work
+from holdfast.ports.store import Tx
+from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
+from holdfast.store.postgres.commit_status import NOTE, CommitStatus
+from holdfast.store.postgres.connect import PATIENCE, Link
+from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.errors import (
+    LATE,
+    LOST_RACE,
+    LostError,
+    busy,
+    described,
+    meaning,
+    unknown,
+    unreachable,
+)
+from holdfast.store.sqlite.store import Tables
 
 log = logging.getLogger(__name__)
 
-# Limit on a group, so that its first job does not wait for a steady stream of later ones.
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+# Limits of a group, so that its first commit does not wait for a steady stream of later ones.
 GROUP_MOST: Final = 256
-# From this size a group is split in two, so that one half runs while the other is written.
-WORTH_PARTING: Final = 32
-# Seconds that a job waits for a row lock of another process.
+BYTES_MOST: Final = 8 << 20
+# Transactions at a time.
+TRANSACTIONS: Final = 4
+# Seconds that work waits for row locks of other transactions.
 LATEST: Final = 30.0
+# A violated rule may be the work of another process, which a repetition sees.
+_TRIES: Final = 5
+_PAUSE: Final = 0.05
+
+
+class WriterConnection:
+    """A connection that is replaced when it is lost, with the status of its last commit."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._connection: PostgresConnection | None = None
+        self.status = CommitStatus()
+
+    async def connected(self) -> PostgresConnection:
+        """Return the connection; opens a new one if it was lost."""
+        if self._connection is None or self._connection.raw.is_closed():
+            self._connection = await self._link.patient(may_write=True)
+            self._connection.tables = Tables(self._connection, {})
+        return self._connection
+
+    async def was_applied(self, error: LostError) -> bool:
+        """Return whether the pending commit was applied, after the connection was lost."""
+        log.warning("the connection to Postgres was lost: %r", error.__cause__)
+        if isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
+            # The server rejected the write as read-only, so nothing was written.
+            self.status.settle()
+        if not self.status.is_pending:
+            return False
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                is_applied = await self.status.is_applied(await self.connected())
+            except LostError:
+                continue
+            except HoldfastError:
+                break
+            except (asyncpg.PostgresError, asyncpg.InterfaceError) as refused:
+                # An error does not answer the question, so ask again.
+                log.warning("the status of a commit was not returned: %s", described(refused))
+                is_applied = None
+            if is_applied is not None:
+                return is_applied
+            await asyncio.sleep(_PAUSE)
+        raise unknown()
+
+    def drop(self) -> None:
+        """Close a connection in an unknown state without waiting."""
+        if self._connection is not None:
+            self._connection.raw.terminate()
+            self._connection = None
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class QueuedCommit(Struct, frozen=True):
+    """A commit that waits to be written, its rows, and the future of its caller."""
+
+    commit: SessionCommit
+    rows: CommitRows
+    future: asyncio.Future[None]
+
+    def resolve(self, error: BaseException | None = None) -> None:
+        """Complete the future, unless its caller has cancelled it."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
 
 
 class PostgresWriter:
-    """Runs work on the writer's connection, in order, with group commit."""
+    """Writes commits in groups, and runs other work in transactions."""
 
     def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
         """`word` returns the channel and the notification for sessions with new events."""
-        self._lane = Lane(link, word)
-        self._waiting: deque[Job] = deque()
-        # Jobs blocked by another process, with their deadlines.
-        self._late: deque[tuple[Job, float]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._word = word
+        self._group = WriterConnection(link)
+        self._idle = [WriterConnection(link) for _ in range(TRANSACTIONS)]
+        self._room = asyncio.Semaphore(TRANSACTIONS)
+        self._queue: deque[QueuedCommit] = deque()
+        # Sessions of which a commit is being written in a transaction.
+        self._apart: set[int] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._grouping: asyncio.Task[None] | None = None
         self._closed = False
-        # The draft being filled, and the one being written.
-        self._drafts = deque((Draft(self._lane.known), Draft(self._lane.known)))
-        self._flight: asyncio.Task[list[Job]] | None = None
-        self._is_drafting = False
 
-    async def submit(self, work: Work) -> Any:
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit for the next group."""
+        queued = QueuedCommit(commit, rows_of(commit), asyncio.get_running_loop().create_future())
+        if self._closed:
+            queued.resolve(_closed())
+        else:
+            self._queue.append(queued)
+            self._wake()
+        return queued.future
+
+    async def transact(self, work: Work[T]) -> T:
         """Run work in a transaction; return its result after the commit is durable."""
         if self._closed:
-            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        job = Job(work, Kind.ORDINARY)
-        self._waiting.append(job)
-        if self._task is None or self._task.done():
-            self._start()
-        return await job.future
+            raise _closed()
+        # In a task of its own, because a transaction outlives a cancelled caller.
+        return await asyncio.shield(self._spawn(self._transact(work)))
 
     async def close(self) -> None:
-        """Finish submitted work and close the connection."""
+        """Finish submitted work and close the connections."""
         self._closed = True
-        while self._task is not None and not self._task.done():
-            await asyncio.wait((self._task,))
-        await self._lane.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        for each in (self._group, *self._idle):
+            await each.close()
 
-    def _start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
 
-    async def _run(self) -> None:
-        try:
-            await self._work()
-        except BaseException:
-            # The loop cancelled all its tasks; jobs submitted since then need a new task.
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        # Read, because the caller that waits for it may be cancelled.
+        if not task.cancelled():
+            task.exception()
+
+    async def _transact(self, work: Work[T]) -> T:
+        deadline = time.monotonic() + LATEST
+        while True:
+            async with self._room:
+                writer = self._idle.pop()
+                try:
+                    return await self._run(writer, work)
+                except LOST_RACE as error:
+                    log.debug("another transaction is in the way: %s", described(error))
+                    if time.monotonic() > deadline:
+                        raise busy() from error
+                finally:
+                    self._idle.append(writer)
+
+    async def _run(self, writer: WriterConnection, work: Work[T]) -> T:
+        """Run work until it is committed or refused; reconnects after a lost connection."""
+        deadline = time.monotonic() + PATIENCE
+        tries = 0
+        while True:
+            tries += 1
             try:
-                await self._stop()
-            finally:
-                if self._waiting or self._late:
-                    self._start()
+                return await self._attempt(writer, work)
+            except LostError as error:
+                if time.monotonic() > deadline:
+                    raise unreachable() from error
+            except LOST_RACE:
+                raise
+            except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                if not isinstance(error, LATE) or tries == _TRIES:
+                    log.error("a statement was refused: %s", described(error))
+                    raise meaning(error) from error
+
+    async def _attempt(self, writer: WriterConnection, work: Work[T]) -> T:
+        writer.status.settle()
+        connection = await writer.connected()
+        connection.reset()
+        try:
+            await connection.command("BEGIN")
+            result = await work(connection.tables)
+            await self._end(writer, connection)
+        except LostError:
             raise
-
-    async def _stop(self) -> None:
-        """Cancel the running draft and drop the connection, so that no partial state remains."""
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.cancel()
-            await asyncio.wait((flight,))
-        self._lane.drop()
-
-    async def _work(self) -> None:
-        while self._waiting or self._late or self._flight is not None:
-            # Yield first, so that other writes that are ready on this loop join the group.
-            await asyncio.sleep(0)
-            left = self._drafted(self._next())
-            left = await self._landed() + left
-            if self._drafts[0].jobs:
-                self._take_off()
-            if left or self._late:
-                # A transaction needs the connection, so wait for the draft.
-                left = await self._landed() + left
-                await self._end(left, time.monotonic() + LATEST)
-            # One at a time, because each job may be blocked by a different lock.
-            if self._late:
-                job, deadline = self._late.popleft()
-                await self._end([job], deadline)
-
-    def _next(self) -> list[Job]:
-        count = min(len(self._waiting), GROUP_MOST)
-        if self._is_drafting and self._flight is None and count > WORTH_PARTING:
-            count = (count + 1) // 2
-        first = [self._waiting.popleft() for _ in range(count)]
-        # Skip jobs that were cancelled before they started.
-        return [job for job in first if not job.future.cancelled()]
-
-    def _drafted(self, jobs: Sequence[Job]) -> list[Job]:
-        """Run jobs on cached rows; return those that cannot."""
-        draft, other = self._drafts
-        draft.begin(other.keys)
-        try:
-            left = self._played(draft, jobs)
         except Exception:
-            log.exception("a draft was stopped by a fault of ours")
-            draft.begin(())
-            left = list(jobs)
-        self._is_drafting = bool(draft.jobs)
-        return left
+            await _roll_back(writer, connection)
+            raise
+        except BaseException:
+            writer.drop()
+            raise
+        return result
 
-    def _played(self, draft: Draft, jobs: Sequence[Job]) -> list[Job]:
-        left = []
-        for place, job in enumerate(jobs):
-            if draft.is_played(job):
+    async def _end(self, writer: WriterConnection, connection: PostgresConnection) -> None:
+        """Commit a transaction; raises after a lost connection if it was not applied."""
+        try:
+            if connection.has_written:
+                word = self._word(connection.touched)
+                await connection.row(NOTE, *writer.status.begin(), *word)
+            await connection.command("COMMIT")
+        except LostError as error:
+            if not await writer.was_applied(error):
+                raise
+
+    def _wake(self) -> None:
+        if self._grouping is None or self._grouping.done():
+            self._grouping = self._spawn(self._write_groups())
+
+    async def _write_groups(self) -> None:
+        # Yield first, so that other commits that are ready on this loop join the group.
+        await asyncio.sleep(0)
+        while group := self._next_group():
+            try:
+                await self._write_group(group)
+            except Exception as error:
+                log.error("the writer was stopped by an internal error", exc_info=error)
+                self._group.drop()
+                _fail(group, meaning(error))
+            except BaseException:
+                self._group.drop()
+                for each in group:
+                    each.future.cancel()
+                # The loop cancelled all its tasks; later commits need a new one.
+                self._grouping = None
+                if self._queue:
+                    self._wake()
+                raise
+
+    def _next_group(self) -> list[QueuedCommit]:
+        """Return waiting commits of different sessions, each the first of its session."""
+        group: list[QueuedCommit] = []
+        left: list[QueuedCommit] = []
+        taken, size = set(self._apart), 0
+        while self._queue and len(group) < GROUP_MOST:
+            queued = self._queue.popleft()
+            if queued.rows.key in taken:
+                left.append(queued)
                 continue
-            if draft.is_full:
-                # The draft is full: this job and all later ones go into the next.
-                self._waiting.extendleft(reversed(jobs[place:]))
+            if group and size + queued.rows.size > BYTES_MOST:
+                left.append(queued)
                 break
-            left.append(job)
-        return left
+            taken.add(queued.rows.key)
+            group.append(queued)
+            size += queued.rows.size
+        self._queue.extendleft(reversed(left))
+        return group
 
-    def _take_off(self) -> None:
-        draft = self._drafts[0]
-        self._drafts.rotate()
-        self._flight = asyncio.get_running_loop().create_task(self._flown(draft))
+    async def _write_group(self, group: list[QueuedCommit]) -> None:
+        """Write commits together; those that cannot be are written in transactions."""
+        while group:
+            try:
+                found = await self._send_group(group)
+            except HoldfastError as error:
+                _fail(group, error)
+                return
+            except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.debug("a group was refused, and is written one by one: %s", described(error))
+                found = set()
+            if found is None:
+                for each in group:
+                    each.resolve()
+                return
+            for each in group:
+                if each.rows.key not in found:
+                    self._apart.add(each.rows.key)
+                    self._spawn(self._write_apart(each))
+            group = [each for each in group if each.rows.key in found]
 
-    async def _landed(self) -> list[Job]:
-        """Wait for the draft being written; return the jobs that must run again."""
-        if self._flight is None:
-            return []
-        left = await self._flight
-        self._flight = None
-        return left
+    async def _send_group(self, group: Sequence[QueuedCommit]) -> set[int] | None:
+        """Write a group; if nothing was written return the sessions that are as expected."""
+        keys = {each.rows.key for each in group}
+        rows = [each.rows for each in group]
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            status = self._group.status
+            status.settle()
+            connection = await self._group.connected()
+            sql, values = group_statement(rows, *status.begin(), *self._word(keys))
+            try:
+                *_, is_written, found = await connection.row(sql, *values)
+                if is_written:
+                    return None
+                return set(found) if len(found) < len(group) else set()
+            except LostError as error:
+                if await self._group.was_applied(error):
+                    return None
+                if time.monotonic() > deadline:
+                    raise unreachable() from error
 
-    async def _flown(self, draft: Draft) -> list[Job]:
-        jobs = draft.jobs
+    async def _write_apart(self, queued: QueuedCommit) -> None:
         try:
-            is_written = await self._lane.is_written(draft)
-        except Exception as error:  # noqa: BLE001 — raised in the callers
-            self._fail(jobs, error)
-            return []
+            await self._transact(lambda tx: tx.append(queued.commit))
+        except Exception as error:  # noqa: BLE001 — raised in the caller
+            queued.resolve(error)
+        except BaseException:
+            queued.future.cancel()
+            raise
+        else:
+            queued.resolve()
         finally:
-            draft.begin(())
-        if not is_written:
-            return jobs
-        for job in jobs:
-            job.tell()
-        return []
+            self._apart.discard(queued.rows.key)
+            if self._queue:
+                self._wake()
 
-    async def _end(self, jobs: list[Job], deadline: float) -> None:
-        """Complete a group and deliver every result, even after an error: callers wait for it."""
-        group = Group(jobs)
-        try:
-            await self._lane.play(group)
-        except Exception as error:  # noqa: BLE001 — raised in the callers
-            self._fail(group.left, error)
-        if time.monotonic() > deadline:
-            self._fail(group.late, busy())
-        else:
-            self._late.extend((job, deadline) for job in group.late)
 
-    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
-        if isinstance(error, HoldfastError):
-            told = error
-        else:
-            log.error("the writer was stopped by a fault of ours", exc_info=error)
-            told = meaning(error)
-            self._lane.drop()
-        for job in jobs:
-            job.error = told
-            job.tell()
+async def _roll_back(writer: WriterConnection, connection: PostgresConnection) -> None:
+    try:
+        await connection.command("ROLLBACK")
+    except (LostError, asyncpg.PostgresError):
+        # Nothing was committed; the next transaction opens a new connection.
+        writer.drop()
+
+
+def _fail(group: Sequence[QueuedCommit], error: HoldfastError) -> None:
+    for each in group:
+        each.resolve(error)
+
+
+def _closed() -> Unavailable:
+    return Unavailable(Code.STORE_CLOSED, "The store is closed.")

@@ -8,7 +8,9 @@ import apsw
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.search.documents import NOTE
 from holdfast.store.commit import (
+    APPROVAL_CONFLICT,
     APPROVALS,
+    CALL_CONFLICT,
     CALLS,
     COSTS,
     EVENTS,
@@ -29,10 +31,6 @@ def _insert(table: str, columns: Iterable[str], conflict: str = "") -> str:
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places}) {conflict}"  # noqa: S608
 
 
-def _upsert(*names: str) -> str:
-    return "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in names)
-
-
 _NUMBER: Final = {name: number for number, name in enumerate(STATE, 1)}
 # A lease is extended by a statement of its own, so an unchanged epoch must not shorten it.
 _UNTIL: Final = (
@@ -51,24 +49,9 @@ UPDATE: Final = (
 )
 MESSAGE: Final = _insert("messages", MESSAGES)
 EVENT: Final = _insert("events", EVENTS)
-CALL: Final = _insert(
-    "calls",
-    CALLS,
-    "ON CONFLICT (session_key, id) "
-    + _upsert(
-        "arguments",
-        "state",
-        "settlement",
-        "result_sequence",
-        "started_at",
-        "ended_at",
-        "checksum",
-    ),
-)
+CALL: Final = _insert("calls", CALLS, CALL_CONFLICT)
 COST: Final = _insert("costs", COSTS)
-APPROVAL: Final = _insert(
-    "approvals", APPROVALS, "ON CONFLICT (id) " + _upsert("state", "memory", "body", "checksum")
-)
+APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 
 
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:

@@ -6,7 +6,7 @@ Threads and transactions are handled in `writer.py`.
 import random
 import time
 import zlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from holdfast.domain.errors import (
     StorageFull,
     Unavailable,
 )
+from holdfast.domain.ids import SessionKey
 from holdfast.store.database import NOTHING, Parameters, Row, corrupt
 from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.wal_anchor import Anchor
@@ -55,6 +56,9 @@ class Patience:
 
 class Connection:
     """A connection with Holdfast's settings, as the table modules use it."""
+
+    # A transaction that writes excludes all others, so rows need no locks.
+    for_update = ""
 
     def __init__(
         self, raw: apsw.Connection, *, is_sealed: bool = False, anchor: Anchor | None = None
@@ -118,6 +122,16 @@ class Connection:
         except apsw.CorruptError:
             self._forget()
             raise
+
+    async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        for each in rows:
+            await self.execute(sql, each)
+
+    def touch(self, key: SessionKey) -> None:
+        """Do nothing: other processes poll the version of the file."""
+
+    async def lock(self, name: str) -> None:
+        """Do nothing: a transaction that writes excludes all others."""
 
     async def append(self, commit: SessionCommit) -> None:
         self.write(commit)

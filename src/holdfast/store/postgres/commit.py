@@ -1,0 +1,210 @@
+"""Write session commits on Postgres: one statement for the rows of any number of sessions.
+
+A round trip takes longer than writing a row. Few rows are bound as single values, because unpacking
+arrays is slow; many rows are bound as arrays.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, count, islice
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.domain.commits import SessionCommit
+from holdfast.domain.errors import Code, Invalid
+from holdfast.store.commit import (
+    APPROVAL_CONFLICT,
+    APPROVALS,
+    CALL_CONFLICT,
+    CALLS,
+    COSTS,
+    EVENTS,
+    EXPECTED,
+    MESSAGES,
+    STATE,
+    approval_row,
+    call_row,
+    cost_row,
+    event_rows,
+    message_rows,
+    state_row,
+)
+from holdfast.store.database import Row
+
+NUL: Final = "\x00"
+_FEW: Final = 4
+_TABLES: Final = (
+    ("messages", MESSAGES, ""),
+    ("events", EVENTS, ""),
+    ("calls", CALLS, CALL_CONFLICT),
+    ("costs", COSTS, ""),
+    ("approvals", APPROVALS, APPROVAL_CONFLICT),
+)
+# A lease is extended by a statement of its own, so an unchanged epoch must not shorten it.
+_UNTIL: Final = (
+    "CASE WHEN sessions.epoch = given.epoch AND given.holder IS NOT NULL"
+    " THEN greatest(sessions.until, given.until) ELSE given.until END"
+)
+_SET: Final = ", ".join(
+    f"{name} = {_UNTIL if name == 'until' else f'given.{name}'}" for name in STATE
+)
+
+# Locked in key order, so that concurrent groups cannot deadlock.
+_FOUND: Final = """
+-- Sessions that still are as the commits expect.
+WITH given AS (
+    SELECT * FROM :states
+), found AS (
+    SELECT s.key, s.title
+      FROM sessions s
+      JOIN given ON given.key = s.key
+     WHERE s.epoch = given.was_epoch
+       AND s.holder IS NOT DISTINCT FROM given.was_holder
+       AND s.messages = given.was_messages
+       AND s.events = given.was_events
+       AND s.updated_at = given.was_updated_at
+     ORDER BY s.key
+       FOR NO KEY UPDATE OF s:skip
+)"""
+# Nothing is written unless all sessions are found: after a lost connection the number tells only
+# whether the statement was applied, and not for which sessions.
+_NOTED: Final = """, noted AS (
+    INSERT INTO writers (name, number)
+    SELECT $1, $2 WHERE (SELECT count(*) FROM found) = (SELECT count(*) FROM given)
+        ON CONFLICT (name) DO UPDATE SET number = excluded.number, at = now()
+     WHERE writers.number < excluded.number
+    RETURNING 1
+)"""
+_SAVED: Final = f""", saved AS (
+    UPDATE sessions
+       SET {_SET}
+      FROM given
+     WHERE sessions.key = given.key
+       AND EXISTS (SELECT 1 FROM :gate)
+    RETURNING 1
+), titled AS (
+    INSERT INTO search_tail (key, first, last)
+    SELECT found.key, 0, 0
+      FROM found
+      JOIN given ON given.key = found.key
+     WHERE found.title IS DISTINCT FROM given.title
+       AND EXISTS (SELECT 1 FROM :gate)
+        ON CONFLICT DO NOTHING
+)"""  # noqa: S608 — the columns are a constant
+_INSERTED: Final = """, new_:table AS (
+    INSERT INTO :table (:columns)
+    SELECT * FROM :rows WHERE EXISTS (SELECT 1 FROM :gate)
+    :conflict
+)"""
+# The division rolls the statement back if a session that was found was not saved.
+_GROUPED: Final = """
+SELECT CASE WHEN EXISTS (SELECT 1 FROM noted) THEN pg_notify($3, $4) END,
+       1 / CAST((SELECT count(*) FROM saved)
+                = (SELECT count(*) FROM given) * (SELECT count(*) FROM noted) AS INTEGER),
+       EXISTS (SELECT 1 FROM noted),
+       ARRAY(SELECT key FROM found)
+"""
+_APPENDED: Final = "\nSELECT count(*) FROM saved\n"
+
+
+class CommitRows(Struct, frozen=True):
+    """The rows of a commit: the state of its session, and those of each table; `size` in bytes."""
+
+    key: int
+    state: Row
+    tables: tuple[list[Row], ...]
+    size: int
+
+
+def rows_of(commit: SessionCommit) -> CommitRows:
+    """Return the rows of a commit; raises for text that Postgres cannot store."""
+    key = commit.before.key
+    state = state_row(commit)
+    tables = (
+        list(message_rows(commit)),
+        list(event_rows(commit)),
+        [call_row(key, each) for each in commit.calls],
+        [cost_row(key, each) for each in commit.costs],
+        [approval_row(key, each) for each in commit.approvals],
+    )
+    for row in chain((state,), *tables):
+        for value in row:
+            if type(value) is str and NUL in value:
+                raise nul_error()
+    size = sum(len(row.content) for row in commit.messages)
+    size += sum(len(row.content) for row in commit.events)
+    return CommitRows(key, state, tables, size)
+
+
+def nul_error() -> Invalid:
+    """Return the error for text with a NUL."""
+    return Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
+
+
+def append_statement(rows: CommitRows) -> tuple[str, list[Any]]:
+    """Return the statement that writes a commit in a transaction; it returns 1, or 0 if refused."""
+    return _statement([rows], 0), [*_values([rows])]
+
+
+def group_statement(group: Sequence[CommitRows], *note: Any) -> tuple[str, list[Any]]:
+    """Return the statement that writes commits of several sessions and commits by itself.
+
+    `note` are the name of the writer, the number of the commit, and the notification. It writes
+    nothing unless every session is as expected; it returns whether it has written, and the keys of
+    the sessions that are. Rows that another process has locked are not waited for.
+    """
+    return _statement(group, len(note)), [*note, *_values(group)]
+
+
+def _values(group: Sequence[CommitRows]) -> Iterable[Any]:
+    for rows in _by_table(group):
+        yield from chain.from_iterable(rows) if len(rows) <= _FEW else zip(*rows, strict=True)
+
+
+def _by_table(group: Sequence[CommitRows]) -> list[list[Row]]:
+    tables = [
+        list(chain.from_iterable(rows)) for rows in zip(*[x.tables for x in group], strict=True)
+    ]
+    return [[each.state for each in group], *tables]
+
+
+def _statement(group: Sequence[CommitRows], bound: int) -> str:
+    counts = [len(rows) for rows in _by_table(group)]
+    return _filled(tuple([number if number <= _FEW else None for number in counts]), bound)
+
+
+@lru_cache(maxsize=512)
+def _filled(shape: tuple[int | None, ...], bound: int) -> str:
+    """Return the statement for a number of rows per table, None for many.
+
+    Its values follow `bound` other parameters; without any it runs inside a transaction.
+    """
+    places = count(bound + 1)
+    states, *rows = shape
+    sql = _FOUND.replace(":states", _rows(STATE | EXPECTED, states, places))
+    sql = sql.replace(":skip", " SKIP LOCKED" if bound else "") + (_NOTED if bound else "") + _SAVED
+    for (table, columns, conflict), number in zip(_TABLES, rows, strict=True):
+        if number != 0:
+            sql += (
+                _INSERTED.replace(":table", table)
+                .replace(":columns", ", ".join(columns))
+                .replace(":rows", _rows(columns, number, places))
+                .replace(":conflict", conflict)
+            )
+    return sql.replace(":gate", "noted" if bound else "found") + (_GROUPED if bound else _APPENDED)
+
+
+def _rows(columns: Mapping[str, str], number: int | None, places: Iterable[int]) -> str:
+    """Return a table expression with the rows as parameters."""
+    names = f" bound ({', '.join(columns)})"
+    if number is None:
+        return f"unnest({_cast(columns, places, '[]')}){names}"
+    return (
+        "(VALUES " + ", ".join(f"({_cast(columns, places)})" for _ in range(number)) + f"){names}"
+    )
+
+
+def _cast(columns: Mapping[str, str], places: Iterable[int], suffix: str = "") -> str:
+    kinds = zip(islice(places, len(columns)), columns.values(), strict=True)
+    return ", ".join(f"CAST(${place} AS {kind}{suffix})" for place, kind in kinds)
