@@ -144,17 +144,17 @@ def nul_error() -> Invalid:
 
 def append_statement(rows: CommitRows) -> tuple[str, list[Any]]:
     """Return the statement that writes a commit in a transaction; it returns 1, or 0 if refused."""
-    return _statement([rows], 0), [*_values([rows])]
+    return _statement([rows]), [*_values([rows])]
 
 
-def group_statement(group: Sequence[CommitRows], *note: Any) -> tuple[str, list[Any]]:
+def group_statement(group: Sequence[CommitRows], *note: Any, skip: bool) -> tuple[str, list[Any]]:
     """Return the statement that writes commits of several sessions and commits by itself.
 
     `note` are the name of the writer, the number of the commit, and the notification. It writes
     nothing unless every session is as expected; it returns whether it has written, and the keys of
-    the sessions that are. Rows that another process has locked are not waited for.
+    the sessions that are. With `skip` it does not wait for rows that another process has locked.
     """
-    return _statement(group, len(note)), [*note, *_values(group)]
+    return _statement(group, len(note), skip=skip), [*note, *_values(group)]
 
 
 def _values(group: Sequence[CommitRows]) -> Iterable[Any]:
@@ -169,13 +169,13 @@ def _by_table(group: Sequence[CommitRows]) -> list[list[Row]]:
     return [[each.state for each in group], *tables]
 
 
-def _statement(group: Sequence[CommitRows], bound: int) -> str:
+def _statement(group: Sequence[CommitRows], bound: int = 0, *, skip: bool = False) -> str:
     counts = [len(rows) for rows in _by_table(group)]
-    return _filled(tuple([number if number <= _FEW else None for number in counts]), bound)
+    return _filled(tuple([number if number <= _FEW else None for number in counts]), bound, skip)
 
 
 @lru_cache(maxsize=512)
-def _filled(shape: tuple[int | None, ...], bound: int) -> str:
+def _filled(shape: tuple[int | None, ...], bound: int, skip: bool) -> str:
     """Return the statement for a number of rows per table, None for many.
 
     Its values follow `bound` other parameters; without any it runs inside a transaction.
@@ -183,7 +183,7 @@ def _filled(shape: tuple[int | None, ...], bound: int) -> str:
     places = count(bound + 1)
     states, *rows = shape
     sql = _FOUND.replace(":states", _rows(STATE | EXPECTED, states, places))
-    sql = sql.replace(":skip", " SKIP LOCKED" if bound else "") + (_NOTED if bound else "") + _SAVED
+    sql = sql.replace(":skip", " SKIP LOCKED" if skip else "") + (_NOTED if bound else "") + _SAVED
     for (table, columns, conflict), number in zip(_TABLES, rows, strict=True):
         if number != 0:
             sql += (

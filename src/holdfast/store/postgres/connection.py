@@ -18,8 +18,8 @@ LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast ' || $1))"
 # Idle timeout in a transaction: a process that stopped in the middle of one must release its row
 # locks before the leases of waiting processes expire.
 _IDLE: Final = {True: "2s", False: "60s"}
-# Lock timeout; short, because other work waits for the connection, and this work is retried.
-_WAIT: Final = "250ms"
+# Lock timeout outside of a transaction; short, because a whole group of commits waits.
+_WAIT: Final = "100ms"
 _SETTINGS: Final = {
     "application_name": "holdfast",
     # JIT compilation takes longer than any of these statements.

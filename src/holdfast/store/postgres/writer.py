@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from msgspec import Struct
 
-from holdfast.domain.commits import SessionCommit
+from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
 from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
@@ -31,6 +31,7 @@ from holdfast.store.postgres.errors import (
     unknown,
     unreachable,
 )
+from holdfast.store.postgres.known_sessions import KnownSessions
 from holdfast.store.sqlite.store import Tables
 
 log = logging.getLogger(__name__)
@@ -41,10 +42,13 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 # Limits of a group, so that its first commit does not wait for a steady stream of later ones.
 GROUP_MOST: Final = 256
 BYTES_MOST: Final = 8 << 20
+WORTH_PARTING: Final = 32
 # Transactions at a time.
 TRANSACTIONS: Final = 4
 # Seconds that work waits for row locks of other transactions.
 LATEST: Final = 30.0
+# A longer lock timeout than that of a group, because only this work waits; it is tried again.
+_BEGIN: Final = "BEGIN; SET LOCAL lock_timeout = '250ms'"
 # A violated rule may be the work of another process, which a repetition sees.
 _TRIES: Final = 5
 _PAUSE: Final = 0.05
@@ -129,6 +133,7 @@ class PostgresWriter:
         self._idle = [WriterConnection(link) for _ in range(TRANSACTIONS)]
         self._room = asyncio.Semaphore(TRANSACTIONS)
         self._queue: deque[QueuedCommit] = deque()
+        self._known = KnownSessions()
         # Sessions of which a commit is being written in a transaction.
         self._apart: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -141,9 +146,23 @@ class PostgresWriter:
         if self._closed:
             queued.resolve(_closed())
         else:
+            self._known.keep(commit.state)
             self._queue.append(queued)
             self._wake()
         return queued.future
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work, as a commit if it only needs a known state, or in a transaction."""
+        done = self._known.try_work(work)
+        if done is not None:
+            result, commit = done
+            try:
+                await self.commit(commit)
+            except VersionConflictError:
+                log.debug("a known state was outdated")
+            else:
+                return result
+        return await self.transact(work)
 
     async def transact(self, work: Work[T]) -> T:
         """Run work in a transaction; return its result after the commit is durable."""
@@ -209,9 +228,11 @@ class PostgresWriter:
         connection = await writer.connected()
         connection.reset()
         try:
-            await connection.command("BEGIN")
+            await connection.command(_BEGIN)
             result = await work(connection.tables)
             await self._end(writer, connection)
+            for commit in connection.commits:
+                self._known.keep(commit.state)
         except LostError:
             raise
         except Exception:
@@ -240,13 +261,17 @@ class PostgresWriter:
     async def _write_groups(self) -> None:
         # Yield first, so that other commits that are ready on this loop join the group.
         await asyncio.sleep(0)
-        while group := self._next_group():
+        waiting = len(self._queue)
+        # Of many, one half: its callers go on while the other half is written.
+        most = waiting // 2 if waiting > WORTH_PARTING else GROUP_MOST
+        while group := self._next_group(most):
+            most = GROUP_MOST
             try:
                 await self._write_group(group)
             except Exception as error:
                 log.error("the writer was stopped by an internal error", exc_info=error)
                 self._group.drop()
-                _fail(group, meaning(error))
+                self._fail(group, meaning(error))
             except BaseException:
                 self._group.drop()
                 for each in group:
@@ -257,12 +282,12 @@ class PostgresWriter:
                     self._wake()
                 raise
 
-    def _next_group(self) -> list[QueuedCommit]:
+    def _next_group(self, most: int) -> list[QueuedCommit]:
         """Return waiting commits of different sessions, each the first of its session."""
         group: list[QueuedCommit] = []
         left: list[QueuedCommit] = []
         taken, size = set(self._apart), 0
-        while self._queue and len(group) < GROUP_MOST:
+        while self._queue and len(group) < most:
             queued = self._queue.popleft()
             if queued.rows.key in taken:
                 left.append(queued)
@@ -277,27 +302,35 @@ class PostgresWriter:
         return group
 
     async def _write_group(self, group: list[QueuedCommit]) -> None:
-        """Write commits together; those that cannot be are written in transactions."""
+        """Write commits together, without those that are outdated or have to wait."""
+        skip = False
         while group:
             try:
-                found = await self._send_group(group)
+                found = await self._send_group(group, skip=skip)
             except HoldfastError as error:
-                _fail(group, error)
+                self._fail(group, error)
                 return
+            except asyncpg.LockNotAvailableError:
+                skip = True
+                continue
             except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 log.debug("a group was refused, and is written one by one: %s", described(error))
-                found = set()
+                skip, found = True, set()
             if found is None:
                 for each in group:
                     each.resolve()
                 return
-            for each in group:
-                if each.rows.key not in found:
-                    self._apart.add(each.rows.key)
-                    self._spawn(self._write_apart(each))
+            if len(found) == len(group):
+                # Refused by its number, as if the status of this commit had been asked for.
+                skip, found = True, set()
+            lost = [each for each in group if each.rows.key not in found]
             group = [each for each in group if each.rows.key in found]
+            if skip:
+                self._write_apart(lost)
+            else:
+                self._fail(lost, VersionConflictError())
 
-    async def _send_group(self, group: Sequence[QueuedCommit]) -> set[int] | None:
+    async def _send_group(self, group: Sequence[QueuedCommit], *, skip: bool) -> set[int] | None:
         """Write a group; if nothing was written return the sessions that are as expected."""
         keys = {each.rows.key for each in group}
         rows = [each.rows for each in group]
@@ -306,23 +339,34 @@ class PostgresWriter:
             status = self._group.status
             status.settle()
             connection = await self._group.connected()
-            sql, values = group_statement(rows, *status.begin(), *self._word(keys))
+            note = *status.begin(), *self._word(keys)
+            sql, values = group_statement(rows, *note, skip=skip)
             try:
                 *_, is_written, found = await connection.row(sql, *values)
-                if is_written:
-                    return None
-                return set(found) if len(found) < len(group) else set()
             except LostError as error:
                 if await self._group.was_applied(error):
                     return None
                 if time.monotonic() > deadline:
                     raise unreachable() from error
+            else:
+                return None if is_written else set(found)
 
-    async def _write_apart(self, queued: QueuedCommit) -> None:
+    def _fail(self, group: Sequence[QueuedCommit], error: Exception) -> None:
+        for each in group:
+            self._known.forget(each.commit.before.key)
+            each.resolve(error)
+
+    def _write_apart(self, commits: Sequence[QueuedCommit]) -> None:
+        """Write commits in transactions of their own, which wait for row locks."""
+        for each in commits:
+            self._apart.add(each.rows.key)
+            self._spawn(self._append(each))
+
+    async def _append(self, queued: QueuedCommit) -> None:
         try:
             await self._transact(lambda tx: tx.append(queued.commit))
         except Exception as error:  # noqa: BLE001 — raised in the caller
-            queued.resolve(error)
+            self._fail([queued], error)
         except BaseException:
             queued.future.cancel()
             raise
@@ -340,11 +384,6 @@ async def _roll_back(writer: WriterConnection, connection: PostgresConnection) -
     except (LostError, asyncpg.PostgresError):
         # Nothing was committed; the next transaction opens a new connection.
         writer.drop()
-
-
-def _fail(group: Sequence[QueuedCommit], error: HoldfastError) -> None:
-    for each in group:
-        each.resolve(error)
 
 
 def _closed() -> Unavailable:
