@@ -15,13 +15,9 @@ GROUPING = "domain/turns.py"
 
 # What only the pen may do, as table and verb.
 WRITING = {
-    ("messages", "append"),
-    ("events", "append"),
+    ("tx", "append"),
     ("sessions", "add"),
-    ("sessions", "save"),
     ("sessions", "remove"),
-    ("calls", "save"),
-    ("costs", "add"),
 }
 
 STATEMENT = re.compile(
@@ -39,6 +35,18 @@ WOVEN = {
     # The names of our own tables and columns, and what is bound to them by number.
     "store/transfer/sql.py": {"EVERY", "mode", "names", "order", "places", "table"},
     "observations/listing_tables.py": {"SELECTED"},
+    "store/commit.py": {"changes", "key"},
+    "store/postgres/commit.py": {"_SET", "names", "values"},
+    "store/sqlite/commit.py": {
+        "_SET",
+        "_KEY",
+        *(f"_KEY + {number}" for number in range(1, 6)),
+        *(f"_NUMBER['{name}']" for name in ("epoch", "holder", "until")),
+        "conflict",
+        "', '.join(names)",
+        "places",
+        "table",
+    },
     "store/sqlite/checks.py": {"SELECTED"},
     "observations/rows.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},
     "store/sessions.py": {
@@ -86,10 +94,10 @@ def test_a_second_pen_is_found_under_another_name_too() -> None:
     tree = module(
         "services/second.py",
         "async def f(tx, pen):\n"
-        "    await tx.messages.append(1, [])\n"
+        "    await tx.append(None)\n"
         "    table = pen.tx.sessions\n"
-        "    await table.save(None)\n"
-        "    write = tx.calls.save\n"
+        "    await table.remove(None)\n"
+        "    write = pen.tx.append\n"
         "    messages = []\n"
         "    messages.append(1)\n"
         "    await tx.agents.save(None)\n",
@@ -183,7 +191,8 @@ def writes(tree: ast.Module) -> Iterator[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             owner = node.value
-            table = aliases.get(owner.id) if isinstance(owner, ast.Name) else last_name(owner)
+            named = last_name(owner)
+            table = aliases.get(named, named) if isinstance(owner, ast.Name) else named
             if (table, node.attr) in WRITING:
                 yield node.lineno
 

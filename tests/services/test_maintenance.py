@@ -13,6 +13,7 @@ from holdfast.domain.sessions import Session
 from holdfast.ports.store import Tx
 from holdfast.services.maintenance import Retention
 from tests.builders import an_event
+from tests.commits import append_rows
 from tests.houses import House, key_of, open_house, payloads, played
 from tests.marks import demands
 from tests.stand_ins import (
@@ -86,7 +87,7 @@ async def test_many_deltas_go_in_several_batches(
             assert head is not None
             numbers = range(2, 5_003)
             events = [an_event(streamed("x"), sequence=number, turn=0) for number in numbers]
-            await tx.events.append(head.key, events)
+            await append_rows(tx, head, events=events)
 
         await house.store.write(flood)
         clock.advance(days=2)

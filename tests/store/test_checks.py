@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from holdfast.domain.messages import encode_parts
 from holdfast.domain.sessions import SessionState
@@ -14,7 +13,6 @@ from tests.builders import (
     SESSION_ID,
     a_call,
     a_cost,
-    a_head,
     a_message,
     a_model,
     a_repo,
@@ -22,9 +20,9 @@ from tests.builders import (
     an_event,
     an_id,
 )
+from tests.commits import append_rows, new_messages
 from tests.houses import raw, unlocked
 from tests.store.conftest import KEY
-from tests.store.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -38,13 +36,15 @@ async def filled(store: SqliteStore, head: SessionState) -> SqliteStore:
     async def work(tx: Tx) -> None:
         await tx.models.add(a_model())
         await tx.repos.add(a_repo())
-        await tx.calls.save(head.key, a_call())
-        await tx.costs.add(head.key, a_cost())
-        rows = [replace(row, event=row.message.sequence + 1) for row in new_rows(ROWS)]
-        await tx.messages.append(head.key, rows)
-        await tx.events.append(head.key, [an_event(turn=1), an_event(sequence=5, turn=1)])
-        chain = bytes.fromhex(ROWS[-1].hash)
-        await tx.sessions.save(a_head(key=head.key, messages=3, events=5, chain=chain))
+        await append_rows(
+            tx,
+            head,
+            calls=(a_call(),),
+            costs=(a_cost(),),
+            messages=new_messages(ROWS, [2, 3, 4]),
+            events=[an_event(turn=1), an_event(sequence=5, turn=1)],
+            state={"messages": 3, "events": 5, "chain": bytes.fromhex(ROWS[-1].hash)},
+        )
 
     await store.write(work)
     return store

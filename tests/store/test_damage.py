@@ -29,8 +29,8 @@ from tests.builders import (
     an_event,
     an_id,
 )
+from tests.commits import append_rows, new_messages
 from tests.houses import raw, unlocked
-from tests.store.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -116,15 +116,19 @@ async def test_what_was_changed_in_the_file_is_never_shown(
     store: SqliteStore, head: SessionState, home: Path, damage: tuple[str, Reading, str]
 ) -> None:
     sql, read, named = damage
-    (row,) = new_rows(a_transcript(a_message()))
+    rows = new_messages(a_transcript(a_message()), [2])
 
     async def fill(tx: Tx) -> SessionState:
         await tx.models.add(a_model())
-        await tx.calls.save(head.key, a_call())
-        await tx.costs.add(head.key, a_cost())
-        await tx.events.append(head.key, [an_event(turn=1)])
-        await tx.messages.append(head.key, [type(row)(row.message, row.content, row.hash, 2)])
-        await tx.sessions.save(a_head(key=head.key, messages=1, events=2))
+        await append_rows(
+            tx,
+            head,
+            calls=(a_call(),),
+            costs=(a_cost(),),
+            events=[an_event(turn=1)],
+            messages=rows,
+            state={"messages": 1, "events": 2},
+        )
         found = await tx.sessions.head_by_key(head.key)
         assert found is not None
         return found
@@ -181,7 +185,7 @@ async def test_a_damaged_session_hides_none_of_its_neighbours(
 async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_checksum(
     store: SqliteStore, head: SessionState, home: Path
 ) -> None:
-    await store.write(lambda tx: tx.events.append(head.key, [an_event(turn=1)]))
+    await store.write(lambda tx: append_rows(tx, head, events=[an_event(turn=1)]))
     at = microseconds(an_event().at)
     strange = b'{"type":"turn.danced"}'
     with raw(home) as connection:
@@ -197,8 +201,8 @@ async def test_an_event_of_a_kind_nobody_knows_is_refused_even_with_a_fitting_ch
 async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_hash(
     store: SqliteStore, head: SessionState, home: Path
 ) -> None:
-    (row,) = new_rows(a_transcript(a_message()))
-    await store.write(lambda tx: tx.messages.append(head.key, [row]))
+    (row,) = new_messages(a_transcript(a_message()))
+    await store.write(lambda tx: append_rows(tx, head, messages=(row,)))
     columns = (row.message.id, 1, 1, "wizard", None, microseconds(row.message.created_at))
     with raw(home) as connection:
         unlocked(connection)
@@ -214,8 +218,8 @@ async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_has
 async def test_a_missing_message_breaks_the_news_by_its_name(
     store: SqliteStore, head: SessionState, home: Path
 ) -> None:
-    rows = new_rows(a_transcript(a_message("one"), a_message("two")))
-    await store.write(lambda tx: tx.messages.append(head.key, rows))
+    rows = new_messages(a_transcript(a_message("one"), a_message("two")))
+    await store.write(lambda tx: append_rows(tx, head, messages=rows))
     with raw(home) as connection:
         unlocked(connection)
         connection.execute("DELETE FROM messages WHERE sequence = 2")

@@ -15,11 +15,12 @@ from holdfast.domain.events import (
     TurnEnded,
     TurnStarted,
     decode_payload,
+    encode_stored,
     name_of,
 )
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
-from holdfast.store.event_encoding import divided, joined, stored_payload
+from holdfast.store.events import divided, joined
 from tests.marks import each_case
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
@@ -48,17 +49,17 @@ EVERYTHING: tuple[Payload, ...] = (
 
 @each_case("kept", KEPT)
 def test_what_says_nothing_is_not_kept(kept: bytes) -> None:
-    assert stored_payload(KEPT[kept]) == kept
+    assert encode_stored(KEPT[kept]) == kept
 
 
 @each_case("payload", [*KEPT.values(), *EVERYTHING])
 def test_what_was_kept_says_what_was_said(payload: Payload) -> None:
-    assert decode_payload(stored_payload(payload)) == payload
+    assert decode_payload(encode_stored(payload)) == payload
 
 
 @pytest.mark.parametrize("payload", EVERYTHING)
 def test_what_says_something_everywhere_is_kept_whole(payload: Payload) -> None:
-    assert stored_payload(payload) == msgspec.json.encode(payload)
+    assert encode_stored(payload) == msgspec.json.encode(payload)
 
 
 MESSAGE = MessageId("01a1e088-ac2a-70c7-ac36-953725abbfbd")
@@ -100,7 +101,7 @@ DIVIDED: tuple[tuple[Payload, bytes | None, bytes], ...] = (
 def test_what_an_event_begins_with_is_kept_once_and_its_ids_as_bytes(
     payload: Payload, ids: bytes | None, rest: bytes
 ) -> None:
-    name, kept = name_of(payload), stored_payload(payload)
+    name, kept = name_of(payload), encode_stored(payload)
 
     assert divided(name, kept) == (ids, rest)
     assert joined(name, ids, rest) == kept

@@ -20,18 +20,18 @@ from holdfast.domain.events import (
     StepStarted,
     TurnStarted,
     encode_payload,
+    encode_stored,
 )
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Frame, Tx
-from holdfast.store.event_encoding import stored_payload
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event
+from tests.commits import append_rows, new_messages
 from tests.domain.strategies import INSTANTS, values_of
 from tests.houses import raw
 from tests.marks import demands
 from tests.stand_ins import asked, streamed
-from tests.store.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ STORED = st.one_of(
 
 
 async def _append(store: SqliteStore, head: SessionState, *events: Event) -> None:
-    await store.write(lambda tx: tx.events.append(head.key, events))
+    await store.write(lambda tx: append_rows(tx, head, events=events))
 
 
 async def _after(
@@ -57,7 +57,7 @@ def _frames(*events: Event) -> list[Frame]:
 
 def _envelope(event: Event) -> bytes:
     # What says nothing is not stored.
-    kept = stored_payload(event.payload)
+    kept = encode_stored(event.payload)
     return msgspec.json.encode(event).replace(encode_payload(event.payload), kept)
 
 
@@ -101,8 +101,7 @@ async def test_a_view_shows_the_whole_log_as_it_is_told(
     events = [an_event(each, sequence=number) for number, each in enumerate(told, start=1)]
 
     async def work(tx: Tx) -> None:
-        await tx.events.append(head.key, events)
-        await tx.messages.append(head.key, [replace(new_rows([row])[0], event=6)])
+        await append_rows(tx, head, events=events, messages=new_messages([row], [6]))
 
     await store.write(work)
 
@@ -130,9 +129,7 @@ async def test_a_row_is_its_own_news_at_the_place_it_was_written(
     stored = [an_event(TurnStarted(), sequence=number, turn=1) for number in (1, 4, 5, 7)]
 
     async def work(tx: Tx) -> None:
-        told = zip(new_rows(rows), numbers, strict=True)
-        await tx.messages.append(head.key, [replace(row, event=number) for row, number in told])
-        await tx.events.append(head.key, stored)
+        await append_rows(tx, head, events=stored, messages=new_messages(rows, numbers))
 
     await store.write(work)
     moved = replace(head, messages=3, events=7)
@@ -197,7 +194,7 @@ async def test_only_old_deltas_of_turns_that_ended_are_pruned(
         an_event(streamed("old"), sequence=5, turn=1),
     ]
     await _append(store, head, *events)
-    await store.write(lambda tx: tx.sessions.save(replace(head, turn=2, settled=1)))
+    await store.write(lambda tx: append_rows(tx, head, state={"turn": 2, "settled": 1}))
 
     async def prune(limit: int) -> int:
         return await store.write(lambda tx: tx.events.prune(late, limit=limit))

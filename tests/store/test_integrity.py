@@ -27,8 +27,8 @@ from tests.builders import (
     an_agent,
     an_id,
 )
+from tests.commits import append_rows, new_messages
 from tests.store.conftest import KEY
-from tests.store.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -69,8 +69,7 @@ async def plain(file: Path) -> Path:
         await tx.agents.add(an_agent())
         await tx.models.add(a_model())
         head = await tx.sessions.add(a_session(), a_head(messages=2), b"")
-        await tx.messages.append(head.key, new_rows(ROWS))
-        await tx.calls.save(head.key, a_call())
+        await append_rows(tx, head, messages=new_messages(ROWS), calls=(a_call(),))
         await tx.sessions.add(a_session(id=BESIDE), a_head(session_id=BESIDE), b"")
         left = ForkPoint(session_id=SESSION_ID, sequence=2)
         fork = a_head(session_id=FORK, messages=2, inherited=2)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from holdfast.domain.ids import SessionId, SessionKey, uuid7
 from holdfast.domain.messages import CHAIN_START
@@ -18,8 +17,8 @@ from tests.builders import (
     a_session,
     a_transcript,
 )
+from tests.commits import append_rows, new_messages
 from tests.houses import raw
-from tests.store.test_record import new_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +45,7 @@ async def _grown(tx: Tx, forks: list[Fork]) -> list[tuple[SessionState, list[str
             a_head(session_id=session_id, messages=len(hashes), inherited=len(shown)),
             b"",
         )
-        await tx.messages.append(head.key, new_rows(rows))
+        await append_rows(tx, head, messages=new_messages(rows))
         line.append((head, hashes))
     return line
 
@@ -123,8 +122,7 @@ async def test_what_a_detached_fork_copied_is_no_news_of_its_own(
 ) -> None:
     async def work(tx: Tx) -> tuple[SessionState, int]:
         line = await _grown(tx, [(0, 3), (2, 1)])
-        fork = replace(line[-1][0], events=9)
-        await tx.sessions.save(fork)
+        fork = await append_rows(tx, line[-1][0], state={"events": 9})
         before = await tx.events.after(fork, 0, limit=9)
         await tx.sessions.detach(fork.key)
         alone = await tx.sessions.head_by_key(fork.key)

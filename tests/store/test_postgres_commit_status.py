@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.postgres import connect, lane
+from holdfast.store.postgres import connect, writer
 from holdfast.store.postgres.store import PostgresStore
+from tests.commits import appending
 from tests.postgres import Databases, Server, running
 from tests.stand_ins import PATIENCE
-from tests.store.test_postgres_store import _added, _numbers, _told
+from tests.store.test_postgres_store import _added, _numbers
 from tests.store.wire_cutter import Cut, wire_to
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.torture]
@@ -33,7 +34,7 @@ def _crash(server: Server, *, takes_names: bool) -> None:
 async def test_a_commit_that_a_crash_took_away_is_made_again(
     monkeypatch: pytest.MonkeyPatch, takes_names: bool
 ) -> None:
-    for module in (connect, lane):
+    for module in (connect, writer):
         monkeypatch.setattr(module, "PATIENCE", PATIENCE)
     with running() as server, tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         await asyncio.to_thread(server.stop)
@@ -47,7 +48,7 @@ async def test_a_commit_that_a_crash_took_away_is_made_again(
             head = await store.write(_added)
             wire.cut, wire.is_final = Cut.BEFORE, True
 
-            writing = asyncio.ensure_future(store.write(_told(head)))
+            writing = asyncio.ensure_future(store.write(appending(head)))
             await wire.has_cut.wait()
             await asyncio.to_thread(_crash, server, takes_names=takes_names)
             wire.is_final = False

@@ -7,8 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.search.documents import BE_THOROUGH, EMPTY
-from holdfast.store.postgres.dialect import Statement, form_of, statement_of
-from holdfast.store.postgres.sql_overrides import TWINS
+from holdfast.store.postgres.dialect import OVERRIDES, Statement, statement_of
 from tests.marks import each_case
 from tests.postgres import Databases
 
@@ -54,21 +53,15 @@ def test_names_become_numbers_where_they_are_names(text: str, statement: Stateme
     assert statement_of(text) == statement
 
 
-def test_every_twin_is_found_by_a_text_that_is_sent() -> None:
-    assert TWINS.keys() <= {*texts(), *EMPTY}
-    assert [text for text, twin in TWINS.items() if text == twin] == []
+def test_every_override_is_found_by_a_text_that_is_sent() -> None:
+    assert OVERRIDES.keys() <= {*texts(), *EMPTY}
+    assert [text for text, other in OVERRIDES.items() if text == other] == []
 
 
 @pytest.mark.slow
 def test_postgres_takes_every_text(databases: Databases) -> None:
     databases.empty()
-    sent = [form_of(text) for text in texts()]
-    statements = {
-        part.sql
-        for form in sent
-        for part in (form.plain, form.locking, form.first)
-        if part is not None
-    }
+    statements = {statement_of(text).sql for text in texts()}
 
     # Judged by being prepared, and run by nobody.
     prepared = [f"PREPARE judged_{number} AS {sql}" for number, sql in enumerate(statements)]

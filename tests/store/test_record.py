@@ -6,12 +6,13 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.domain.errors import Code, Internal
+from holdfast.domain.commits import VersionConflictError
+from holdfast.domain.errors import Internal
 from holdfast.domain.ids import MessageId, SessionId
-from holdfast.domain.messages import Message, Role, encode_parts
+from holdfast.domain.messages import Message, Role
 from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.domain.time import microseconds
-from holdfast.ports.store import NewRow, Segment, Tx
+from holdfast.ports.store import Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     MODEL_ID,
@@ -22,6 +23,7 @@ from tests.builders import (
     a_transcript,
     an_id,
 )
+from tests.commits import append_rows, new_messages
 from tests.houses import raw
 from tests.marks import demands
 
@@ -36,19 +38,12 @@ ROWS = a_transcript(
 )
 
 
-def new_rows(rows: tuple[Message, ...]) -> list[NewRow]:
-    """Return rows as the journal hands them over, each with the event of its own number."""
-    return [
-        NewRow(row, encode_parts(row.parts), bytes.fromhex(row.hash), row.sequence) for row in rows
-    ]
-
-
 @pytest.fixture
 async def written(store: SqliteStore, head: SessionState) -> SessionState:
     """Write the rows."""
 
     async def work(tx: Tx) -> SessionState:
-        await tx.messages.append(head.key, new_rows(ROWS))
+        await append_rows(tx, head, messages=new_messages(ROWS))
         return head
 
     return await store.write(work)
@@ -101,7 +96,7 @@ async def test_a_row_of_a_fork_chains_to_the_row_it_inherits(
 
     async def work(tx: Tx) -> tuple[Message | None, list[Message]]:
         head = await tx.sessions.add(child, a_head(session_id=child.id, messages=3), b"")
-        await tx.messages.append(head.key, new_rows((own,)))
+        await append_rows(tx, head, messages=new_messages((own,)))
         found = await tx.messages.by_id(head, own.id)
         return found, await tx.messages.span(Segment(head.key, child.id, 3, 3), limit=-1)
 
@@ -115,10 +110,9 @@ async def test_two_rows_cannot_have_one_number_or_one_id(
     same_number = a_transcript(a_message(id=MessageId(an_id(98))))
     same_id = a_transcript(a_message(id=ROWS[1].id), first=6)
 
-    for rows in (new_rows(same_number), new_rows(same_id)):
-        with pytest.raises(Internal) as caught:
-            await store.write(lambda tx, rows=rows: tx.messages.append(written.key, rows))
-        assert caught.value.code is Code.INTERNAL
+    for rows in (new_messages(same_number), new_messages(same_id)):
+        with pytest.raises((Internal, VersionConflictError)):
+            await store.write(lambda tx, rows=rows: append_rows(tx, written, messages=rows))
     assert await _span(store, written, 1, 5) == list(ROWS)
 
 

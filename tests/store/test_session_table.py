@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.costs import Usage
 from holdfast.domain.ids import LOCAL_OWNER, AgentId, CallId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import SessionQuery
@@ -36,6 +37,7 @@ from tests.builders import (
     an_agent,
     an_id,
 )
+from tests.commits import append_rows
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +109,8 @@ async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None
         await tx.repos.add(a_repo())
         head = await tx.sessions.add(FULL_SESSION, a_head(), b"digest")
         blank = await tx.sessions.get(LOCAL_OWNER, SESSION_ID)
-        await tx.sessions.save(replace(FULL_HEAD, key=head.key))
+        full = replace(FULL_HEAD, key=head.key)
+        await tx.append(SessionCommit(before=head, state=full))
         wholes = (
             await tx.sessions.get(LOCAL_OWNER, SESSION_ID),
             await tx.sessions.get_by_key(head.key),
@@ -228,7 +231,7 @@ async def test_leases_of_a_holder_are_extended_together(
 
     async def work(tx: Tx) -> tuple[set[SessionKey], set[SessionKey], SessionState | None]:
         await tx.sessions.add(other, a_head(session_id=other.id, holder="you", until=1), b"")
-        await tx.sessions.save(mine)
+        await tx.append(SessionCommit(before=head, state=mine))
         extended = await tx.sessions.extend("me", 99), await tx.sessions.extend("nobody", 99)
         return *extended, await tx.sessions.head_by_key(head.key)
 
@@ -253,7 +256,7 @@ async def test_only_open_sessions_with_a_turn_left_are_unsettled(
     moved = replace(head, status=status, turn=turn)
 
     async def work(tx: Tx) -> list[SessionState]:
-        await tx.sessions.save(moved)
+        await tx.append(SessionCommit(before=head, state=moved))
         return await tx.sessions.unsettled()
 
     assert await store.write(work) == ([moved] if is_found else [])
@@ -262,8 +265,7 @@ async def test_only_open_sessions_with_a_turn_left_are_unsettled(
 async def test_a_removed_session_leaves_a_tombstone(store: SqliteStore, head: SessionState) -> None:
     async def work(tx: Tx) -> list[Any]:
         before = await tx.sessions.is_buried(LOCAL_OWNER, SESSION_ID)
-        await tx.calls.save(head.key, a_call())
-        await tx.costs.add(head.key, a_cost())
+        await append_rows(tx, head, calls=(a_call(),), costs=(a_cost(),))
         await tx.sessions.remove(head, AT)
         return [
             before,

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent, AgentStatus, LlmRuntime, ModelChoice, Recovery
 from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.commits import VersionConflictError
 from holdfast.domain.costs import CostEntry, Usage
+from holdfast.domain.errors import Internal
 from holdfast.domain.ids import AgentId, CallId, ModelId, Owner, RepoId
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.queries import AgentQuery
@@ -33,6 +35,7 @@ from tests.builders import (
     an_id,
     some_prices,
 )
+from tests.commits import append_rows
 from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +147,7 @@ async def test_calls_come_in_the_order_they_were_intended(
 
     async def work(tx: Tx) -> tuple[list[Call], list[Call], Call | None, Call | None]:
         for call in (*calls, later, done):
-            await tx.calls.save(head.key, call)
+            await append_rows(tx, head, calls=(call,))
         first, second = await tx.calls.of_turn(head, 1), await tx.calls.of_turn(head, 2)
         missing = await tx.calls.by_id(head, CallId("e"))
         return first, second, await tx.calls.by_id(head, CallId("b")), missing
@@ -156,13 +159,12 @@ async def test_a_request_is_in_the_ledger_once(store: SqliteStore, head: Session
     one = a_cost(usage=Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5))
     other = a_cost(request_id=an_id(6), turn=2, priced=False, at=AT + timedelta(seconds=1))
 
-    async def work(tx: Tx) -> tuple[list[bool], list[list[CostEntry]]]:
-        entered = [await tx.costs.add(head.key, entry) for entry in (one, one, other)]
-        entered.append(await tx.costs.add(head.key, replace(one, microcents=1)))
+    async def enter(tx: Tx) -> list[list[CostEntry]]:
+        await append_rows(tx, head, costs=(one, other))
         turns = [await tx.costs.of_turn(head, turn) for turn in (1, 2, 3)]
-        return entered, [*turns, await tx.costs.of_session(head)]
+        return [*turns, await tx.costs.of_session(head)]
 
-    assert await store.write(work) == (
-        [True, False, True, False],
-        [[one], [other], [], [one, other]],
-    )
+    assert await store.write(enter) == [[one], [other], [], [one, other]]
+    with pytest.raises((Internal, VersionConflictError)):
+        await store.write(lambda tx: append_rows(tx, head, costs=(replace(one, microcents=1),)))
+    assert await store.read(lambda tx: tx.costs.of_session(head)) == [one, other]

@@ -15,6 +15,7 @@ from holdfast.domain.ids import ApprovalId, CallId, SessionId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.store import Tx
 from tests.builders import AT
+from tests.commits import append_rows
 from tests.http.api.client import Client
 from tests.http.asgi import Answer
 from tests.http.v1.client import a_repository
@@ -283,7 +284,8 @@ async def _settled(client: Client, text: str) -> Outcome:
         assert head is not None
         call = await tx.calls.by_id(head, CallId("c"))
         assert call is not None
-        await tx.calls.save(head.key, replace(call, state=CallState.UNKNOWN, result_sequence=1))
+        lost = replace(call, state=CallState.UNKNOWN, result_sequence=1)
+        await append_rows(tx, head, calls=(lost,))
 
     await house.store.write(lose)
     answer = await client.post(f"{path}/calls/c/settle", {"how": "skip", "note": text})
@@ -309,7 +311,7 @@ async def _answered(client: Client, text: str) -> Outcome:
     async def ask(tx: Tx) -> None:
         head = await tx.sessions.head(house.owner, session_id)
         assert head is not None
-        await tx.approvals.save(head.key, waiting)
+        await append_rows(tx, head, approvals=(waiting,))
 
     await house.store.write(ask)
     path = f"/v1/sessions/{session_id}/approvals/{question.id}"

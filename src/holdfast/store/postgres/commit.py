@@ -108,13 +108,23 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM noted) THEN pg_notify($3, $4) END,
 _APPENDED: Final = "\nSELECT count(*) FROM saved\n"
 
 
-class CommitRows(Struct, frozen=True):
+class CommitRows(Struct):
     """The rows of a commit: the state of its session, and those of each table; `size` in bytes."""
 
     key: int
     state: Row
     tables: tuple[list[Row], ...]
     size: int
+
+    def extend(self, later: "CommitRows") -> None:
+        """Add a commit that builds on this one, to write both at once."""
+        self.state = later.state[: len(STATE)] + self.state[len(STATE) :]
+        self.size += later.size
+        for (_, _, conflict), rows, more in zip(_TABLES, self.tables, later.tables, strict=True):
+            rows.extend(more)
+            if conflict and more:
+                # A statement may change a row only once; session and id come first.
+                rows[:] = {row[:2]: row for row in rows}.values()
 
 
 def rows_of(commit: SessionCommit) -> CommitRows:
@@ -200,9 +210,8 @@ def _rows(columns: Mapping[str, str], number: int | None, places: Iterable[int])
     names = f" bound ({', '.join(columns)})"
     if number is None:
         return f"unnest({_cast(columns, places, '[]')}){names}"
-    return (
-        "(VALUES " + ", ".join(f"({_cast(columns, places)})" for _ in range(number)) + f"){names}"
-    )
+    values = ", ".join(f"({_cast(columns, places)})" for _ in range(number))
+    return f"(VALUES {values}){names}"
 
 
 def _cast(columns: Mapping[str, str], places: Iterable[int], suffix: str = "") -> str:

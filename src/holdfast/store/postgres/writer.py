@@ -2,6 +2,7 @@
 
 All waiting commits of different sessions are written by one statement, which commits by itself. A
 commit that cannot be written so is written in a transaction of its own, which waits for row locks.
+Short work on a session that this process has written last becomes a commit, too.
 """
 
 import asyncio
@@ -9,13 +10,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import asyncpg
 from msgspec import Struct
 
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Tx
 from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
 from holdfast.store.postgres.commit_status import NOTE, CommitStatus
@@ -31,7 +35,6 @@ from holdfast.store.postgres.errors import (
     unknown,
     unreachable,
 )
-from holdfast.store.postgres.known_sessions import KnownSessions
 from holdfast.store.sqlite.store import Tables
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,8 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 GROUP_MOST: Final = 256
 BYTES_MOST: Final = 8 << 20
 WORTH_PARTING: Final = 32
+# Limit of known states; each takes about 1 kB.
+_KNOWN_MOST: Final = 4_096
 # Transactions at a time.
 TRANSACTIONS: Final = 4
 # Seconds that work waits for row locks of other transactions.
@@ -106,21 +111,104 @@ class WriterConnection:
             await self._connection.close()
 
 
-class QueuedCommit(Struct, frozen=True):
-    """A commit that waits to be written, its rows, and the future of its caller."""
+class QueuedCommits(Struct, frozen=True):
+    """Commits of a session that build on each other, their rows, and the futures of callers."""
 
-    commit: SessionCommit
+    commits: list[SessionCommit]
+    futures: list[asyncio.Future[None]]
     rows: CommitRows
-    future: asyncio.Future[None]
 
-    def resolve(self, error: BaseException | None = None) -> None:
-        """Complete the future, unless its caller has cancelled it."""
-        if self.future.done():
+    def try_extend(self, later: "QueuedCommits") -> bool:
+        """Add later commits to be written at once; return whether they build on these."""
+        if later.commits[0].before != self.commits[-1].state or self.rows.size > BYTES_MOST:
+            return False
+        self.commits.extend(later.commits)
+        self.futures.extend(later.futures)
+        self.rows.extend(later.rows)
+        return True
+
+    def resolve(self, error: Exception | None = None) -> None:
+        """Complete all futures."""
+        for future in self.futures:
+            _resolve(future, error)
+
+
+class _UnknownError(BaseException):
+    """Work needs a transaction; a BaseException, so that work cannot catch it."""
+
+
+class KnownSessions:
+    """States as last written by this process, or as they will be after queued commits.
+
+    Usually one process writes to a session, and it has made the last commit. Work that only needs
+    the state and appends one commit then is that commit, which the store refuses if the state is
+    outdated. Work that needs more or fails runs in a transaction: nothing is returned or raised on
+    the basis of a state that was not compared with the stored one.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[SessionKey, SessionState] = {}
+        self._keys: dict[tuple[Owner, SessionId], SessionKey] = {}
+
+    def keep(self, state: SessionState) -> None:
+        """Remember a state, unless other statements than commits may change it as well."""
+        self.forget(state.key)
+        # The lease of a holder is extended, and a fork may be detached from its parent.
+        if state.holder is not None or state.inherited:
             return
-        if error is None:
-            self.future.set_result(None)
-        else:
-            self.future.set_exception(error)
+        if len(self._states) >= _KNOWN_MOST:
+            self.forget(next(iter(self._states)))
+        self._states[state.key] = state
+        self._keys[state.owner, state.session_id] = state.key
+
+    def forget(self, key: SessionKey) -> None:
+        """Remove a state, which may be outdated."""
+        state = self._states.pop(key, None)
+        if state is not None:
+            del self._keys[state.owner, state.session_id]
+
+    def try_work(self, work: Work[T]) -> tuple[T, SessionCommit] | None:
+        """Run work; return its result and its commit, or None if it needs a transaction."""
+        attempt = _Attempt(self._states, self._keys)
+        try:
+            running = work(cast("Tx", attempt))
+            running.send(None)
+            running.close()
+        except StopIteration as done:
+            if len(attempt.commits) == 1:
+                return done.value, attempt.commits[0]
+        except (Exception, _UnknownError):  # noqa: BLE001 — raised again in the transaction
+            log.debug("work is run in a transaction")
+        return None
+
+
+class _Attempt:
+    """A transaction, and its table of sessions, of which only the known states can be read."""
+
+    def __init__(
+        self,
+        states: dict[SessionKey, SessionState],
+        keys: dict[tuple[Owner, SessionId], SessionKey],
+    ) -> None:
+        self._states = states
+        self._keys = keys
+        self.commits: list[SessionCommit] = []
+        self.sessions = self
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _UnknownError
+
+    async def head(self, owner: Owner, session_id: SessionId) -> SessionState:
+        return await self.head_by_key(self._keys.get((owner, session_id), SessionKey(0)))
+
+    async def head_by_key(self, key: SessionKey) -> SessionState:
+        # After a commit the state is another one, and a second session would need both locked.
+        if self.commits or key not in self._states:
+            raise _UnknownError
+        return self._states[key]
+
+    async def append(self, commit: SessionCommit) -> None:
+        self.commits.append(commit)
 
 
 class PostgresWriter:
@@ -132,7 +220,9 @@ class PostgresWriter:
         self._group = WriterConnection(link)
         self._idle = [WriterConnection(link) for _ in range(TRANSACTIONS)]
         self._room = asyncio.Semaphore(TRANSACTIONS)
-        self._queue: deque[QueuedCommit] = deque()
+        self._queue: deque[QueuedCommits] = deque()
+        # The last in the queue of each session.
+        self._last: dict[int, QueuedCommits] = {}
         self._known = KnownSessions()
         # Sessions of which a commit is being written in a transaction.
         self._apart: set[int] = set()
@@ -142,14 +232,18 @@ class PostgresWriter:
 
     def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
         """Queue a commit for the next group."""
-        queued = QueuedCommit(commit, rows_of(commit), asyncio.get_running_loop().create_future())
+        future = asyncio.get_running_loop().create_future()
         if self._closed:
-            queued.resolve(_closed())
-        else:
-            self._known.keep(commit.state)
+            future.set_exception(_closed())
+            return future
+        queued = QueuedCommits([commit], [future], rows_of(commit))
+        self._known.keep(commit.state)
+        last = self._last.get(queued.rows.key)
+        if last is None or not last.try_extend(queued):
+            self._last[queued.rows.key] = queued
             self._queue.append(queued)
             self._wake()
-        return queued.future
+        return future
 
     async def write(self, work: Work[T]) -> T:
         """Run work, as a commit if it only needs a known state, or in a transaction."""
@@ -275,17 +369,17 @@ class PostgresWriter:
             except BaseException:
                 self._group.drop()
                 for each in group:
-                    each.future.cancel()
+                    _cancel(each.futures)
                 # The loop cancelled all its tasks; later commits need a new one.
                 self._grouping = None
                 if self._queue:
                     self._wake()
                 raise
 
-    def _next_group(self, most: int) -> list[QueuedCommit]:
-        """Return waiting commits of different sessions, each the first of its session."""
-        group: list[QueuedCommit] = []
-        left: list[QueuedCommit] = []
+    def _next_group(self, most: int) -> list[QueuedCommits]:
+        """Return waiting commits of different sessions, the first of each."""
+        group: list[QueuedCommits] = []
+        left: list[QueuedCommits] = []
         taken, size = set(self._apart), 0
         while self._queue and len(group) < most:
             queued = self._queue.popleft()
@@ -298,10 +392,12 @@ class PostgresWriter:
             taken.add(queued.rows.key)
             group.append(queued)
             size += queued.rows.size
+            if self._last[queued.rows.key] is queued:
+                del self._last[queued.rows.key]
         self._queue.extendleft(reversed(left))
         return group
 
-    async def _write_group(self, group: list[QueuedCommit]) -> None:
+    async def _write_group(self, group: list[QueuedCommits]) -> None:
         """Write commits together, without those that are outdated or have to wait."""
         skip = False
         while group:
@@ -330,7 +426,7 @@ class PostgresWriter:
             else:
                 self._fail(lost, VersionConflictError())
 
-    async def _send_group(self, group: Sequence[QueuedCommit], *, skip: bool) -> set[int] | None:
+    async def _send_group(self, group: Sequence[QueuedCommits], *, skip: bool) -> set[int] | None:
         """Write a group; if nothing was written return the sessions that are as expected."""
         keys = {each.rows.key for each in group}
         rows = [each.rows for each in group]
@@ -351,31 +447,52 @@ class PostgresWriter:
             else:
                 return None if is_written else set(found)
 
-    def _fail(self, group: Sequence[QueuedCommit], error: Exception) -> None:
+    def _fail(self, group: Sequence[QueuedCommits], error: Exception) -> None:
         for each in group:
-            self._known.forget(each.commit.before.key)
+            self._known.forget(each.commits[0].before.key)
             each.resolve(error)
 
-    def _write_apart(self, commits: Sequence[QueuedCommit]) -> None:
+    def _write_apart(self, commits: Sequence[QueuedCommits]) -> None:
         """Write commits in transactions of their own, which wait for row locks."""
         for each in commits:
             self._apart.add(each.rows.key)
-            self._spawn(self._append(each))
+            self._spawn(self._append_each(each))
 
-    async def _append(self, queued: QueuedCommit) -> None:
+    async def _append_each(self, queued: QueuedCommits) -> None:
         try:
-            await self._transact(lambda tx: tx.append(queued.commit))
-        except Exception as error:  # noqa: BLE001 — raised in the caller
-            self._fail([queued], error)
-        except BaseException:
-            queued.future.cancel()
-            raise
-        else:
-            queued.resolve()
+            for commit, future in zip(queued.commits, queued.futures, strict=True):
+                try:
+                    await self._transact(partial(_append, commit))
+                except Exception as error:  # noqa: BLE001 — raised in the caller
+                    self._known.forget(commit.before.key)
+                    _resolve(future, error)
+                else:
+                    _resolve(future)
         finally:
+            _cancel(queued.futures)
             self._apart.discard(queued.rows.key)
             if self._queue:
                 self._wake()
+
+
+async def _append(commit: SessionCommit, tx: Tx) -> None:
+    await tx.append(commit)
+
+
+def _resolve(future: asyncio.Future[None], error: Exception | None = None) -> None:
+    """Complete a future, unless its caller has cancelled it."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _cancel(futures: Sequence[asyncio.Future[None]]) -> None:
+    """Cancel what is not completed, because the loop has cancelled its tasks."""
+    for future in futures:
+        future.cancel()
 
 
 async def _roll_back(writer: WriterConnection, connection: PostgresConnection) -> None:
