@@ -118,6 +118,8 @@ class HeldStore:
 class GatedRuntime:
     """A `Runtime` that plays what the test wrote, turn by turn; then it answers "done"."""
 
+    writes_first = False
+
     def __init__(self, *plays: Play) -> None:
         self._plays = list(plays)
         self.turns: list[TurnInput] = []

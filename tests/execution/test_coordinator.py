@@ -1,6 +1,7 @@
 """The coordinator: when a turn runs, how many at once, and what happens when it cannot go on."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast import RunScope, open_holdfast
 from holdfast.app import Environment
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import MessageAppended, TurnStarted
 from holdfast.domain.ids import SessionKey
@@ -141,12 +143,19 @@ class TardyStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.has_written = asyncio.Event()
-        self.seconds = 0.0
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
 
     async def write(self, work: Any, *, urgent: bool = False) -> Any:
-        written = await self._store.write(work, urgent=urgent)
+        return await self._late(self._store.write(work, urgent=urgent))
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._late(self._store.commit(commit)))
+
+    async def _late(self, writing: Awaitable[Any]) -> Any:
+        written = await writing
         self.has_written.set()
-        await asyncio.sleep(self.seconds)
+        await self.may_tell.wait()
         return written
 
     def __getattr__(self, name: str) -> Any:
@@ -161,11 +170,12 @@ async def test_a_turn_is_played_although_its_sender_did_not_wait(
         assert isinstance(house.store, TardyStore)
         session = await house.open()
         house.store.has_written.clear()
-        house.store.seconds = 60
+        house.store.may_tell.clear()
         sending = asyncio.create_task(house.send(session.id, "hello"))
         await house.store.has_written.wait()
-        house.store.seconds = 0
         sending.cancel()
+        await asyncio.wait([sending])
+        house.store.may_tell.set()
 
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
@@ -179,9 +189,10 @@ async def test_what_is_sent_while_the_house_is_left_is_held_by_nobody(
         assert isinstance(house.store, TardyStore)
         session = await house.open()
         house.store.has_written.clear()
-        house.store.seconds = 0.1
+        house.store.may_tell.clear()
         sending = asyncio.create_task(house.send(session.id, "hello"))
         await house.store.has_written.wait()
+        asyncio.get_running_loop().call_later(0.1, house.store.may_tell.set)
     await sending
 
     async with open_house(home, GatedRuntime(), outside=outside, scope=RunScope.NONE) as other:

@@ -67,6 +67,8 @@ _OVER_LIMIT: Final = refuse_call(
 class EngineRuntime:
     """Implement the `Runtime` port for agents backed by a language model."""
 
+    writes_first = True
+
     def __init__(
         self,
         llm: Llm,

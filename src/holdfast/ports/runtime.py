@@ -145,6 +145,9 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
 class Runtime(Protocol):
     """Run a turn: take a conversation, emit batches of drafts, return how it ended."""
 
+    # Whether it emits before it does anything outside: its turn may start while it is written.
+    writes_first: bool
+
     async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         """Run the turn; awaiting `emit` is the back-pressure, cancelling this is the interrupt."""
 

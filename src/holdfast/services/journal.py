@@ -33,7 +33,7 @@ from holdfast.domain.tools import ToolSpec
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell, Frame, Notification
 from holdfast.services.history_cache import MessageRange, rows_of
-from holdfast.services.live_session import LiveSession, LiveSessions, weight_of
+from holdfast.services.live_session import UNREAD, LiveSession, LiveSessions, weight_of
 from holdfast.services.stamping import Stamping
 
 T = TypeVar("T")
@@ -246,8 +246,9 @@ class Journal:
         """Bring the session in memory up to date with a commit of a transaction."""
         live = self._live.get(commit.state.key)
         if live is None:
-            return
-        if is_same_version(live.state, commit.before) and commit.state.status in OPEN:
+            if commit.state.status in OPEN:
+                self._live.put(LiveSession(commit.state))
+        elif is_same_version(live.state, commit.before) and commit.state.status in OPEN:
             before = live.weight
             live.advance(commit)
             # The transaction may have changed what is beside the state.
@@ -270,12 +271,18 @@ class Journal:
         if live is None:
             live = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
             self._live.put(live)
-        elif live.session is None:
-            # Only this: the stored state may lack commits that are queued.
-            found = await self._store.read(Brief(lambda tx: tx.sessions.get_by_key(key)))
-            if found is None:
-                raise session_not_found()
-            live.session = found[0]
+        elif live.session is None or live.turn is None or live.newest is UNREAD:
+            # The store must have everything that the state in memory counts.
+            if live.turn is None or live.newest is UNREAD:
+                await self.settle(key)
+            whole = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
+            live.session = whole.session
+            if is_same_version(live.state, whole.state):
+                live.turn, live.newest = whole.turn, whole.newest
+            elif live.turn is None or live.newest is UNREAD:
+                # Another process wrote.
+                self._live.put(whole)
+                return whole
         return live
 
     async def live_history(self, key: SessionKey) -> tuple[LiveSession, list[Message]]:
@@ -304,7 +311,9 @@ class Journal:
     async def commit(self, lease: Lease, compose: Callable[[CommitBuilder], T]) -> T:
         """Write to a session for the holder of its lease; `compose` may run more than once."""
         while True:
-            live = self._live.get(lease.key) or await self.live(lease.key)
+            live = self._live.get(lease.key)
+            if live is None or live.turn is None:
+                live = await self.live(lease.key)
             require_lease(live.state, lease)
             builder = self.builder(live)
             result = compose(builder)
@@ -343,6 +352,11 @@ class Journal:
             # An outdated one was dropped from memory; its caller is told.
             with suppress(VersionConflictError):
                 await asyncio.shield(live.queued)
+
+    async def require_stored(self, lease: Lease) -> None:
+        """Wait until a lease and everything before it is on disk; raise if it was lost."""
+        await self.settle(lease.key)
+        require_lease((await self.live(lease.key)).state, lease)
 
     def _end_commit(
         self, live: LiveSession, commit: SessionCommit, done: asyncio.Future[None]
@@ -388,8 +402,11 @@ async def _read_live(tx: Tx, key: SessionKey) -> LiveSession:
     if found is None:
         raise session_not_found()
     session, state = found
-    newest = await tx.costs.newest(state) if state.requests else None
-    return LiveSession(session, state, await read_open_turn(tx, state), newest)
+    live = LiveSession(state)
+    live.session = session
+    live.newest = await tx.costs.newest(state) if state.requests else None
+    live.turn = live.turn or await read_open_turn(tx, state)
+    return live
 
 
 async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> SessionState:

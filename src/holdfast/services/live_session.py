@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepStarted, name_of
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
-from holdfast.domain.sessions import Session, SessionState
+from holdfast.domain.sessions import Session, SessionState, has_waiting_turn
 
 # Bound of all live sessions together.
 BYTES_MOST: Final = 32 << 20
@@ -28,20 +29,28 @@ _OF_A_ROW: Final = 1 << 10
 _STARTED: Final = name_of(StepStarted)
 
 
+class Unread(Enum):
+    """Marks a value that is not in memory and must be read."""
+
+    UNREAD = auto()
+
+
+UNREAD: Final = Unread.UNREAD
+
+
 class LiveSession:
-    """One session in memory."""
+    """One session in memory; its state always, everything else when it is needed."""
 
     __slots__ = ("history", "newest", "queued", "session", "state", "turn", "weight")
 
-    def __init__(
-        self, session: Session, state: SessionState, turn: OpenTurn, newest: CostEntry | None
-    ) -> None:
-        """`newest` is the last entry of the ledger that belongs to a turn."""
-        # What is frozen at creation or changed by its owner; `None` if it must be read again.
-        self.session: Session | None = session
+    def __init__(self, state: SessionState) -> None:
         self.state = state
-        self.turn = turn
-        self.newest = newest
+        # What is frozen at creation or changed by its owner; `None` if it must be read.
+        self.session: Session | None = None
+        # Where no turn runs or waits, nothing is stored about one; `None` if it must be read.
+        self.turn = None if has_waiting_turn(state) else OpenTurn()
+        # The last entry of the ledger that belongs to a turn, or that it must be read.
+        self.newest: CostEntry | Unread | None = UNREAD if state.requests else None
         # The commit that was queued last.
         self.queued: asyncio.Future[None] | None = None
         # Read when a turn needs it.
@@ -60,8 +69,7 @@ class LiveSession:
             self.newest = spent[-1]
         if commit.state.settled != before.settled:
             self.turn = OpenTurn()
-            return
-        if commit.calls or commit.costs or commit.approvals or commit.events:
+        elif self.turn is not None:
             self.turn = _advanced(self.turn, commit)
 
 

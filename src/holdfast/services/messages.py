@@ -43,7 +43,9 @@ from holdfast.services.session_lifecycle import (
     admit,
     find_message,
     is_plain_admission,
+    is_plain_record,
     record,
+    record_plain,
 )
 from holdfast.services.turns import unfinished_step
 
@@ -137,11 +139,10 @@ class Messages:
             writer = self._journal.builder(live)
             admitted = add_user_message(writer, draft, partial(self._start_turn, place))
             done = self._journal.queue(live, writer)
-            if admitted.lease is not None:
-                self._wake_turn(admitted)
+            made = self._wake_turn(admitted)
         # A queued commit is not taken back when its caller is cancelled.
         await asyncio.shield(done)
-        return admitted.made if admitted.lease is not None else self._wake_turn(admitted)
+        return made
 
     def _start_turn(self, place: RunSlot, writer: CommitBuilder) -> Lease | None:
         is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
@@ -204,6 +205,16 @@ class Messages:
     ) -> Created[Message]:
         """Record a message; `is_new` is false if an equal one with this id was recorded before."""
         wanted = replace(require_recordable(draft), id=_id(draft.id))
+        live = self._journal.find_live(owner, session_id)
+        if live is not None and is_plain_record(live.state, wanted):
+            try:
+                writer = self._journal.builder(live)
+                message = record_plain(writer, wanted)
+                await asyncio.shield(self._journal.queue(live, writer))
+                return Created(thing=message, is_new=True)
+            except VersionConflictError:
+                # Another process wrote, or the id is taken: the transaction below finds out.
+                log.debug("a message is recorded by a transaction")
         return await self._journal.write(owner, session_id, lambda writer: record(writer, wanted))
 
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:

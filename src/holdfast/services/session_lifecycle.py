@@ -143,10 +143,22 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
     stored = await _repeated(writer, writer.clean(draft))
     if stored is not None:
         return Created(thing=stored, is_new=False)
+    await _require_held(writer, draft)
+    return Created(thing=record_plain(writer, draft, call), is_new=True)
+
+
+def is_plain_record(state: SessionState, draft: MessageDraft) -> bool:
+    """Return whether a message can be recorded by its session's state alone."""
+    is_own = draft.id is None or not state.inherited
+    has_media = any(isinstance(part, Media) for part in draft.parts)
+    return is_own and not has_media and draft.role in {Role.ASSISTANT, Role.SYSTEM}
+
+
+def record_plain(writer: CommitBuilder, draft: MessageDraft, call: Call | None = None) -> Message:
+    """Add a row without a turn; `call` is the one that it makes or answers."""
     transition(writer.state.status, Verb.ADMIT)
     _require_place(writer.state, draft.role, call)
-    await _require_held(writer, draft)
-    return Created(thing=writer.add_message(draft, 0), is_new=True)
+    return writer.add_message(draft, 0)
 
 
 async def find_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:

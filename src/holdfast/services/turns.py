@@ -58,7 +58,7 @@ from holdfast.services.journal import (
     require_lease,
     session_not_found,
 )
-from holdfast.services.live_session import LiveSession
+from holdfast.services.live_session import UNREAD, LiveSession
 from holdfast.services.models import Models
 from holdfast.services.workspaces import Workspaces
 from holdfast.zones.binding import unbind_zone
@@ -107,10 +107,11 @@ class TurnInputs:
     ) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
         live, history = await self._journal.live_history(key)
-        session, state = live.session, live.state
+        session, state, turn = live.session, live.state, live.turn
+        newest = None if live.newest is UNREAD else live.newest
         if lease is not None:
             require_lease(state, lease)
-        if session is None:
+        if session is None or turn is None:
             raise session_not_found()
 
         async def read(
@@ -131,9 +132,9 @@ class TurnInputs:
             models=models,
             context=session.context,
             history=tuple(history),
-            calls=tuple(live.turn.calls.values()),
+            calls=tuple(turn.calls.values()),
             turn=state.settled + 1,
-            step=live.turn.steps + 1,
+            step=turn.steps + 1,
             ordinal=state.requests + 1,
             shelf=self._workspaces.shelf(key),
             place=self._workspaces.of(session, key),
@@ -143,8 +144,8 @@ class TurnInputs:
             limits=_limits(session.agent, self._limits),
             budget=budget,
             spent=state.microcents,
-            last_usage=live.newest.usage if live.newest else None,
-            last_model=live.newest.model_id if live.newest else None,
+            last_usage=newest.usage if newest else None,
+            last_model=newest.model_id if newest else None,
         )
 
 
@@ -153,7 +154,8 @@ async def _is_past_the_cap(tx: Tx, session: Session, live: LiveSession) -> bool:
     state = live.state
     turn = state.settled + 1
     # Counted only when it can matter: the number of engaged turns never exceeds the settled ones.
-    if state.settled < session.turn_cap or any(entry.turn for entry in live.turn.costs):
+    spent = live.turn.costs if live.turn is not None else ()
+    if state.settled < session.turn_cap or any(entry.turn for entry in spent):
         return False
     if await tx.costs.engaged(state) < session.turn_cap:
         return False
@@ -203,9 +205,9 @@ class Turns:
             turn = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn, Outcome):
                 return await self._give_up(lease, turn)
-            if not isinstance(turn.agent.runtime, LlmRuntime):
-                # Other runtimes act before they write; the turn must be on disk by then.
-                await self._journal.settle(lease.key)
+            runtime = self._runtimes[type(turn.agent.runtime)]
+            if not runtime.writes_first:
+                await self._journal.require_stored(lease)
             deltas = self._journal.deltas()
 
             async def emit(batch: Sequence[Draft]) -> None:
@@ -213,7 +215,7 @@ class Turns:
                 if drafts := deltas.passed(batch):
                     await self._record(lease, drafts)
 
-            ended = await self._runtimes[type(turn.agent.runtime)].run(turn, emit)
+            ended = await runtime.run(turn, emit)
             drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
             return await self._record(lease, drafts, ended.outcome)
         # Any exception of a runtime ends its turn only, not the process or other sessions.

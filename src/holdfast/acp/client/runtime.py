@@ -238,6 +238,8 @@ def _silence_notice(seconds: float) -> MessageDraft:
 class ProgramRuntime:
     """A `Runtime` for external agent programs."""
 
+    writes_first = False
+
     def __init__(
         self,
         registry: ProcessRegistry,

@@ -64,6 +64,7 @@ WITH given AS (
        AND s.messages = given.was_messages
        AND s.events = given.was_events
        AND s.updated_at = given.was_updated_at
+       AND s.chain = given.was_chain
      ORDER BY s.key
        FOR NO KEY UPDATE OF s:skip
 )"""
