@@ -10,8 +10,7 @@ from bench.figures import Figure, at_most, below, measures, middle
 from bench.yardsticks import raw_appends, raw_store
 from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.config import load
-from holdfast.observations.claims import Subject
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.snapshots import Resolver
 from holdfast.ports.store import Tx
 

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.mcp.tool_types import Argument, BooleanType, IntegerType, validate_arguments
-from holdfast.observations.model import ANYTHING, INSTANT, NAME, ChoiceShape
+from holdfast.domain.time import Moment
+from holdfast.mcp.tool_types import Argument, BooleanType, IntegerType, one_of, validate_arguments
+from holdfast.observations.model import Name
 
 TAKEN = (
-    Argument("name", NAME, "A name.", is_required=True),
-    Argument("how", ChoiceShape(("a", "b")), "A way."),
-    Argument("at", INSTANT, "A time."),
+    Argument("name", Name, "A name.", is_required=True),
+    Argument("how", one_of(("a", "b")), "A way."),
+    Argument("at", Moment, "A time."),
     Argument("limit", IntegerType(least=1, most=9), "A number."),
     Argument("raw", BooleanType(), "Yes or no."),
 )
@@ -24,7 +25,7 @@ def test_what_was_sent_is_returned_and_null_was_not_sent() -> None:
 
 
 def test_where_anything_may_stand_null_is_something() -> None:
-    taken = (Argument("value", ANYTHING, "A value.", is_required=True),)
+    taken = (Argument("value", Any, "A value.", is_required=True),)
 
     assert validate_arguments(taken, {"value": None}) == {}
     with pytest.raises(Invalid):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.mcp.server import TOOLS
-from holdfast.mcp.tool_types import input_schema
-from holdfast.observations.model import SHAPES, EntityType
+from holdfast.mcp.tool_types import arguments_of, input_schema
+from holdfast.observations.model import SessionFields
 from tests.marks import demands
 from tests.mcp.clients import Client
 
@@ -92,9 +92,8 @@ async def test_the_last_session_is_taken_up_at_its_last_checkpoint(client: Clien
 
 @demands("S3-001m", "S3-154")
 def test_the_schema_of_the_tool_is_the_table_that_judges() -> None:
-    shape = SHAPES[EntityType.AGENT_SESSION]
     schema = TOOLS["submit_agent_session"].input_schema()
-    judged = input_schema(shape.members, is_open=True)
+    judged = input_schema(arguments_of(SessionFields), is_open=True)
 
     assert schema["required"] == judged["required"]
     # No document to extract from, and no model to ask: what is told is all there is.

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec import Meta, Struct
 
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.server import TOOLS
-from holdfast.mcp.tool_types import input_schema
-from holdfast.observations.model import FieldShape, ListShape, PatternShape, Shape, TextShape
+from holdfast.mcp.tool_types import arguments_of, input_schema
+from holdfast.observations.model import Text, UnitId
 from tests.mcp.clients import Client
 from tests.mcp.payloads import COMPLETE
 
@@ -84,16 +85,13 @@ def test_the_schema_of_a_submission_takes_what_is_taken() -> None:
 
 
 def test_every_kind_has_a_schema() -> None:
-    shape = Shape(
-        members=(
-            FieldShape(
-                "ids", ListShape(item=PatternShape("FU-[0-9]+"), is_distinct=True), "Ids.", True
-            ),
-            FieldShape("words", TextShape(), "Words."),
-        )
-    )
+    class Taken(Struct, kw_only=True):
+        ids: Annotated[
+            list[UnitId], Meta(description="Ids.", extra_json_schema={"uniqueItems": True})
+        ]
+        words: Annotated[Text | None, Meta(description="Words.")] = None
 
-    assert input_schema(shape.members, is_open=True) == {
+    assert input_schema(arguments_of(Taken), is_open=True) == {
         "type": "object",
         "properties": {
             "ids": {

@@ -8,17 +8,13 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.observations.claims import (
     ClaimOrigin,
-    LogEntry,
-    Observation,
-    ObservationKind,
-    Subject,
     ValidPayload,
     accept_correction,
     accept_deletion,
     accept_payload,
     build_observation,
 )
-from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind, Subject
 from holdfast.observations.resolve import resolve
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -187,7 +183,9 @@ def entered(
         LOCAL_OWNER,
         told,
         ClaimOrigin(kind=kind),
-        LogEntry(ordinal=ordinal, created_at=AT + timedelta(minutes=ordinal), observed_at=at),
+        ordinal=ordinal,
+        created_at=AT + timedelta(minutes=ordinal),
+        observed_at=at,
     )
 
 

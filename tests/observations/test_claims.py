@@ -8,22 +8,22 @@ import pytest
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.observations.claims import (
-    PRIORITIES,
     ClaimOrigin,
-    LogEntry,
+    accept_payload,
+    build_observation,
+    require_idempotency_key,
+)
+from holdfast.observations.model import (
+    PRIORITIES,
+    EntityType,
     Observation,
     ObservationKind,
     Subject,
-    accept_payload,
-    build_observation,
     is_entity_id,
-    is_repeat,
     observation_id,
-    require_idempotency_key,
 )
-from holdfast.observations.model import EntityType
 from tests.marks import each_case
-from tests.observations.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim, a_payload
+from tests.observations.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim
 
 
 @each_case(
@@ -78,7 +78,7 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
     seen = AT - timedelta(days=1) + timedelta(microseconds=1)
 
     found = build_observation(
-        LOCAL_OWNER, told, origin, LogEntry(ordinal=3, created_at=created, observed_at=seen)
+        LOCAL_OWNER, told, origin, ordinal=3, created_at=created, observed_at=seen
     )
 
     assert found == Observation(
@@ -104,7 +104,8 @@ def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
         LOCAL_OWNER,
         told,
         ClaimOrigin(kind=ObservationKind.SUBMIT),
-        LogEntry(ordinal=1, created_at=AT),
+        ordinal=1,
+        created_at=AT,
     )
 
     assert (found.observed_at, found.created_at) == (AT, AT)
@@ -120,15 +121,6 @@ def test_every_kind_has_its_weight() -> None:
     }
     assert set(PRIORITIES) == set(ObservationKind)
     assert a_claim(kind=ObservationKind.IMPORT).priority == 50
-
-
-def test_the_same_again_is_a_repeat_only_of_the_newest() -> None:
-    told = accept_payload(SESSION, a_payload())
-
-    assert is_repeat(told, ObservationKind.SUBMIT, a_claim())
-    assert not is_repeat(told, ObservationKind.IMPORT, a_claim())
-    assert not is_repeat(told, ObservationKind.SUBMIT, a_claim(duration=5))
-    assert not is_repeat(told, ObservationKind.SUBMIT, None)
 
 
 @each_case("text", ["ent_", "ent_31ED4722E1F7FFA6EA9A9ED8", "FU-061", "ent_" + "0" * 25])

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Invalid
+from holdfast.observations import model
 from holdfast.observations.claims import accept_payload, require_sibling
-from holdfast.observations.model import SHAPES, SIBLINGS, EntityType
+from holdfast.observations.model import SIBLINGS, EntityType
+from holdfast.observations.validation import members_of
 from tests.marks import each_case
 from tests.observations.claims import DECISION, FEATURE_UNIT, RELEASE, VALIDATION, issues_of
 
@@ -21,8 +23,11 @@ FULL = {
 }
 
 
-def test_every_type_has_a_shape() -> None:
-    assert set(SHAPES) == set(EntityType)
+def test_every_type_has_a_payload_and_a_key_of_its_members() -> None:
+    assert set(model.PAYLOADS) == set(model.KEYS) == set(EntityType)
+    assert all(
+        set(model.KEYS[each]) <= set(members_of(model.PAYLOADS[each])) for each in EntityType
+    )
 
 
 @each_case("entity_type", SIBLINGS)

@@ -16,7 +16,7 @@ from holdfast.domain.events import SessionObserved, TurnEnded
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import Role, Text, ToolCall
 from holdfast.domain.time import format_iso8601, milliseconds, truncate_to_ms
-from holdfast.observations.claims import Subject
+from holdfast.observations.model import Subject
 from holdfast.observations.queries import Action, Correction, TimelineQuery
 from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import a_tool_result, an_id

@@ -9,13 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.domain.messages import Message, Role
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.claims import (
-    Observation,
-    ObservationKind,
-    ValidPayload,
-    accept_correction,
-    accept_payload,
-)
+from holdfast.observations.claims import ValidPayload, accept_correction, accept_payload
+from holdfast.observations.model import Observation, ObservationKind
 from holdfast.observations.resolve import Fold, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,

@@ -18,14 +18,8 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import ForkPoint, Status
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.claims import (
-    Observation,
-    ObservationKind,
-    accept_correction,
-    accept_deletion,
-    accept_payload,
-)
-from holdfast.observations.model import Entity
+from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
+from holdfast.observations.model import Entity, Observation, ObservationKind
 from holdfast.observations.resolve import RESULTS, SETTLED, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,

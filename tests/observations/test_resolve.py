@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.observations.as_of import AsOf
-from holdfast.observations.claims import Observation, ObservationKind
+from holdfast.observations.model import Observation, ObservationKind
 from holdfast.observations.resolve import Fold, resolve
 from tests.marks import demands, each_case
 from tests.observations.claims import (

@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from holdfast.domain.canonical_json import canonical, decode_exact
-from holdfast.observations.claims import (
-    Observation,
-    ObservationKind,
-    accept_correction,
-    accept_deletion,
-    accept_payload,
-)
+from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
 from holdfast.observations.merge import ActionList, ClaimStamp
-from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
 from holdfast.observations.resolve import Fold, resolve
 from tests.marks import demands
 from tests.observations.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered

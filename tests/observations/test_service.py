@@ -10,9 +10,8 @@ from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.time import truncate_to_ms
-from holdfast.observations.claims import ObservationKind
 from holdfast.observations.issues import WarningCode
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, ObservationKind
 from holdfast.observations.queries import Action, Correction, ImportMark, Removal, SubmitResult
 from tests.houses import crashed
 from tests.marks import demands, each_case

@@ -9,8 +9,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import EntityId
 from holdfast.domain.time import instant_of
 from holdfast.observations.as_of import TimeWindow, parse_window
-from holdfast.observations.claims import ObservationKind
-from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.model import Entity, EntityType, ObservationKind
 from holdfast.observations.timeline import (
     _EVENTS,
     RANKS,

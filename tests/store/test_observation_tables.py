@@ -10,14 +10,8 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.domain.time import milliseconds
-from holdfast.observations.claims import (
-    ClaimOrigin,
-    LogEntry,
-    ObservationKind,
-    Subject,
-    accept_payload,
-    build_observation,
-)
+from holdfast.observations.claims import ClaimOrigin, accept_payload, build_observation
+from holdfast.observations.model import ObservationKind, Subject
 from holdfast.observations.resolve import Fold
 from holdfast.observations.snapshots import compute_snapshot
 from holdfast.ports.observations import KnownEntity
@@ -40,9 +34,9 @@ async def written(
     for number, payload in enumerate(payloads, 1):
         told = accept_payload(SESSION, payload)
         subject = Subject(owner, SESSION, told.key)
-        place = LogEntry(ordinal=number, created_at=AT + timedelta(minutes=number))
         origin = ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key=key)
-        observation = build_observation(owner, told, origin, place)
+        at = AT + timedelta(minutes=number)
+        observation = build_observation(owner, told, origin, ordinal=number, created_at=at)
         known = known or await tx.observations.add(subject, milliseconds(AT))
         known = await tx.observations.append(known, observation, told.content)
         fold = fold or Fold(subject)

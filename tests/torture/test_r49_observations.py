@@ -11,8 +11,7 @@ import pytest
 from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.time import moment
-from holdfast.observations.claims import Observation, Subject
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, Observation, Subject
 from holdfast.observations.queries import ImportMark
 from holdfast.observations.resolve import resolve
 from holdfast.wire.observations import entity_form

@@ -5,8 +5,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -33,17 +31,32 @@ _EARLIEST: Final = (1 - _FIRST_DAY) * DAY
 _LATEST: Final = (date(9999, 12, 31).toordinal() + 1 - _FIRST_DAY) * DAY - 1
 
 
-class Moment(Struct, frozen=True, kw_only=True, gc=False):
-    """A time as it was given: possibly without an offset, possibly only a date."""
+class Moment:
+    """A time as it was given: possibly without an offset, possibly only a date.
 
-    ms: int
-    is_assumed: bool = False
-    is_date: bool = False
+    Not a struct, so that it can be the type of a member that is decoded from a text.
+    """
+
+    __slots__ = ("is_assumed", "is_date", "ms")
+
+    def __init__(self, *, ms: int, is_assumed: bool = False, is_date: bool = False) -> None:
+        self.ms = ms
+        self.is_assumed = is_assumed
+        self.is_date = is_date
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moment) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     @property
     def last_ms(self) -> int:
         """Return its last millisecond; a date covers the whole day."""
         return self.ms + DAY - 1 if self.is_date else self.ms
+
+    def _key(self) -> tuple[int, bool, bool]:
+        return self.ms, self.is_assumed, self.is_date
 
 
 def parse_iso8601(text: str) -> Moment | None:

@@ -20,14 +20,11 @@ from holdfast.importers.cursor_memory_files import (
 )
 from holdfast.observations.claims import (
     ClaimOrigin,
-    LogEntry,
-    ObservationKind,
-    Subject,
     ValidPayload,
     accept_payload,
     build_observation,
 )
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, ObservationKind, Subject
 from holdfast.observations.queries import ImportMark, TimelineQuery
 from holdfast.observations.resolve import resolve
 from holdfast.observations.service import Observations
@@ -310,7 +307,9 @@ def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
         owner,
         found.accepted,
         ClaimOrigin(kind=ObservationKind.IMPORT),
-        LogEntry(ordinal=1, created_at=at, observed_at=at),
+        ordinal=1,
+        created_at=at,
+        observed_at=at,
     )
     first = _FIRST[claim.subject.entity_type]
     return any(event.event_type is first for event in events_of(resolve(claim.subject, [claim])))

@@ -17,8 +17,7 @@ from msgspec import Struct
 from holdfast.domain.canonical_json import digest
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.time import format_iso8601, instant_of, moment
-from holdfast.observations.claims import SOURCE_LONGEST
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import SOURCE_LONGEST, EntityType
 from holdfast.observations.queries import ImportMark
 
 FOLDERS: Final = {

@@ -1,25 +1,31 @@
 """MCP tools about observed history and entities."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from holdfast.domain.time import Moment
 from holdfast.domain.tokens import Scope
-from holdfast.mcp.tool_types import Argument, IntegerType, Tool, ToolAnswer, ToolRequest
-from holdfast.observations.claims import CORRECTABLE, REASON_LONGEST
+from holdfast.mcp.tool_types import (
+    Argument,
+    IntegerType,
+    Tool,
+    ToolAnswer,
+    ToolRequest,
+    arguments_of,
+    one_of,
+)
+from holdfast.observations.claims import CORRECTABLE
 from holdfast.observations.model import (
-    ANYTHING,
-    INSTANT,
-    NAME,
-    OBJECT,
-    SHAPES,
     SIBLINGS,
     STRING_LONGEST,
-    TEXT,
-    ChoiceShape,
     EntityType,
-    ListShape,
-    TextShape,
+    IdempotencyKey,
+    Name,
+    Object,
+    Reason,
+    SessionFields,
+    Text,
 )
 from holdfast.observations.queries import (
     OFFSET_MOST,
@@ -73,24 +79,24 @@ def sessions_form(page: EntityPage) -> SessionsForm:
 
 KEY: Final = Argument(
     "idempotency_key",
-    TextShape(shortest=1, longest=200),
+    IdempotencyKey,
     "Idempotency key: the same key identifies the same observation.",
 )
 LIMIT: Final = Argument(
     "limit", IntegerType(least=1, most=PAGE_MOST, usual=PAGE), "The maximum number of results."
 )
-CURSOR: Final = Argument("cursor", TEXT, "The next_cursor of the previous page.")
-ORDER: Final = Argument("order", ChoiceShape(tuple(Direction)), "asc or desc; desc by default.")
-ORDER_BY: Final = Argument("order_by", ChoiceShape(tuple(EntityOrder)), "The field to sort by.")
-_AT: Final = Argument("at", INSTANT, "Return what was valid at this time; a date means its end.")
-_INGESTED: Final = Argument("at_ingested", INSTANT, "Return what was recorded by this time.")
+CURSOR: Final = Argument("cursor", Text, "The next_cursor of the previous page.")
+ORDER: Final = Argument("order", Direction, "asc or desc; desc by default.")
+ORDER_BY: Final = Argument("order_by", EntityOrder, "The field to sort by.")
+_AT: Final = Argument("at", Moment, "Return what was valid at this time; a date means its end.")
+_INGESTED: Final = Argument("at_ingested", Moment, "Return what was recorded by this time.")
 _SESSION: Final = Argument(
     "session_id",
-    TextShape(shortest=5, longest=512),
+    Annotated[str, Meta(min_length=5, max_length=512)],
     "The session's id, matched literally.",
     is_required=True,
 )
-_REASON: Final = Argument("reason", TextShape(longest=REASON_LONGEST), "The reason, for people.")
+_REASON: Final = Argument("reason", Reason, "The reason, for people.")
 
 
 async def submit_agent_session(request: ToolRequest) -> ToolAnswer:
@@ -208,7 +214,7 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
             "lost, and a repeated observation is stored once. Additional keys are stored "
             "with the observation."
         ),
-        takes=(*SHAPES[EntityType.AGENT_SESSION].members, KEY),
+        takes=(*arguments_of(SessionFields), KEY),
         gives=(SubmitResult,),
         act=submit_agent_session,
         is_open=True,
@@ -224,7 +230,7 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
         takes=(
             Argument(
                 "session_id",
-                TextShape(longest=512),
+                Annotated[str, Meta(max_length=512)],
                 "One session; if omitted, all sessions are listed.",
             ),
             LIMIT,
@@ -252,15 +258,15 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
         takes=(
             Argument(
                 "entity_id",
-                TextShape(shortest=1, longest=STRING_LONGEST),
+                Annotated[str, Meta(min_length=1, max_length=STRING_LONGEST)],
                 "ent_…, the entity's own id, or an outcome's id.",
                 is_required=True,
             ),
-            Argument("start_date", INSTANT, "The start, inclusive."),
-            Argument("end_date", INSTANT, "The end, inclusive; a date covers its whole day."),
+            Argument("start_date", Moment, "The start, inclusive."),
+            Argument("end_date", Moment, "The end, inclusive; a date covers its whole day."),
             Argument(
                 "event_types",
-                ListShape(item=ChoiceShape(tuple(EventType))),
+                list[EventType],
                 "Only events of these types.",
             ),
             LIMIT,
@@ -278,10 +284,8 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
         ),
         takes=(
             _SESSION,
-            Argument("name", NAME, "The checkpoint's name.", is_required=True),
-            Argument(
-                "timestamp", INSTANT, "The time of the checkpoint, to choose between several."
-            ),
+            Argument("name", Name, "The checkpoint's name.", is_required=True),
+            Argument("timestamp", Moment, "The time of the checkpoint, to choose between several."),
             _AT,
         ),
         gives=(CheckpointState,),
@@ -296,8 +300,8 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
         ),
         takes=(
             _SESSION,
-            Argument("field", ChoiceShape(CORRECTABLE), "The field.", is_required=True),
-            Argument("value", ANYTHING, "The correct value; null clears an optional field.", True),
+            Argument("field", one_of(CORRECTABLE), "The field.", is_required=True),
+            Argument("value", Any, "The correct value; null clears an optional field.", True),
             _REASON,
             KEY,
         ),
@@ -377,11 +381,11 @@ ENTITY_TOOLS: Final[tuple[Tool, ...]] = (
         takes=(
             Argument(
                 "entity_type",
-                ChoiceShape(tuple(SIBLINGS)),
+                one_of(SIBLINGS),
                 "The type of the entity.",
                 is_required=True,
             ),
-            Argument("fields", OBJECT, "The fields, by the schema of the type.", True),
+            Argument("fields", Object, "The fields, by the schema of the type.", True),
             KEY,
         ),
         gives=(SubmitResult,),
@@ -398,11 +402,11 @@ ENTITY_TOOLS: Final[tuple[Tool, ...]] = (
         takes=(
             Argument(
                 "entity_type",
-                ChoiceShape(tuple(EntityType)),
+                EntityType,
                 "The type of the entities.",
                 is_required=True,
             ),
-            Argument("filters", OBJECT, 'For example {"status": "planning"}.'),
+            Argument("filters", Object, 'For example {"status": "planning"}.'),
             ORDER_BY,
             ORDER,
             LIMIT,

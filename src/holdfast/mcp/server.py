@@ -25,7 +25,7 @@ from holdfast.mcp.forms import text_of, to_plain
 from holdfast.mcp.history_tools import ENTITY_TOOLS, HISTORY_TOOLS
 from holdfast.mcp.session_tools import SEARCH_TOOLS, SESSION_TOOLS
 from holdfast.mcp.tool_types import Tool, ToolRequest
-from holdfast.observations.claims import SOURCE_LONGEST
+from holdfast.observations.model import SOURCE_LONGEST
 from holdfast.wire.errors import error_form
 
 TOOLS: Final[Mapping[str, Tool]] = {

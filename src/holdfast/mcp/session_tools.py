@@ -2,16 +2,17 @@
 
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role
 from holdfast.domain.queries import MessageQuery
-from holdfast.domain.time import instant_of, moment
+from holdfast.domain.time import Moment, instant_of, moment
 from holdfast.domain.tokens import Scope
 from holdfast.mcp.forms import (
     CallsForm,
@@ -28,7 +29,7 @@ from holdfast.mcp.tool_types import (
     ToolAnswer,
     ToolRequest,
 )
-from holdfast.observations.model import ANYTHING, INSTANT, NAME, TEXT, ChoiceShape, TextShape
+from holdfast.observations.model import Name, Text
 from holdfast.search.query import SearchQuery
 from holdfast.services.batches import Scan
 from holdfast.services.calls import NOTE_LONGEST, SettlementAction, SettlementRequest
@@ -46,8 +47,8 @@ OPEN_STATES: Final = (CallState.INTENDED, CallState.STARTED, CallState.UNKNOWN)
 LIMIT: Final = Argument(
     "limit", IntegerType(least=1, most=PAGE_MOST, usual=PAGE), "The maximum number of results."
 )
-CURSOR: Final = Argument("cursor", TEXT, "The next_cursor of the previous page.")
-_SESSION: Final = Argument("session_id", NAME, "The session's id.", is_required=True)
+CURSOR: Final = Argument("cursor", Text, "The next_cursor of the previous page.")
+_SESSION: Final = Argument("session_id", Name, "The session's id.", is_required=True)
 
 
 async def get_session(request: ToolRequest) -> ToolAnswer:
@@ -195,7 +196,7 @@ SESSION_TOOLS: Final[tuple[Tool, ...]] = (
             "session, or of all. settle_call settles one."
         ),
         takes=(
-            Argument("session_id", NAME, "Only calls of this session."),
+            Argument("session_id", Name, "Only calls of this session."),
             LIMIT,
             CURSOR,
         ),
@@ -212,16 +213,20 @@ SESSION_TOOLS: Final[tuple[Tool, ...]] = (
             "may repeat its effect."
         ),
         takes=(
-            Argument("call_id", NAME, "The call's id.", is_required=True),
+            Argument("call_id", Name, "The call's id.", is_required=True),
             Argument(
                 "how",
-                ChoiceShape(tuple(SettlementAction)),
+                SettlementAction,
                 "retry runs it again, skip records it as not executed, mark_done as executed.",
                 is_required=True,
             ),
-            Argument("result", ANYTHING, "The result of the call; required for mark_done."),
-            Argument("note", TextShape(longest=NOTE_LONGEST), "The reason; the agent reads it."),
-            Argument("session_id", NAME, "The session, if several have a call with this id."),
+            Argument("result", Any, "The result of the call; required for mark_done."),
+            Argument(
+                "note",
+                Annotated[str, Meta(max_length=NOTE_LONGEST)],
+                "The reason; the agent reads it.",
+            ),
+            Argument("session_id", Name, "The session, if several have a call with this id."),
         ),
         gives=(SettledForm,),
         act=settle_call,
@@ -266,20 +271,23 @@ SEARCH_TOOLS: Final[tuple[Tool, ...]] = (
         ),
         takes=(
             Argument(
-                "query", TextShape(shortest=1, longest=QUERY_LONGEST), "The search query.", True
+                "query",
+                Annotated[str, Meta(min_length=1, max_length=QUERY_LONGEST)],
+                "The search query.",
+                True,
             ),
-            Argument("agent", NAME, "Only sessions with this agent: its id or slug."),
-            Argument("repo_id", NAME, "Only sessions in this repository."),
-            Argument("role", ChoiceShape(tuple(Role)), "Only messages of this role."),
-            Argument("tool", NAME, "Only calls and results of this tool."),
-            Argument("since", INSTANT, "Recorded at this time or later."),
-            Argument("until", INSTANT, "Recorded before this time."),
+            Argument("agent", Name, "Only sessions with this agent: its id or slug."),
+            Argument("repo_id", Name, "Only sessions in this repository."),
+            Argument("role", Role, "Only messages of this role."),
+            Argument("tool", Name, "Only calls and results of this tool."),
+            Argument("since", Moment, "Recorded at this time or later."),
+            Argument("until", Moment, "Recorded before this time."),
             Argument(
                 "limit",
                 IntegerType(least=1, most=HITS_MOST, usual=HITS),
                 "The maximum number of results.",
             ),
-            Argument("cursor", TEXT, "The next_cursor of the previous page."),
+            Argument("cursor", Text, "The next_cursor of the previous page."),
         ),
         gives=(HitsForm,),
         act=search_sessions,

@@ -3,19 +3,18 @@
 The tools are in `session_tools.py` and `history_tools.py`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, inspect
 
 from holdfast.api import LocalHoldfast
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.observations import model as observation_model
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import ANYTHING, FieldShape, Kind, Shape
-from holdfast.observations.validation import member_faults
+from holdfast.observations.model import EXACT
+from holdfast.observations.validation import members_of, value_issues
 from holdfast.wire.errors import ErrorForm
 
 
@@ -32,12 +31,29 @@ class BooleanType(Struct, frozen=True):
 
 
 class Argument(Struct, frozen=True):
-    """One argument of a tool; null in an optional argument means that it was not sent."""
+    """One argument of a tool; null in an optional argument means that it was not sent.
+
+    `kind` is a type with its constraints.
+    """
 
     name: str
-    kind: Kind | IntegerType | BooleanType
+    kind: Any
     description: str
     is_required: bool = False
+
+
+def one_of(words: Iterable[str]) -> Any:
+    """Return the type of a text that is one of these."""
+    literal: Any = Literal
+    return literal[tuple(map(str, words))]
+
+
+def arguments_of(payload: type[Struct]) -> tuple[Argument, ...]:
+    """Return the members of a payload as arguments."""
+    return tuple(
+        Argument(name, kind, kind.__metadata__[-1].description, is_required)
+        for name, (kind, is_required) in members_of(payload).items()
+    )
 
 
 def validate_arguments(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +74,7 @@ def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
     name, value = argument.name, given.get(argument.name)
     if value is None:
         # For an argument of any type, null is a value.
-        is_sent = name in given and argument.kind == ANYTHING
+        is_sent = name in given and argument.kind is Any
         is_missing = argument.is_required and not is_sent
         return [_issue(name, None, "required", "is required")] if is_missing else []
     match argument.kind:
@@ -75,7 +91,7 @@ def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
                 else [_issue(name, value, "one of: true, false", "must be true or false")]
             )
         case kind:
-            return member_faults(FieldShape(name, kind, argument.description), value)
+            return value_issues(name, kind, value)
 
 
 def _plain(argument: Argument, value: Any) -> Any:
@@ -92,22 +108,24 @@ def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
 
 
 Schema = dict[str, Any]
-_PLAIN: Final[Mapping[type, Schema]] = {
-    BooleanType: {"type": "boolean"},
-    observation_model.NumberShape: {"type": "number", "exclusiveMinimum": 0},
-    observation_model.ObjectShape: {"type": "object"},
-    observation_model.AnyShape: {},
-}
-
-
 _DEFINITION: Final = "#/$defs/{name}"
 # Not listed here, because every tool would repeat the list of all error codes.
 _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
 
 
-def input_schema(taken: Sequence[Argument | FieldShape], *, is_open: bool = False) -> Schema:
+def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one allows additional members."""
-    return _object_schema(taken, is_open=is_open)
+    # Null is accepted but not declared, because some clients reject a field with two types.
+    properties = {
+        each.name: {"description": each.description, **_type_schema(each.kind)} for each in taken
+    }
+    required = [each.name for each in taken if each.is_required]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": is_open,
+    }
 
 
 def output_schema(given: Sequence[type[Struct]]) -> Schema:
@@ -150,74 +168,60 @@ def _reachable(schema: Any, definitions: Mapping[str, Schema]) -> set[str]:
     return used
 
 
-def _object_schema(members: Sequence[Argument | FieldShape], *, is_open: bool) -> Schema:
-    schema: Schema = {
-        "type": "object",
-        "properties": {each.name: _member_schema(each) for each in members},
-        "required": [each.name for each in members if each.is_required],
-        "additionalProperties": is_open,
-    }
-    return schema if schema["required"] else {k: v for k, v in schema.items() if k != "required"}
-
-
-def _member_schema(member: Argument | FieldShape) -> Schema:
-    # Null is accepted but not declared, because some clients reject a field with two types.
-    return {"description": member.description, **_type_schema(member.kind)}
-
-
-def _type_schema(kind: Kind | IntegerType | BooleanType) -> Schema:
+def _type_schema(kind: Any) -> Schema:
     match kind:
         case IntegerType():
             return _integer_schema(kind)
-        case observation_model.ListShape():
-            return _list_schema(kind)
-        case Shape():
-            return _object_schema(kind.members, is_open=True)
-        case (
-            observation_model.TextShape()
-            | observation_model.PatternShape()
-            | observation_model.ChoiceShape()
-            | observation_model.InstantShape()
-        ):
-            return _text_schema(kind)
+        case BooleanType():
+            return {"type": "boolean"}
+        case _ if get_origin(kind) is Literal:
+            # `inspect` would sort the words.
+            return {"type": "string", "enum": list(get_args(kind))}
         case _:
-            return dict(_PLAIN[type(kind)])
+            return _schema_of(inspect.type_info(kind))
 
 
-def _text_schema(
-    kind: observation_model.TextShape
-    | observation_model.PatternShape
-    | observation_model.ChoiceShape
-    | observation_model.InstantShape,
-) -> Schema:
+def _schema_of(kind: inspect.Type) -> Schema:
+    schema: Schema = {}
     match kind:
-        case observation_model.TextShape():
-            least = {"minLength": kind.shortest} if kind.shortest else {}
-            return {"type": "string", **least, "maxLength": kind.longest}
-        case observation_model.PatternShape(expression):
-            return {"type": "string", "pattern": f"^{expression}$"}
-        case observation_model.ChoiceShape(words):
-            return {"type": "string", "enum": list(words)}
-        case observation_model.InstantShape():
+        case inspect.Metadata(type=bare, extra_json_schema=extra):
+            others = {name: each for name, each in (extra or {}).items() if name != "description"}
+            schema = {**_schema_of(bare), **others}
+        case inspect.UnionType(types=(inspect.IntType(), *_)):
+            schema = {"type": "number", "exclusiveMinimum": 0}
+        case inspect.UnionType(types=(bare, *_)):
+            schema = _schema_of(bare)
+        case inspect.CustomType():
             # Not `format: date-time`, because a bare date or a time without offset is valid too.
-            return {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
-        case _ as never:
-            assert_never(never)
+            schema = {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
+        case inspect.StrType():
+            schema = _text_schema(kind)
+        case inspect.EnumType(cls=words):
+            schema = {"type": "string", "enum": [each.value for each in words]}
+        case inspect.ListType(item_type=item, min_length=least, max_length=most):
+            bounds = {"minItems": least, "maxItems": most}
+            schema = {"type": "array", "items": _schema_of(item)} | _given(bounds)
+        case inspect.StructType(cls=payload):
+            schema = input_schema(arguments_of(payload), is_open=True)
+        case inspect.DictType():
+            schema = {"type": "object"}
+    return schema
+
+
+def _text_schema(kind: inspect.StrType) -> Schema:
+    if kind.pattern is not None and kind.pattern.startswith(r"\A") and kind.pattern != EXACT:
+        return {"type": "string", "pattern": f"^{kind.pattern[2:-2]}$"}
+    return {"type": "string"} | _given({"minLength": kind.min_length, "maxLength": kind.max_length})
+
+
+def _given(bounds: Schema) -> Schema:
+    return {name: bound for name, bound in bounds.items() if bound}
 
 
 def _integer_schema(kind: IntegerType) -> Schema:
     most = {} if kind.most is None else {"maximum": kind.most}
     usual = {} if kind.usual is None else {"default": kind.usual}
     return {"type": "integer", "minimum": kind.least, **most, **usual}
-
-
-def _list_schema(kind: observation_model.ListShape) -> Schema:
-    schema: Schema = {"type": "array", "items": _type_schema(kind.item)}
-    if kind.shortest:
-        schema["minItems"] = kind.shortest
-    if kind.longest is not None:
-        schema["maxItems"] = kind.longest
-    return {**schema, "uniqueItems": True} if kind.is_distinct else schema
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
@@ -255,7 +259,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     description: str
-    takes: tuple[Argument | FieldShape, ...]
+    takes: tuple[Argument, ...]
     gives: tuple[type[Struct], ...]
     act: Callable[[ToolRequest], Awaitable[ToolAnswer]]
     is_open: bool = False
@@ -281,12 +285,11 @@ class Tool(Struct, frozen=True, kw_only=True):
         request.caller.require(self.needs)
         if self.is_open:
             return await self.act(request)
-        taken = tuple(each for each in self.takes if isinstance(each, Argument))
         return await self.act(
             ToolRequest(
                 holdfast=request.holdfast,
                 caller=request.caller,
                 source=request.source,
-                arguments=validate_arguments(taken, request.arguments),
+                arguments=validate_arguments(self.takes, request.arguments),
             )
         )

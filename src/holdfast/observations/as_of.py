@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from holdfast.domain.time import Moment, moment, parse_iso8601
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import INSTANT, FieldShape
-from holdfast.observations.validation import member_faults
+from holdfast.observations.validation import value_issues
 
 
 class AsOf(Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ def parse_window(start_date: Any = None, end_date: Any = None) -> TimeWindow:
 
 
 def _faults(name: str, value: Any) -> list[Issue]:
-    return member_faults(FieldShape(name, INSTANT, ""), value)
+    return value_issues(name, Moment, value)
 
 
 def _moment(text: str | None) -> Moment | None:

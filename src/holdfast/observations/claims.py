@@ -1,26 +1,24 @@
-"""Observations: validated, numbered and immutable claims about entities."""
+"""Claims: validated payloads, their warnings, and the observations built from them."""
 
 import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
-from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.domain.canonical_json import canonical, canonical_text, decode_exact, digest
-from holdfast.domain.ids import EntityId, ObservationId, Owner
+from holdfast.domain.canonical_json import canonical, canonical_text, decode_exact
+from holdfast.domain.ids import Owner
 from holdfast.domain.text import require_text
 from holdfast.domain.time import (
+    Moment,
     format_iso8601,
     instant_of,
     milliseconds,
     parse_iso8601,
     truncate_to_ms,
 )
-from holdfast.observations import model as observation_model
 from holdfast.observations.issues import (
     Issue,
     Path,
@@ -30,107 +28,149 @@ from holdfast.observations.issues import (
     rejection,
 )
 from holdfast.observations.model import (
-    INSTANT,
-    SHAPES,
+    DELETED,
+    KEYS,
+    PAYLOADS,
     SIBLINGS,
+    SOURCE_LONGEST,
     EntityType,
-    FieldShape,
-    Kind,
-    Shape,
-    TextShape,
+    IdempotencyKey,
+    Observation,
+    ObservationKind,
+    Reason,
+    SessionFields,
+    SessionKeyText,
+    Subject,
+    observation_id,
 )
-from holdfast.observations.validation import faults, member_faults
+from holdfast.observations.validation import (
+    build_issue,
+    convert,
+    decode_fields,
+    members_of,
+    value_issues,
+)
 
+BYTES_MOST: Final = 1 << 20
+START_HINT: Final = (
+    'To record a start, send one action such as {"type":"session_start","result":"success"}.'
+)
 RESULTS: Final = frozenset({"success", "failure", "warning"})
 DURATION_TOLERANCE: Final = 1_000
-# Shapes that are, or may contain, a timestamp.
-_TIMED: Final = (observation_model.InstantShape, observation_model.ListShape, Shape)
-# A warning and the path it refers to.
-Placed = tuple[Path, SchemaWarning]
+# Null in these members means that they were not sent.
+_IGNORED_AS_NULL: Final = frozenset({"checkpoints", "outcomes"})
 
 
-def payload_warnings(entity_type: EntityType, payload: Mapping[str, Any]) -> list[Placed]:
-    """Return the warnings that a valid payload causes by itself."""
-    shape = SHAPES[entity_type]
-    found = [*_nulls(shape, payload), *_unknown(shape, payload)]
-    _assumed(shape, payload, (), found)
+def _payload_warnings(
+    entity_type: EntityType, payload: Mapping[str, Any], typed: Mapping[str, Any]
+) -> list[SchemaWarning]:
+    """Return the warnings that a valid payload causes by itself; `typed` is it converted."""
+    members = members_of(PAYLOADS[entity_type])
+    found = []
+    for name in payload:
+        if name not in members:
+            rule = "is not a field of this type; it is stored but not shown"
+            found.append(_warning((name,), WarningCode.UNKNOWN_FIELD, rule))
+        elif payload[name] is not None:
+            value = typed[name]
+            if type(value) is Moment and value.is_assumed:
+                found.append(_assumed((name,)))
+        elif name in _IGNORED_AS_NULL and entity_type is EntityType.AGENT_SESSION:
+            rule = "is null and was taken as not sent"
+            found.append(_warning((name,), WarningCode.NULL_IGNORED, rule))
+        else:
+            rule = "is null, which clears it"
+            found.append(_warning((name,), WarningCode.NULL_CLEARED_FIELD, rule))
     if entity_type is EntityType.AGENT_SESSION:
-        found += [*_results(payload), *consistency(payload)]
+        for number, action in enumerate(typed.get("actions") or ()):
+            if action.timestamp is not None and action.timestamp.is_assumed:
+                found.append(_assumed(("actions", number, "timestamp")))
+            if action.result not in RESULTS:
+                path = ("actions", number, "result")
+                rule = "is not one of failure, success, warning"
+                details = {"result": action.result}
+                found.append(_warning(path, WarningCode.NONSTANDARD_RESULT, rule, details))
+        checkpoints = typed.get("checkpoints") or ()
+        for number, checkpoint in enumerate(checkpoints):
+            if checkpoint.timestamp.is_assumed:
+                found.append(_assumed(("checkpoints", number, "timestamp")))
+        start, end = typed.get("started_at"), typed.get("ended_at")
+        times = [each.timestamp.ms for each in checkpoints]
+        ms = start.ms if start else None, end.ms if end else None
+        found += _contradictions(payload, ms, times)
     return found
 
 
-def in_order(entity_type: EntityType, found: list[Placed]) -> tuple[SchemaWarning, ...]:
-    """Return warnings sorted by member, item number and code."""
-    if not found:
-        return ()
-    shape = SHAPES[entity_type]
-
-    def place(each: Placed) -> tuple[int, str, int, str, str]:
-        path, warning = each
-        number = path[1] if len(path) > 1 and isinstance(path[1], int) else -1
-        return shape.rank(str(path[0])), str(path[0]), number, warning.code, warning.field
-
-    return tuple(warning for _, warning in sorted(found, key=place))
-
-
-def consistency(fields: Mapping[str, Any]) -> Iterator[Placed]:
-    """Yield contradictions between the times of a session payload or snapshot."""
-    start, end = _ms(fields.get("started_at")), _ms(fields.get("ended_at"))
-    duration = fields.get("duration")
+def _contradictions(
+    fields: Mapping[str, Any], times: tuple[int | None, int | None], reached: Sequence[int]
+) -> list[SchemaWarning]:
+    """Return contradictions between the times of a session payload or snapshot."""
+    found = []
+    (start, end), duration = times, fields.get("duration")
     if start is not None and end is not None:
         if end < start:
-            yield _warning(
-                ("ended_at",),
-                WarningCode.ENDED_BEFORE_STARTED,
-                "The session ends before it starts",
-                {"started_at": fields["started_at"], "ended_at": fields["ended_at"]},
-            )
+            found.append(ended_before_started(fields))
         # Integer milliseconds, because a duration may be an integer too large for a float.
         if duration is not None and abs(duration * 1000 - (end - start)) > DURATION_TOLERANCE:
-            yield _warning(
-                ("duration",),
-                WarningCode.DURATION_MISMATCH,
-                "duration is not the time between started_at and ended_at",
-                {"duration": duration, "expected": (end - start) / 1000},
-            )
-    for number, checkpoint in enumerate(fields.get("checkpoints") or ()):
-        at = instant_of(checkpoint["timestamp"])
+            rule = "is not the time between started_at and ended_at"
+            details = {"duration": duration, "expected": (end - start) / 1000}
+            found.append(_warning(("duration",), WarningCode.DURATION_MISMATCH, rule, details))
+    for number, at in enumerate(reached):
         if (start is not None and at < start) or (end is not None and at > end):
-            yield _warning(
-                ("checkpoints", number, "timestamp"),
-                WarningCode.CHECKPOINT_OUT_OF_RANGE,
-                "The checkpoint was not reached between started_at and ended_at",
-                {"name": checkpoint["name"], "timestamp": checkpoint["timestamp"]},
+            checkpoint = fields["checkpoints"][number]
+            found.append(
+                SchemaWarning(
+                    code=WarningCode.CHECKPOINT_OUT_OF_RANGE,
+                    field=f"checkpoints[{number}].timestamp",
+                    message="The checkpoint was not reached between started_at and ended_at",
+                    details={"name": checkpoint["name"], "timestamp": checkpoint["timestamp"]},
+                )
             )
+    return found
+
+
+def ended_before_started(fields: Mapping[str, Any]) -> SchemaWarning:
+    """Return the warning for a session whose end precedes its start."""
+    return SchemaWarning(
+        code=WarningCode.ENDED_BEFORE_STARTED,
+        field="ended_at",
+        message="The session ends before it starts",
+        details={"started_at": fields["started_at"], "ended_at": fields["ended_at"]},
+    )
 
 
 def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
     """Return the contradictions in a merged session, for the result of a correction."""
-    return in_order(EntityType.AGENT_SESSION, list(consistency(snapshot)))
+    start, end = snapshot.get("started_at"), snapshot.get("ended_at")
+    times = instant_of(start) if start else None, instant_of(end) if end else None
+    reached = [instant_of(each["timestamp"]) for each in snapshot.get("checkpoints") or ()]
+    return sort_warnings(EntityType.AGENT_SESSION, _contradictions(snapshot, times, reached))
 
 
 def change_warnings(
     entity_type: EntityType, before: Mapping[str, Any], fields: Mapping[str, Any], *, now: datetime
 ) -> tuple[SchemaWarning, ...]:
     """Return warnings from comparing a payload with the previous snapshot and the current time."""
-    found: list[Placed] = []
-    if entity_type is EntityType.FEATURE_UNIT:
-        steps = before.get("status"), fields.get("status")
-        if steps == ("deployed", "planning"):
-            message = "The feature unit was deployed already"
-            details = {"from": steps[0], "to": steps[1]}
-            found.append(_warning(("status",), WarningCode.STATUS_REGRESSION, message, details))
-    ship = fields.get("target_ship_date") if entity_type is EntityType.RELEASE else None
-    if ship is not None and _last_ms(ship) < milliseconds(now):
-        details = {"target_ship_date": ship}
-        message = "The date to ship is in the past"
-        found.append(_warning(("target_ship_date",), WarningCode.DATE_IN_PAST, message, details))
-    made = fields.get("timestamp") if entity_type is EntityType.AGENT_DECISION else None
-    if made is not None and instant_of(made) > milliseconds(now):
-        message = "The decision is in the future"
-        details = {"timestamp": made}
-        found.append(_warning(("timestamp",), WarningCode.DATE_IN_FUTURE, message, details))
-    return in_order(entity_type, found)
+    name, code, message, details = "", WarningCode.STATUS_REGRESSION, "", dict[str, Any]()
+    match entity_type:
+        case EntityType.FEATURE_UNIT:
+            if (before.get("status"), fields.get("status")) == ("deployed", "planning"):
+                name, message = "status", "The feature unit was deployed already"
+                details = {"from": "deployed", "to": "planning"}
+        case EntityType.RELEASE:
+            ship = parse_iso8601(fields.get("target_ship_date") or "")
+            if ship is not None and ship.last_ms < milliseconds(now):
+                name, code = "target_ship_date", WarningCode.DATE_IN_PAST
+                message = "The date to ship is in the past"
+        case EntityType.AGENT_DECISION:
+            made = parse_iso8601(fields.get("timestamp") or "")
+            if made is not None and made.ms > milliseconds(now):
+                name, code = "timestamp", WarningCode.DATE_IN_FUTURE
+                message = "The decision is in the future"
+    if not name:
+        return ()
+    details = details or {name: fields[name]}
+    return (SchemaWarning(code=code, field=name, message=message, details=details),)
 
 
 def deleted_warning() -> SchemaWarning:
@@ -142,147 +182,44 @@ def deleted_warning() -> SchemaWarning:
     )
 
 
-def _nulls(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
-    for member in shape.members:
-        if member.name not in payload or payload[member.name] is not None:
-            continue
-        if member.is_ignored_as_null:
-            message = f"{member.name} is null and was taken as not sent"
-            yield _warning((member.name,), WarningCode.NULL_IGNORED, message)
-        else:
-            message = f"{member.name} is null, which clears it"
-            yield _warning((member.name,), WarningCode.NULL_CLEARED_FIELD, message)
+def sort_warnings(
+    entity_type: EntityType, warnings: Sequence[SchemaWarning]
+) -> tuple[SchemaWarning, ...]:
+    """Return warnings sorted by member, item number and code."""
+    if len(warnings) < 2:
+        return tuple(warnings)
+    names = list(members_of(PAYLOADS[entity_type]))
+
+    def place(each: SchemaWarning) -> tuple[int, int, str, str]:
+        name, _, rest = each.field.partition("[")
+        number = rest.partition("]")[0]
+        rank = names.index(name) if name in names else len(names)
+        return rank, int(number) if number.isdecimal() else -1, each.code, each.field
+
+    return tuple(sorted(warnings, key=place))
 
 
-def _unknown(shape: Shape, payload: Mapping[str, Any]) -> Iterator[Placed]:
-    for name in payload:
-        if shape.member(name) is None:
-            message = (
-                f"{format_path((name,))} is not a field of this type; it is stored but not shown"
-            )
-            yield _warning((name,), WarningCode.UNKNOWN_FIELD, message)
-
-
-def _assumed(kind: Kind, value: Any, path: Path, found: list[Placed]) -> None:
-    """Collect a warning for every timestamp without a UTC offset."""
-    if isinstance(kind, observation_model.InstantShape):
-        moment = parse_iso8601(value)
-        if moment is not None and moment.is_assumed:
-            message = f"{format_path(path)} has no offset and was read as UTC"
-            found.append(_warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, message))
-    elif isinstance(kind, Shape):
-        for member in kind.members:
-            if isinstance(member.kind, _TIMED) and value.get(member.name) is not None:
-                _assumed(member.kind, value[member.name], (*path, member.name), found)
-    elif isinstance(kind, observation_model.ListShape):
-        for number, item in enumerate(value):
-            _assumed(kind.item, item, (*path, number), found)
-
-
-def _results(payload: Mapping[str, Any]) -> Iterator[Placed]:
-    for number, action in enumerate(payload.get("actions") or ()):
-        if action["result"] not in RESULTS:
-            path = ("actions", number, "result")
-            message = f"{format_path(path)} is not one of failure, success, warning"
-            details = {"result": action["result"]}
-            yield _warning(path, WarningCode.NONSTANDARD_RESULT, message, details)
+def _assumed(path: Path) -> SchemaWarning:
+    rule = "has no offset and was read as UTC"
+    return _warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, rule)
 
 
 def _warning(
-    path: Path, code: WarningCode, message: str, details: dict[str, Any] | None = None
-) -> Placed:
+    path: Path, code: WarningCode, rule: str, details: dict[str, Any] | None = None
+) -> SchemaWarning:
     field = format_path(path)
-    return path, SchemaWarning(code=code, field=field, message=message, details=details or {})
+    return SchemaWarning(code=code, field=field, message=f"{field} {rule}", details=details or {})
 
 
-def _ms(text: str | None) -> int | None:
-    return None if text is None else instant_of(text)
+class ValidPayload(Struct, frozen=True, kw_only=True):
+    """A payload ready to write; `content` is the canonical JSON of `fields`, with its hash."""
 
-
-def _last_ms(text: str) -> int:
-    found = parse_iso8601(text)
-    assert found is not None  # noqa: S101 — internal invariant
-    return found.last_ms
-
-
-SOURCE_LONGEST: Final = 200
-_ENTITY_ID: Final = re.compile(r"ent_[0-9a-f]{24}")
-_IDEMPOTENCY_KEY: Final = FieldShape(
-    "idempotency_key",
-    TextShape(shortest=1, longest=200),
-    "Idempotency key: the same key identifies the same observation.",
-    is_required=True,
-)
-
-
-class ObservationKind(StrEnum):
-    """The kind of observation."""
-
-    SUBMIT = "submit"
-    IMPORT = "import"
-    CORRECTION = "correction"
-    DELETION = "deletion"
-    RESTORATION = "restoration"
-
-
-IMPORTED: Final = 50
-ORDINARY: Final = 100
-CORRECTED: Final = 1_000
-PRIORITIES: Final[Mapping[ObservationKind, int]] = {
-    ObservationKind.SUBMIT: ORDINARY,
-    ObservationKind.IMPORT: IMPORTED,
-    ObservationKind.CORRECTION: CORRECTED,
-    ObservationKind.DELETION: CORRECTED,
-    ObservationKind.RESTORATION: CORRECTED,
-}
-
-
-class Subject(Struct, frozen=True, gc=False):
-    """The observed entity: its owner, type and key."""
-
-    owner: Owner
     entity_type: EntityType
     key: str
-
-    @property
-    def entity_id(self) -> EntityId:
-        """Return the id, a hash of owner, type and key."""
-        return _entity_id(self)
-
-
-# Cached, because several steps of one write compute the same id.
-@lru_cache(maxsize=4096)
-def _entity_id(subject: Subject) -> EntityId:
-    return EntityId(f"ent_{digest([subject.owner, subject.entity_type, subject.key])[:24]}")
-
-
-class Observation(Struct, frozen=True, kw_only=True):
-    """One claim; `ordinal` numbers the claims about its entity from 1.
-
-    The wire formats call the subject's key `session_key`.
-    """
-
-    id: ObservationId
-    subject: Subject
-    entity_id: EntityId
-    ordinal: int
     fields: dict[str, Any]
+    content: bytes
     content_hash: str
-    kind: ObservationKind
-    source: str = ""
-    observed_at: datetime
-    created_at: datetime
-    idempotency_key: str | None = None
-
-    @property
-    def priority(self) -> int:
-        """Return the merge priority, which depends only on the kind."""
-        return PRIORITIES[self.kind]
-
-    @property
-    def place(self) -> tuple[datetime, int]:
-        """Return the sort key in time order."""
-        return self.observed_at, self.ordinal
+    warnings: tuple[SchemaWarning, ...] = ()
 
 
 class ClaimOrigin(Struct, frozen=True, kw_only=True):
@@ -298,162 +235,91 @@ class ClaimOrigin(Struct, frozen=True, kw_only=True):
             require_idempotency_key(self.idempotency_key)
 
 
-class LogEntry(Struct, frozen=True, kw_only=True):
-    """Position and time of a claim in the log; only imports have a separate `observed_at`.
-
-    Both times are truncated to milliseconds.
-    """
-
-    ordinal: int
-    created_at: datetime
-    observed_at: datetime | None = None
-
-
-class ValidPayload(Struct, frozen=True, kw_only=True):
-    """A payload ready to write; `content` is the canonical JSON of `fields`, with its hash."""
-
-    entity_type: EntityType
-    key: str
-    fields: dict[str, Any]
-    content: bytes
-    content_hash: str
-    warnings: tuple[SchemaWarning, ...] = ()
-
-
-def build_observation(
-    owner: Owner, accepted: ValidPayload, origin: ClaimOrigin, entry: LogEntry
-) -> Observation:
-    """Return the observation for a validated payload."""
-    subject = Subject(owner, accepted.entity_type, accepted.key)
-    created_at = truncate_to_ms(entry.created_at)
-    return Observation(
-        id=observation_id(subject, entry.ordinal, accepted.content_hash),
-        subject=subject,
-        entity_id=subject.entity_id,
-        ordinal=entry.ordinal,
-        fields=accepted.fields,
-        content_hash=accepted.content_hash,
-        kind=origin.kind,
-        source=origin.source,
-        observed_at=truncate_to_ms(entry.observed_at) if entry.observed_at else created_at,
-        created_at=created_at,
-        idempotency_key=origin.idempotency_key,
-    )
-
-
-def observation_id(subject: Subject, ordinal: int, content_hash: str) -> ObservationId:
-    """Return the observation id, a hash of subject, ordinal and content."""
-    named = f'{_beginning(subject)},{ordinal},"{content_hash}"]'
-    return ObservationId(f"obs_{hashlib.sha256(named.encode()).hexdigest()[:32]}")
-
-
-# Cached, because the claims about one entity are read together.
-@lru_cache(maxsize=256)
-def _beginning(subject: Subject) -> str:
-    """Return the canonical JSON prefix shared by the ids of all claims about a subject."""
-    return canonical_text([subject.owner, subject.entity_type, subject.key])[:-1]
-
-
-class StoredClaim(Protocol):
-    """The part of a claim needed to detect a repeat."""
-
-    @property
-    def kind(self) -> ObservationKind: ...
-    @property
-    def content_hash(self) -> str: ...
-
-
-def is_repeat(accepted: ValidPayload, kind: ObservationKind, newest: StoredClaim | None) -> bool:
-    """Return whether the newest claim has the same kind and content, so no write is needed."""
-    return newest is not None and (accepted.content_hash, kind) == (
-        newest.content_hash,
-        newest.kind,
-    )
-
-
-def is_entity_id(text: str) -> bool:
-    """Return whether a text has the format of an entity id."""
-    return _ENTITY_ID.fullmatch(text) is not None
-
-
-def require_idempotency_key(key: Any) -> str:
-    """Return the idempotency key unchanged, or raise `Invalid` like an invalid payload."""
-    issues = member_faults(_IDEMPOTENCY_KEY, key)
-    if issues:
-        raise rejection(issues)
-    return str(key)
-
-
-BYTES_MOST: Final = 1 << 20
-REASON_LONGEST: Final = 512
-DELETED: Final = "_deleted"
-REASON: Final = "reason"
-START_HINT: Final = (
-    'To record a start, send one action such as {"type":"session_start","result":"success"}.'
-)
-_SESSION: Final = SHAPES[EntityType.AGENT_SESSION]
+_SESSION: Final = members_of(SessionFields)
 # Fields that a correction may change: all except the key.
-CORRECTABLE: Final = tuple(
-    member.name for member in _SESSION.members if member.name not in _SESSION.key
-)
-_REASON: Final = FieldShape(REASON, TextShape(longest=REASON_LONGEST), "The reason, for people.")
+CORRECTABLE: Final = tuple(name for name in _SESSION if name != "session_id")
 
 
 def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:
     """Validate a payload; raises one `Invalid` that lists every violation."""
-    shape = SHAPES[entity_type]
-    _require_none(faults(shape, payload))
-    key = _key_of(shape, payload)
-    return _kept(entity_type, key, payload, payload_warnings(entity_type, payload))
+    fields, issues = decode_fields(entity_type, payload)
+    _require_none(issues)
+    typed = msgspec.structs.asdict(fields)
+    warnings = _payload_warnings(entity_type, payload, typed)
+    return _build_valid(entity_type, _key_of(entity_type, typed), payload, warnings)
 
 
 def accept_correction(
     session_id: Any, field: Any, value: Any, *, reason: Any = None
 ) -> ValidPayload:
     """Validate a correction of one session field by the same rules as a submission."""
-    found = _key_faults(session_id)
-    member = _SESSION.member(field) if isinstance(field, str) else None
-    if member is None or member.name not in CORRECTABLE:
-        choices = ", ".join(CORRECTABLE)
-        message = f"field must be one of {choices}"
-        found.append(
-            Issue(path=("field",), value=field, expected=f"one of: {choices}", message=message)
-        )
-    elif value is None and member.is_ignored_as_null:
+    found = _key_issues(session_id)
+    if not isinstance(field, str) or field not in CORRECTABLE:
+        found.append(_choice("field", field, CORRECTABLE))
+    elif value is None and field in _IGNORED_AS_NULL:
         # Null cannot mean "not sent" here, because a correction has only this one field.
-        message = f"{member.name} is required"
-        found.append(Issue(path=(member.name,), expected="required", message=message))
+        found.append(build_issue(None, (field,), "required", "is required"))
     else:
-        found += member_faults(member, value)
-    _require_none([*found, *member_faults(_REASON, reason)])
+        kind, is_required = _SESSION[field]
+        found += value_issues(field, kind, value, is_required=is_required)
+    _require_none([*found, *value_issues("reason", Reason, reason)])
+    typed = {field: convert(value, _SESSION[field][0])}
+    warnings = _payload_warnings(EntityType.AGENT_SESSION, {field: value}, typed)
     payload = {field: value} | _reason(reason)
-    odd = payload_warnings(EntityType.AGENT_SESSION, {field: value})
-    return _kept(EntityType.AGENT_SESSION, session_id, payload, odd)
+    return _build_valid(EntityType.AGENT_SESSION, session_id, payload, warnings)
 
 
 def accept_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) -> ValidPayload:
     """Validate the deletion or restoration of a session's history."""
-    _require_none([*_key_faults(session_id), *member_faults(_REASON, reason)])
+    _require_none([*_key_issues(session_id), *value_issues("reason", Reason, reason)])
     payload = {DELETED: is_deleted} | _reason(reason)
-    return _kept(EntityType.AGENT_SESSION, session_id, payload, [])
+    return _build_valid(EntityType.AGENT_SESSION, session_id, payload, [])
 
 
 def require_session_key(session_id: Any) -> str:
     """Return a valid session id, or raise `Invalid`."""
-    _require_none(_key_faults(session_id))
+    _require_none(_key_issues(session_id))
     return str(session_id)
+
+
+def require_idempotency_key(key: Any) -> str:
+    """Return the idempotency key unchanged, or raise `Invalid` like an invalid payload."""
+    _require_none(value_issues("idempotency_key", IdempotencyKey, key, is_required=True))
+    return str(key)
 
 
 def require_sibling(entity_type: Any) -> EntityType:
     """Return an entity type other than session, or raise `Invalid`."""
     if entity_type not in SIBLINGS:
-        choices = ", ".join(SIBLINGS)
-        message = f"entity_type must be one of {choices}"
-        issue = Issue(
-            path=("entity_type",), value=entity_type, expected=f"one of: {choices}", message=message
-        )
-        raise rejection((issue,))
+        raise rejection((_choice("entity_type", entity_type, SIBLINGS),))
     return EntityType(entity_type)
+
+
+def build_observation(
+    owner: Owner,
+    accepted: ValidPayload,
+    origin: ClaimOrigin,
+    *,
+    ordinal: int,
+    created_at: datetime,
+    observed_at: datetime | None = None,
+) -> Observation:
+    """Return the observation for a validated payload; its times are truncated to milliseconds."""
+    subject = Subject(owner, accepted.entity_type, accepted.key)
+    created_at = truncate_to_ms(created_at)
+    return Observation(
+        id=observation_id(subject, ordinal, accepted.content_hash),
+        subject=subject,
+        entity_id=subject.entity_id,
+        ordinal=ordinal,
+        fields=accepted.fields,
+        content_hash=accepted.content_hash,
+        kind=origin.kind,
+        source=origin.source,
+        observed_at=truncate_to_ms(observed_at) if observed_at else created_at,
+        created_at=created_at,
+        idempotency_key=origin.idempotency_key,
+    )
 
 
 def _require_none(issues: Sequence[Issue]) -> None:
@@ -462,29 +328,32 @@ def _require_none(issues: Sequence[Issue]) -> None:
         raise rejection(issues, hint=START_HINT if empty else "")
 
 
-def _key_faults(session_id: Any) -> list[Issue]:
-    return member_faults(_SESSION.members[0], session_id)
+def _key_issues(session_id: Any) -> list[Issue]:
+    return value_issues("session_id", SessionKeyText, session_id, is_required=True)
 
 
-def _key_of(shape: Shape, payload: dict[str, Any]) -> str:
+def _choice(name: str, value: Any, choices: Sequence[str]) -> Issue:
+    words = ", ".join(choices)
+    return build_issue(value, (name,), f"one of: {words}", f"must be one of {words}")
+
+
+def _key_of(entity_type: EntityType, typed: Mapping[str, Any]) -> str:
     """Return the entity key: the single key member, or a canonical JSON list of several."""
-    if len(shape.key) == 1:
-        return str(payload[shape.key[0]])
-    parts = []
-    for name in shape.key:
-        value = payload.get(name) or ""
-        member = shape.member(name)
-        is_instant = member is not None and member.kind == INSTANT
-        parts.append(format_iso8601(instant_of(value)) if is_instant else value)
-    return canonical_text(parts)
+    names = KEYS[entity_type]
+    if len(names) == 1:
+        return str(typed[names[0]])
+    values = [typed[name] for name in names]
+    return canonical_text(
+        [format_iso8601(each.ms) if type(each) is Moment else each or "" for each in values]
+    )
 
 
 def _reason(reason: str | None) -> dict[str, Any]:
-    return {} if reason is None else {REASON: reason}
+    return {} if reason is None else {"reason": reason}
 
 
-def _kept(
-    entity_type: EntityType, key: str, payload: dict[str, Any], odd: list[Placed]
+def _build_valid(
+    entity_type: EntityType, key: str, payload: dict[str, Any], warnings: Sequence[SchemaWarning]
 ) -> ValidPayload:
     content = canonical(payload)
     if len(content) > BYTES_MOST:
@@ -498,5 +367,5 @@ def _kept(
         fields=decode_exact(content),
         content=content,
         content_hash=hashlib.sha256(content).hexdigest(),
-        warnings=in_order(entity_type, odd),
+        warnings=sort_warnings(entity_type, warnings),
     )

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.queries import decode_count, encode_count
 from holdfast.domain.time import format_iso8601, instant_of
-from holdfast.observations.claims import is_entity_id
-from holdfast.observations.model import Entity
+from holdfast.observations.model import Entity, is_entity_id
 from holdfast.observations.queries import PAGE_BYTES, EntityOrder, ListedEntity, Value
 from holdfast.observations.snapshots import encode_entity
 from holdfast.observations.timeline import TimelineEvent

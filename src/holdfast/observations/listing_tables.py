@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
-from holdfast.observations.claims import Subject
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.queries import (
     Direction,
     EntityListing,

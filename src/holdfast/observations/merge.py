@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.time import instant_of
-from holdfast.observations.claims import CORRECTED
+from holdfast.observations.model import CORRECTED
 
 
 class ClaimStamp(Struct, frozen=True, gc=False):

@@ -1,126 +1,45 @@
-"""Entity types of observations, the schema of each type's payload, and entity snapshots."""
+"""Entity types, the payload of each type, observations and merged entities."""
 
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from holdfast.domain.canonical_json import canonical_text, digest
 from holdfast.domain.errors import Code, NotFound
-from holdfast.domain.ids import EntityId
+from holdfast.domain.ids import EntityId, ObservationId, Owner
+from holdfast.domain.time import Moment
 from holdfast.observations.issues import SchemaWarning
 
+SCHEMA_VERSION: Final = "v1"
 STRING_LONGEST: Final = 65_536
 NAME_LONGEST: Final = 512
+SOURCE_LONGEST: Final = 200
+REASON_LONGEST: Final = 512
+# Not blank.
+FILLED: Final = r"\S"
+# Neither outer white space nor control characters (Unicode category Cc, a closed set).
+EXACT: Final = r"\A(?!\s)[^\x00-\x1f\x7f-\x9f]*(?<!\s)\Z"
 
 
-class TextShape(Struct, frozen=True, kw_only=True):
-    """A string with a length range; `is_exact` forbids outer whitespace and control characters."""
-
-    shortest: int = 0
-    longest: int = STRING_LONGEST
-    is_exact: bool = False
-    # Must not be empty after trimming.
-    is_filled: bool = False
+def _whole(expression: str) -> Meta:
+    return Meta(pattern=rf"\A{expression}\Z")
 
 
-class PatternShape(Struct, frozen=True):
-    """A string that a regular expression matches completely."""
-
-    expression: str
-
-
-class ChoiceShape(Struct, frozen=True):
-    """One of a fixed set of strings."""
-
-    words: tuple[str, ...]
-
-
-class NumberShape(Struct, frozen=True):
-    """A finite number greater than zero."""
-
-
-class InstantShape(Struct, frozen=True):
-    """An ISO 8601 date or timestamp."""
-
-
-class ObjectShape(Struct, frozen=True):
-    """A JSON object with any members."""
-
-
-class AnyShape(Struct, frozen=True):
-    """Any JSON value."""
-
-
-class ListShape(Struct, frozen=True, kw_only=True):
-    """A list with a length range; `is_distinct` forbids duplicate items."""
-
-    item: "Kind"
-    shortest: int = 0
-    longest: int | None = None
-    is_distinct: bool = False
-
-
-class FieldShape(Struct, frozen=True):
-    """A named member of an object.
-
-    Null clears an optional member; with `is_ignored_as_null` it means the member was not sent.
-    """
-
-    name: str
-    kind: "Kind"
-    description: str
-    is_required: bool = False
-    is_ignored_as_null: bool = False
-
-
-class Shape(Struct, frozen=True, kw_only=True):
-    """An object with known members in display order; unknown members are allowed.
-
-    `key` names the members that identify the entity. `ordered` holds pairs of times of which the
-    second must not be earlier. `apart` holds pairs of a list member and a member whose value the
-    list must not contain.
-    """
-
-    members: tuple[FieldShape, ...]
-    key: tuple[str, ...] = ()
-    ordered: tuple[tuple[str, str], ...] = ()
-    apart: tuple[tuple[str, str], ...] = ()
-
-    def rank(self, name: str) -> int:
-        """Return the position of a member; unknown members sort last."""
-        for number, member in enumerate(self.members):
-            if member.name == name:
-                return number
-        return len(self.members)
-
-    def member(self, name: str) -> FieldShape | None:
-        """Return the member with this name, or None if the shape does not define it."""
-        for member in self.members:
-            if member.name == name:
-                return member
-        return None
-
-
-Kind: TypeAlias = (
-    TextShape
-    | PatternShape
-    | ChoiceShape
-    | NumberShape
-    | InstantShape
-    | ObjectShape
-    | AnyShape
-    | ListShape
-    | Shape
-)
-ANYTHING: Final = AnyShape()
-INSTANT: Final = InstantShape()
-NAME: Final = TextShape(shortest=1, longest=NAME_LONGEST, is_filled=True)
-OBJECT: Final = ObjectShape()
-POSITIVE: Final = NumberShape()
-TEXT: Final = TextShape()
-SCHEMA_VERSION: Final = "v1"
+Text = Annotated[str, Meta(max_length=STRING_LONGEST)]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LONGEST, pattern=FILLED)]
+SessionKeyText = Annotated[str, Meta(min_length=5, max_length=512, pattern=EXACT)]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200)]
+Reason = Annotated[str, Meta(max_length=REASON_LONGEST)]
+Prose = Annotated[str, Meta(min_length=10, max_length=STRING_LONGEST)]
+Positive = Annotated[int, Meta(gt=0)] | Annotated[float, Meta(gt=0)]
+Object = dict[str, Any]
+UnitId = Annotated[str, _whole("FU-[0-9]+")]
 
 
 class EntityType(StrEnum):
@@ -135,177 +54,252 @@ class EntityType(StrEnum):
 
 # Types accepted by `submit_entity`; sessions are submitted through `submit`.
 SIBLINGS: Final = tuple(each for each in EntityType if each is not EntityType.AGENT_SESSION)
-ACTION: Final = Shape(
-    members=(
-        FieldShape("type", NAME, "The type of action: an open vocabulary.", is_required=True),
-        FieldShape("result", NAME, "The result: success, failure or warning.", is_required=True),
-        FieldShape("details", OBJECT, "Further details."),
-        FieldShape("timestamp", INSTANT, "When; distinguishes repeated actions."),
+
+
+# A payload may have further members. Null clears an optional member.
+class ActionFields(Struct, frozen=True, kw_only=True):
+    """An action of a session."""
+
+    type: Annotated[Name, Meta(description="The type of action: an open vocabulary.")]
+    result: Annotated[Name, Meta(description="The result: success, failure or warning.")]
+    details: Annotated[Object | None, Meta(description="Further details.")] = None
+    timestamp: Annotated[
+        Moment | None, Meta(description="When; distinguishes repeated actions.")
+    ] = None
+
+
+class CheckpointFields(Struct, frozen=True, kw_only=True):
+    """A checkpoint of a session."""
+
+    name: Annotated[Name, Meta(description="The name of the checkpoint.")]
+    timestamp: Annotated[Moment, Meta(description="When it was reached.")]
+    state: Annotated[Object | None, Meta(description="The state needed to continue from here.")] = (
+        None
     )
-)
-CHECKPOINT: Final = Shape(
-    members=(
-        FieldShape("name", NAME, "The name of the checkpoint.", is_required=True),
-        FieldShape("timestamp", INSTANT, "When it was reached.", is_required=True),
-        FieldShape("state", OBJECT, "The state needed to continue from here."),
+
+
+class OutcomeFields(Struct, frozen=True, kw_only=True):
+    """An outcome of a session."""
+
+    type: Annotated[Name, Meta(description="The type of outcome: an open vocabulary.")]
+    id: Annotated[Text | None, Meta(description="The entity it is about; it need not exist.")] = (
+        None
     )
-)
-OUTCOME: Final = Shape(
-    members=(
-        FieldShape("type", NAME, "The type of outcome: an open vocabulary.", is_required=True),
-        FieldShape("id", TEXT, "The entity it is about; it need not exist."),
-        FieldShape("details", OBJECT, "Further details."),
+    details: Annotated[Object | None, Meta(description="Further details.")] = None
+
+
+Actions = Annotated[list[ActionFields], Meta(min_length=1, max_length=10_000)]
+Checkpoints = Annotated[list[CheckpointFields], Meta(max_length=1_000)]
+Outcomes = Annotated[list[OutcomeFields], Meta(max_length=1_000)]
+
+
+class SessionFields(Struct, frozen=True, kw_only=True):
+    """A payload about a session."""
+
+    session_id: Annotated[SessionKeyText, Meta(description="The session's id, matched literally.")]
+    actions: Annotated[
+        Actions, Meta(description="The actions, in order; to record a start, send one action.")
+    ]
+    checkpoints: Annotated[
+        Checkpoints | None, Meta(description="The checkpoints; identified by name and time.")
+    ] = None
+    outcomes: Annotated[
+        Outcomes | None, Meta(description="The outcomes, and the entities they are about.")
+    ] = None
+    duration: Annotated[Positive | None, Meta(description="The duration in seconds.")] = None
+    started_at: Annotated[Moment, Meta(description="When the session started.")]
+    ended_at: Annotated[
+        Moment | None, Meta(description="When the session ended; not before its start.")
+    ] = None
+
+
+class UnitFields(Struct, frozen=True, kw_only=True):
+    """A payload about a feature unit."""
+
+    id: Annotated[UnitId, Meta(description="The id of the feature unit, for example FU-061.")]
+    description: Annotated[Prose, Meta(description="A description of the feature unit.")]
+    status: Annotated[
+        Literal["planning", "in_progress", "completed", "deployed", "deferred", "cancelled"],
+        Meta(description="The status of the feature unit."),
+    ]
+    dependencies: Annotated[
+        list[UnitId] | None, Meta(description="Feature units that it depends on, not itself.")
+    ] = None
+    risk_level: Annotated[
+        Literal["low", "medium", "high"] | None, Meta(description="The risk level.")
+    ] = None
+    created_at: Annotated[Moment, Meta(description="When it was created.")]
+    updated_at: Annotated[Moment, Meta(description="When it was last changed.")]
+
+
+class ReleaseFields(Struct, frozen=True, kw_only=True):
+    """A payload about a release."""
+
+    id: Annotated[
+        Annotated[str, _whole(r"v[0-9]+\.[0-9]+\.[0-9]+")],
+        Meta(description="The version, for example v0.2.3."),
+    ]
+    version: Annotated[Name, Meta(description="The name of the release.")]
+    feature_units: Annotated[
+        list[UnitId],
+        Meta(
+            description="The content of the release, without duplicates.",
+            extra_json_schema={"uniqueItems": True},
+        ),
+    ]
+    status: Annotated[
+        Literal["planning", "in_progress", "ready_for_deployment", "deployed", "cancelled"],
+        Meta(description="The status of the release."),
+    ]
+    acceptance_criteria: Annotated[
+        list[Any], Meta(min_length=1, description="The conditions for shipping.")
+    ]
+    target_ship_date: Annotated[Moment | None, Meta(description="The planned shipping date.")] = (
+        None
     )
-)
-_SESSION: Final = Shape(
-    members=(
-        FieldShape(
-            "session_id",
-            TextShape(shortest=5, longest=512, is_exact=True),
-            "The session's id, matched literally.",
-            is_required=True,
-        ),
-        FieldShape(
-            "actions",
-            ListShape(item=ACTION, shortest=1, longest=10_000),
-            "The actions, in order; to record a start, send one action.",
-            is_required=True,
-        ),
-        FieldShape(
-            "checkpoints",
-            ListShape(item=CHECKPOINT, longest=1_000),
-            "The checkpoints; identified by name and time.",
-            is_ignored_as_null=True,
-        ),
-        FieldShape(
-            "outcomes",
-            ListShape(item=OUTCOME, longest=1_000),
-            "The outcomes, and the entities they are about.",
-            is_ignored_as_null=True,
-        ),
-        FieldShape("duration", POSITIVE, "The duration in seconds."),
-        FieldShape("started_at", INSTANT, "When the session started.", is_required=True),
-        FieldShape("ended_at", INSTANT, "When the session ended; not before its start."),
-    ),
-    key=("session_id",),
-    ordered=(("started_at", "ended_at"),),
-)
-_UNIT_ID: Final = PatternShape("FU-[0-9]+")
-_TIMES: Final = (
-    FieldShape("created_at", INSTANT, "When it was created.", is_required=True),
-    FieldShape("updated_at", INSTANT, "When it was last changed.", is_required=True),
-)
-_FEATURE_UNIT: Final = Shape(
-    members=(
-        FieldShape(
-            "id", _UNIT_ID, "The id of the feature unit, for example FU-061.", is_required=True
-        ),
-        FieldShape(
-            "description",
-            TextShape(shortest=10),
-            "A description of the feature unit.",
-            is_required=True,
-        ),
-        FieldShape(
-            "status",
-            ChoiceShape(
-                ("planning", "in_progress", "completed", "deployed", "deferred", "cancelled")
-            ),
-            "The status of the feature unit.",
-            is_required=True,
-        ),
-        FieldShape(
-            "dependencies",
-            ListShape(item=_UNIT_ID),
-            "Feature units that it depends on, not itself.",
-        ),
-        FieldShape("risk_level", ChoiceShape(("low", "medium", "high")), "The risk level."),
-        *_TIMES,
-    ),
-    key=("id",),
-    ordered=(("created_at", "updated_at"),),
-    apart=(("dependencies", "id"),),
-)
-_RELEASE: Final = Shape(
-    members=(
-        FieldShape(
-            "id",
-            PatternShape(r"v[0-9]+\.[0-9]+\.[0-9]+"),
-            "The version, for example v0.2.3.",
-            is_required=True,
-        ),
-        FieldShape("version", NAME, "The name of the release.", is_required=True),
-        FieldShape(
-            "feature_units",
-            ListShape(item=_UNIT_ID, is_distinct=True),
-            "The content of the release, without duplicates.",
-            is_required=True,
-        ),
-        FieldShape(
-            "status",
-            ChoiceShape(
-                ("planning", "in_progress", "ready_for_deployment", "deployed", "cancelled")
-            ),
-            "The status of the release.",
-            is_required=True,
-        ),
-        FieldShape(
-            "acceptance_criteria",
-            ListShape(item=ANYTHING, shortest=1),
-            "The conditions for shipping.",
-            is_required=True,
-        ),
-        FieldShape("target_ship_date", INSTANT, "The planned shipping date."),
-        *_TIMES,
-    ),
-    key=("id",),
-)
-_DECISION: Final = Shape(
-    members=(
-        FieldShape("decision", NAME, "The decision.", is_required=True),
-        FieldShape("rationale", TextShape(shortest=10), "Why.", is_required=True),
-        FieldShape(
-            "context", OBJECT, "The context of the decision: session_id, feature_unit, release."
-        ),
-        FieldShape(
-            "decision_type",
-            ChoiceShape(("technical", "architectural", "process", "strategic")),
-            "The kind of decision.",
-        ),
-        FieldShape("timestamp", INSTANT, "When it was decided.", is_required=True),
-        FieldShape("agent_id", TEXT, "Who decided."),
-    ),
-    key=("decision", "timestamp"),
-)
-_VALIDATION: Final = Shape(
-    members=(
-        FieldShape(
-            "validation_type",
-            ChoiceShape(
-                ("lint", "test", "security", "compliance", "acceptance_criteria", "custom")
-            ),
-            "The subject of the validation.",
-            is_required=True,
-        ),
-        FieldShape(
-            "status",
-            ChoiceShape(("passed", "failed", "warning", "skipped")),
-            "The result of the validation.",
-            is_required=True,
-        ),
-        FieldShape("details", ANYTHING, "Further details."),
-        FieldShape("target", TEXT, "The entity that was checked."),
-        FieldShape("timestamp", INSTANT, "When it was checked.", is_required=True),
-    ),
-    key=("validation_type", "target", "timestamp"),
-)
-SHAPES: Final[Mapping[EntityType, Shape]] = {
-    EntityType.AGENT_SESSION: _SESSION,
-    EntityType.FEATURE_UNIT: _FEATURE_UNIT,
-    EntityType.RELEASE: _RELEASE,
-    EntityType.AGENT_DECISION: _DECISION,
-    EntityType.VALIDATION_RESULT: _VALIDATION,
+    created_at: Annotated[Moment, Meta(description="When it was created.")]
+    updated_at: Annotated[Moment, Meta(description="When it was last changed.")]
+
+
+class DecisionFields(Struct, frozen=True, kw_only=True):
+    """A payload about a decision."""
+
+    decision: Annotated[Name, Meta(description="The decision.")]
+    rationale: Annotated[Prose, Meta(description="Why.")]
+    context: Annotated[
+        Object | None,
+        Meta(description="The context of the decision: session_id, feature_unit, release."),
+    ] = None
+    decision_type: Annotated[
+        Literal["technical", "architectural", "process", "strategic"] | None,
+        Meta(description="The kind of decision."),
+    ] = None
+    timestamp: Annotated[Moment, Meta(description="When it was decided.")]
+    agent_id: Annotated[Text | None, Meta(description="Who decided.")] = None
+
+
+class ValidationFields(Struct, frozen=True, kw_only=True):
+    """A payload about the result of a validation."""
+
+    validation_type: Annotated[
+        Literal["lint", "test", "security", "compliance", "acceptance_criteria", "custom"],
+        Meta(description="The subject of the validation."),
+    ]
+    status: Annotated[
+        Literal["passed", "failed", "warning", "skipped"],
+        Meta(description="The result of the validation."),
+    ]
+    details: Annotated[Any, Meta(description="Further details.")] = None
+    target: Annotated[Text | None, Meta(description="The entity that was checked.")] = None
+    timestamp: Annotated[Moment, Meta(description="When it was checked.")]
+
+
+PAYLOADS: Final[Mapping[EntityType, type[Struct]]] = {
+    EntityType.AGENT_SESSION: SessionFields,
+    EntityType.FEATURE_UNIT: UnitFields,
+    EntityType.RELEASE: ReleaseFields,
+    EntityType.AGENT_DECISION: DecisionFields,
+    EntityType.VALIDATION_RESULT: ValidationFields,
 }
+# The members that identify an entity.
+KEYS: Final[Mapping[EntityType, tuple[str, ...]]] = {
+    EntityType.AGENT_SESSION: ("session_id",),
+    EntityType.FEATURE_UNIT: ("id",),
+    EntityType.RELEASE: ("id",),
+    EntityType.AGENT_DECISION: ("decision", "timestamp"),
+    EntityType.VALIDATION_RESULT: ("validation_type", "target", "timestamp"),
+}
+
+
+class ObservationKind(StrEnum):
+    """The kind of observation."""
+
+    SUBMIT = "submit"
+    IMPORT = "import"
+    CORRECTION = "correction"
+    DELETION = "deletion"
+    RESTORATION = "restoration"
+
+
+IMPORTED: Final = 50
+ORDINARY: Final = 100
+CORRECTED: Final = 1_000
+PRIORITIES: Final[Mapping[ObservationKind, int]] = {
+    ObservationKind.SUBMIT: ORDINARY,
+    ObservationKind.IMPORT: IMPORTED,
+    ObservationKind.CORRECTION: CORRECTED,
+    ObservationKind.DELETION: CORRECTED,
+    ObservationKind.RESTORATION: CORRECTED,
+}
+# The member of a deletion or restoration.
+DELETED: Final = "_deleted"
+_ENTITY_ID: Final = re.compile(r"ent_[0-9a-f]{24}")
+
+
+class Subject(Struct, frozen=True, gc=False):
+    """The observed entity: its owner, type and key."""
+
+    owner: Owner
+    entity_type: EntityType
+    key: str
+
+    @property
+    def entity_id(self) -> EntityId:
+        """Return the id, a hash of owner, type and key."""
+        return _entity_id(self)
+
+
+# Cached, because listings compute the ids of the same sessions repeatedly.
+@lru_cache(maxsize=1 << 15)
+def _entity_id(subject: Subject) -> EntityId:
+    return EntityId(f"ent_{digest([subject.owner, subject.entity_type, subject.key])[:24]}")
+
+
+def is_entity_id(text: str) -> bool:
+    """Return whether a text has the format of an entity id."""
+    return _ENTITY_ID.fullmatch(text) is not None
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One claim; `ordinal` numbers the claims about its entity from 1.
+
+    The wire formats call the subject's key `session_key`.
+    """
+
+    id: ObservationId
+    subject: Subject
+    entity_id: EntityId
+    ordinal: int
+    fields: dict[str, Any]
+    content_hash: str
+    kind: ObservationKind
+    source: str = ""
+    observed_at: datetime
+    created_at: datetime
+    idempotency_key: str | None = None
+
+    @property
+    def priority(self) -> int:
+        """Return the merge priority, which depends only on the kind."""
+        return PRIORITIES[self.kind]
+
+    @property
+    def place(self) -> tuple[datetime, int]:
+        """Return the sort key in time order."""
+        return self.observed_at, self.ordinal
+
+
+def observation_id(subject: Subject, ordinal: int, content_hash: str) -> ObservationId:
+    """Return the observation id, a hash of subject, ordinal and content."""
+    named = f'{_beginning(subject)},{ordinal},"{content_hash}"]'
+    return ObservationId(f"obs_{hashlib.sha256(named.encode()).hexdigest()[:32]}")
+
+
+# Cached, because the claims about one entity are read together.
+@lru_cache(maxsize=256)
+def _beginning(subject: Subject) -> str:
+    """Return the canonical JSON prefix shared by the ids of all claims about a subject."""
+    return canonical_text([subject.owner, subject.entity_type, subject.key])[:-1]
 
 
 class StatusChange(Struct, frozen=True, kw_only=True):

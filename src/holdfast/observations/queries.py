@@ -12,12 +12,11 @@ from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import EntityId, ObservationId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import require_limit
-from holdfast.domain.time import instant_of, milliseconds, parse_iso8601
-from holdfast.observations.claims import Observation
+from holdfast.domain.time import Moment, instant_of, milliseconds, parse_iso8601
 from holdfast.observations.issues import Issue, SchemaWarning, rejection
-from holdfast.observations.model import INSTANT, Entity, EntityType, FieldShape
+from holdfast.observations.model import Entity, EntityType, Observation
 from holdfast.observations.timeline import EventType, TimelineEvent
-from holdfast.observations.validation import member_faults, plain_faults
+from holdfast.observations.validation import plain_issues, value_issues
 
 PAGE: Final = 100
 PAGE_MOST: Final = 500
@@ -204,7 +203,7 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
         message = "filters must be an object"
         issue = Issue(path=("filters",), value=filters, expected="type: object", message=message)
         raise rejection((issue,))
-    if faults := plain_faults(filters):
+    if faults := plain_issues(filters):
         raise rejection([replace(each, path=("filters", *each.path)) for each in faults])
     issues = [
         Issue(
@@ -381,7 +380,7 @@ class CheckpointState(Struct, frozen=True, kw_only=True):
 
 def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> CheckpointState:
     """Return a checkpoint by name, the latest one unless `timestamp` selects another."""
-    issues = member_faults(FieldShape("timestamp", INSTANT, ""), timestamp)
+    issues = value_issues("timestamp", Moment, timestamp)
     if issues:
         raise rejection(issues)
     checkpoints = entity.snapshot.get("checkpoints", [])

@@ -15,7 +15,6 @@ from holdfast.domain.queries import encode_count, require_limit
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
-from holdfast.observations.claims import Subject, is_entity_id
 from holdfast.observations.cursors import (
     EntityPageBuilder,
     decode_claim,
@@ -25,7 +24,7 @@ from holdfast.observations.cursors import (
     encode_place,
     take_page,
 )
-from holdfast.observations.model import Entity, EntityType, entity_not_found
+from holdfast.observations.model import Entity, EntityType, Subject, entity_not_found, is_entity_id
 from holdfast.observations.queries import (
     PAGE,
     PAGE_MOST,

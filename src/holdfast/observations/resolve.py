@@ -20,14 +20,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import OPEN, Session
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds, truncate_to_ms
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.claims import (
-    CORRECTED,
-    DELETED,
-    ORDINARY,
-    Observation,
-    Subject,
-    consistency,
-)
+from holdfast.observations.claims import ended_before_started
 from holdfast.observations.merge import (
     ActionList,
     ClaimStamp,
@@ -37,8 +30,19 @@ from holdfast.observations.merge import (
     earliest,
     latest,
 )
-from holdfast.observations.model import CHECKPOINT, SHAPES, Entity, EntityType, StatusChange
-from holdfast.observations.validation import faults
+from holdfast.observations.model import (
+    CORRECTED,
+    DELETED,
+    ORDINARY,
+    PAYLOADS,
+    CheckpointFields,
+    Entity,
+    EntityType,
+    Observation,
+    StatusChange,
+    Subject,
+)
+from holdfast.observations.validation import find_issues, members_of
 
 CHECKPOINT_TOOL: Final = "checkpoint"
 OPENED: Final = "session_opened"
@@ -168,7 +172,7 @@ def _checkpoints(rows: Iterable[Message], results: Iterable[_Told]) -> Iterator[
                 state = part.arguments.get("state")
                 claimed |= {} if state is None else {"state": state}
                 # Another agent may define a tool with the same name but other arguments.
-                if not faults(CHECKPOINT, claimed):
+                if not find_issues(members_of(CheckpointFields), claimed):
                     yield decode_exact(canonical(claimed))
 
 
@@ -253,7 +257,6 @@ _START: Final = "started_at"
 # Lowest priority: any explicit claim overrides an assumed start.
 _ASSUMED: Final = 0
 _STATUS: Final = "status"
-_TIMES: Final[Sequence[str]] = (_START, "ended_at")
 
 
 def resolve(
@@ -292,7 +295,7 @@ class Fold:
         self.is_deleted = False
         self._last: tuple[datetime, int] | None = None
         self._references = [claim.reference if claim else ""]
-        self._names = [member.name for member in SHAPES[subject.entity_type].members]
+        self._names = list(members_of(PAYLOADS[subject.entity_type]))
         self._scalars: dict[str, Scalar] = {}
         self._changes: list[StatusChange] = []
         self._lists = _lists_of(subject.entity_type)
@@ -440,7 +443,8 @@ class Fold:
     ) -> Entity:
         times = [self._last[0]] if self._last else []
         times += [self.claim.last_at] if self.claim else []
-        time_fields = {name: snapshot[name] for name in _TIMES if name in snapshot}
+        ended = snapshot.get("ended_at")
+        is_ended_early = ended and instant_of(ended) < instant_of(snapshot["started_at"])
         return Entity(
             entity_id=self.subject.entity_id,
             entity_type=self.subject.entity_type,
@@ -452,7 +456,7 @@ class Fold:
             last_observation_at=max(times) if snapshot else None,
             hosted=self.claim is not None,
             deleted=self.is_deleted,
-            warnings=tuple([warning for _, warning in consistency(time_fields)]),
+            warnings=(ended_before_started(snapshot),) if is_ended_early else (),
             status_changes=tuple(self._changes) if snapshot else (),
         )
 

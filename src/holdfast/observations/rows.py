@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from holdfast.domain.ids import EntityId, Owner, SessionKey
 from holdfast.domain.time import instant_of
-from holdfast.observations.claims import ObservationKind, Subject
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, ObservationKind, Subject
 from holdfast.observations.timeline import EventType, TimelineEvent
 from holdfast.ports.observations import EventPlace, Fact, KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Row, checksum, corrupt, encode

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from math import ceil
@@ -20,8 +20,6 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.time import milliseconds, moment
 from holdfast.observations.claims import (
     ClaimOrigin,
-    ObservationKind,
-    Subject,
     ValidPayload,
     accept_correction,
     accept_deletion,
@@ -29,14 +27,19 @@ from holdfast.observations.claims import (
     build_observation,
     change_warnings,
     deleted_warning,
-    is_repeat,
-    observation_id,
     require_sibling,
     session_warnings,
+    sort_warnings,
 )
-from holdfast.observations.claims import LogEntry as Entered
 from holdfast.observations.issues import SchemaWarning
-from holdfast.observations.model import SHAPES, EntityType, entity_not_found
+from holdfast.observations.model import (
+    EntityType,
+    Observation,
+    ObservationKind,
+    Subject,
+    entity_not_found,
+    observation_id,
+)
 from holdfast.observations.queries import (
     Action,
     Correction,
@@ -56,7 +59,7 @@ from holdfast.observations.snapshots import (
     mark_of,
     rebuild_snapshots,
 )
-from holdfast.ports.observations import KnownEntity
+from holdfast.ports.observations import KnownEntity, NewestClaim
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.journal import Journal, JournalTransaction
@@ -232,10 +235,14 @@ class ObservationWriter:
         tx, subject, (now_ms, action) = entry.tx, known.subject, step
         merged = before = await self._resolver.merged(tx, known)
         odd = _beside(merged, claim, now_ms)
-        place = Entered(
-            ordinal=known.count + 1, created_at=moment(now_ms), observed_at=claim.observed_at
+        observation = build_observation(
+            subject.owner,
+            claim.accepted,
+            claim.origin,
+            ordinal=known.count + 1,
+            created_at=moment(now_ms),
+            observed_at=claim.observed_at,
         )
-        observation = build_observation(subject.owner, claim.accepted, claim.origin, place)
         known = await tx.observations.append(known, observation, claim.accepted.content)
         if merged.fold.follows(observation):
             merged.fold.add(observation)
@@ -270,18 +277,28 @@ async def _earlier(
     """
     payload, origin = claim.accepted, claim.origin
     if origin.idempotency_key is None:
-        if known is None or not is_repeat(payload, origin.kind, known.newest):
+        if known is None or not _is_repeat(payload, origin.kind, known.newest):
             return None
         return observation_id(subject, known.count, payload.content_hash)
     found = await tx.observations.keyed(subject.owner, origin.idempotency_key)
     if found is not None and (
-        found.subject != subject or not is_repeat(payload, origin.kind, found)
+        found.subject != subject or not _is_repeat(payload, origin.kind, found)
     ):
         raise Conflict(
             Code.IDEMPOTENCY_MISMATCH,
             "A different observation was submitted with this idempotency key; use another key.",
         )
     return None if found is None else found.id
+
+
+def _is_repeat(
+    payload: ValidPayload, kind: ObservationKind, stored: NewestClaim | Observation | None
+) -> bool:
+    """Return whether a stored claim has the same kind and content, so no write is needed."""
+    return stored is not None and (payload.content_hash, kind) == (
+        stored.content_hash,
+        stored.kind,
+    )
 
 
 async def _is_hosted(tx: Tx, subject: Subject) -> bool:
@@ -316,23 +333,9 @@ def _answered(
         observation_count=known.count,
         action=action,
         deduplicated=odd is None,
-        warnings=_in_order(claim.accepted.entity_type, warnings) if warnings else (),
+        warnings=sort_warnings(claim.accepted.entity_type, warnings),
     )
     return WriteResult(submitted, known.is_deleted)
-
-
-def _in_order(
-    entity_type: EntityType, warnings: Iterable[SchemaWarning]
-) -> tuple[SchemaWarning, ...]:
-    """Return warnings sorted by field, item number and code."""
-    shape = SHAPES[entity_type]
-
-    def place(each: SchemaWarning) -> tuple[int, int, str]:
-        name, _, rest = each.field.partition("[")
-        number = rest.partition("]")[0]
-        return shape.rank(name), int(number) if number.isdigit() else -1, each.code
-
-    return tuple(sorted(warnings, key=place))
 
 
 def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:

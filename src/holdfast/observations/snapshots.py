@@ -20,8 +20,7 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant_of, milliseconds
 from holdfast.observations.as_of import AsOf
-from holdfast.observations.claims import Observation, Subject
-from holdfast.observations.model import Entity, EntityType, entity_not_found
+from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
 from holdfast.observations.queries import ListedEntity, RebuildReport
 from holdfast.observations.resolve import Fold, JournalClaim, JournalView, claim_of, resolve
 from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references

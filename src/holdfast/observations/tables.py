@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import milliseconds, moment
-from holdfast.observations.claims import Observation, ObservationKind, Subject, observation_id
 from holdfast.observations.listing_tables import EntityListings, Timelines
+from holdfast.observations.model import Observation, ObservationKind, Subject, observation_id
 from holdfast.observations.queries import PAGE_BYTES
 from holdfast.observations.rows import (
     ADD,

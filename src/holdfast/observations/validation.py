@@ -1,18 +1,20 @@
-"""Validation of observations: strict JSON parsing, and checks against the type's schema.
+"""Validation of payloads: strict JSON, the fields of each type, and rules across fields."""
 
-An invalid payload is rejected as a whole.
-"""
-
+import ast
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Struct
 
 from holdfast.domain.text import is_encodable
-from holdfast.domain.time import parse_iso8601
-from holdfast.observations import model as observation_model
+from holdfast.domain.time import Moment, parse_iso8601
 from holdfast.observations.issues import (
     DEPTH_MOST,
     DIGITS_MOST,
@@ -22,7 +24,7 @@ from holdfast.observations.issues import (
     is_long,
     rejection,
 )
-from holdfast.observations.model import STRING_LONGEST, FieldShape, Kind, Shape
+from holdfast.observations.model import EXACT, FILLED, PAYLOADS, STRING_LONGEST, EntityType
 
 
 class DuplicateKeys(dict[str, Any]):
@@ -58,12 +60,9 @@ def _integer(digits: str) -> int | float:
 
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer).decode
-
-
-def plain_faults(payload: Any) -> list[Issue]:
-    """Return an issue for every value that is not plain JSON within the limits."""
-    # Fast path, because nearly all payloads are valid and need no paths.
-    return [] if _is_plain(payload) else list(_faults(payload, (), 1))
+_STR: Final = frozenset({str})
+# Placeholder for a key that is not a string; only possible for in-process callers.
+_NO_NAME: Final = object()
 
 
 def _is_plain(payload: Any) -> bool:
@@ -84,49 +83,46 @@ def _is_plain(payload: Any) -> bool:
                 is_plain = depth <= DEPTH_MOST
                 below += each
             else:
-                is_plain = _fault(each) is None
+                is_plain = _scalar_fault(each) is None
             if not is_plain:
                 return False
         level = below
     return True
 
 
-def _faults(value: Any, path: Path, depth: int) -> Iterator[Issue]:
+def plain_issues(payload: Any) -> list[Issue]:
+    """Return an issue for every value that is not plain JSON within the limits."""
+    return [] if _is_plain(payload) else list(_plain_issues(payload, (), 1))
+
+
+def _plain_issues(value: Any, path: Path, depth: int) -> Iterator[Issue]:
     if isinstance(value, dict | list) and depth > DEPTH_MOST:
         message = f"The payload may be nested {DEPTH_MOST} levels deep"
         yield Issue(path=path, value=value, expected=f"max_depth: {DEPTH_MOST}", message=message)
     elif isinstance(value, dict):
-        yield from _doubles(value, path)
+        for name in value.doubled if isinstance(value, DuplicateKeys) else ():
+            yield build_issue(value[name], (*path, name), "unique_keys", "is given more than once")
         for name, each in value.items():
-            yield from _issue_of(name if isinstance(name, str) else _NO_NAME, (*path, str(name)))
-            yield from _faults(each, (*path, str(name)), depth + 1)
+            place = (*path, str(name))
+            fault = _scalar_fault(name if isinstance(name, str) else _NO_NAME)
+            if fault is not None:
+                yield build_issue(name if isinstance(name, str) else _NO_NAME, place, *fault)
+            yield from _plain_issues(each, place, depth + 1)
     elif isinstance(value, list):
         for number, each in enumerate(value):
-            yield from _faults(each, (*path, number), depth + 1)
-    else:
-        yield from _issue_of(value, path)
+            yield from _plain_issues(each, (*path, number), depth + 1)
+    elif (fault := _scalar_fault(value)) is not None:
+        yield build_issue(value, path, *fault)
 
 
-def _doubles(value: dict[str, Any], path: Path) -> Iterator[Issue]:
-    for name in value.doubled if isinstance(value, DuplicateKeys) else ():
-        place = (*path, name)
-        message = f"{format_path(place)} is given more than once"
-        yield Issue(path=place, value=value[name], expected="unique_keys", message=message)
-
-
-def _issue_of(value: Any, path: Path) -> Iterator[Issue]:
-    fault = _fault(value)
-    if fault is not None:
-        expected, rule = fault
-        yield Issue(
-            path=path, value=value, expected=expected, message=f"{format_path(path)} {rule}"
-        )
-
-
-def _fault(value: Any) -> tuple[str, str] | None:
+def _scalar_fault(value: Any) -> tuple[str, str] | None:
     """Return the expectation that a scalar value violates and its message; None if it is valid."""
     if isinstance(value, str):
-        return _text_fault(value)
+        if len(value) > STRING_LONGEST:
+            return f"max_length: {STRING_LONGEST}", f"has more than {STRING_LONGEST} characters"
+        is_well_formed = value.isascii() or is_encodable(value)
+        fault = "pattern: well-formed Unicode", "contains half of a surrogate pair"
+        return None if is_well_formed else fault
     if value is None or isinstance(value, bool):
         return None
     if not isinstance(value, int | float):
@@ -136,231 +132,230 @@ def _fault(value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _text_fault(text: str) -> tuple[str, str] | None:
-    if len(text) > STRING_LONGEST:
-        return f"max_length: {STRING_LONGEST}", f"has more than {STRING_LONGEST} characters"
-    if not text.isascii() and not is_encodable(text):
-        return "pattern: well-formed Unicode", "contains half of a surrogate pair"
-    return None
-
-
-_STR: Final = frozenset({str})
-# Placeholder for a key that is not a string; only possible for in-process callers.
-_NO_NAME: Final = object()
+# The members of an object: the type of each, and whether it is required.
+Members = Mapping[str, tuple[Any, bool]]
+_NOT_A_TIME: Final = "Expected an ISO 8601 timestamp"
 _TYPES: Final = {
-    "string": "a string",
-    "number": "a number",
-    "array": "an array",
-    "object": "an object",
+    "str": ("string", "a string"),
+    "int": ("number", "a number"),
+    "array": ("array", "an array"),
+    "object": ("object", "an object"),
 }
-# Characters of Unicode category Cc, which is a closed set.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# The expectation that a text violates, and its message.
-Fault = tuple[str, str]
+_TYPE: Final = re.compile(r"Expected `(\w+)[^`]*`, got")
+_LENGTH: Final = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
+_PATTERN: Final = re.compile(r"Expected `str` matching regex (.*)", re.DOTALL)
 
 
-def faults(shape: Shape, payload: Any) -> list[Issue]:
-    """Return every violation, in the order of the shape's members and of list items."""
-    if not isinstance(payload, dict):
-        return [_mistyped(payload, (), "object")]
-    unplain = plain_faults(payload)
-    found = _payload(shape, payload)
-    if not (unplain or found):
-        return []
-    # One issue per path: a value that is not JSON is not checked against the schema as well.
-    known = {issue.path for issue in unplain}
-    found = [*unplain, *(issue for issue in found if issue.path not in known)]
-    return sorted(found, key=lambda issue: _place(shape, issue.path))
-
-
-def member_faults(member: FieldShape, value: Any) -> list[Issue]:
-    """Return every violation of one member's value."""
-    alone = Shape(members=(member,))
-    return faults(alone, {member.name: value})
-
-
-def _payload(shape: Shape, payload: dict[str, Any]) -> list[Issue]:
-    found: list[Issue] = []
-    _members(shape, payload, (), found)
-    for earlier, later in shape.ordered:
-        found += _disorder(payload, earlier, later)
-    for listed, own in shape.apart:
-        found += _self_reference(payload, listed, own)
-    for name, value in payload.items():
-        if str(name).startswith("_"):
-            rule = "is reserved: no key begins with an underscore"
-            found.append(_issue(value, (name,), "not_reserved", rule))
+def _decode_moment(_: type, value: Any) -> Moment:
+    if type(value) is not str:
+        raise TypeError("Expected `str`, got another type")
+    found = parse_iso8601(value)
+    if found is None:
+        raise ValueError(_NOT_A_TIME)
     return found
 
 
-def _members(shape: Shape, value: Any, path: Path, found: list[Issue]) -> None:
-    if not isinstance(value, dict):
-        found.append(_mistyped(value, path, "object"))
-        return
-    for member in shape.members:
-        given = value.get(member.name)
+def convert(value: Any, kind: Any) -> Any:
+    """Return a value as its type, timestamps parsed; raises `msgspec.ValidationError`."""
+    return msgspec.convert(value, kind, dec_hook=_decode_moment)
+
+
+@lru_cache(maxsize=64)
+def members_of(kind: type[Struct]) -> Members:
+    """Return the members of a payload type in display order."""
+    return {
+        each.name: (each.type, each.default is NODEFAULT) for each in msgspec.structs.fields(kind)
+    }
+
+
+def find_issues(members: Members, payload: Any, others: Iterable[Issue] = ()) -> list[Issue]:
+    """Return every violation, in the order of members and of list items."""
+    if not isinstance(payload, dict):
+        message = "The payload must be an object"
+        return [Issue(path=(), value=payload, expected="type: object", message=message)]
+    unplain = plain_issues(payload)
+    # One issue per path: a value that is not JSON is not checked against the schema as well.
+    known = {issue.path for issue in unplain}
+    found = [*_object_issues(members, payload, (), known), *others]
+    for name, value in payload.items():
+        if str(name).startswith("_"):
+            rule = "is reserved: no key begins with an underscore"
+            found.append(build_issue(value, (name,), "not_reserved", rule))
+    found = [*unplain, *(issue for issue in found if issue.path not in known)]
+    return sorted(found, key=lambda issue: _place(members, issue.path))
+
+
+def value_issues(name: str, kind: Any, value: Any, *, is_required: bool = False) -> list[Issue]:
+    """Return every violation of one member's value."""
+    return find_issues({name: (kind, is_required)}, {name: value})
+
+
+def _object_issues(
+    members: Members, value: dict[str, Any], path: Path, known: Container[Path]
+) -> Iterator[Issue]:
+    for name, (kind, is_required) in members.items():
+        given = value.get(name)
         if given is not None:
-            _JUDGES[type(member.kind)](member.kind, given, (*path, member.name), found)
-        elif member.is_required:
-            found.append(_issue(None, (*path, member.name), "required", "is required"))
+            yield from _value_issues(kind, given, (*path, name), known)
+        elif is_required:
+            yield build_issue(None, (*path, name), "required", "is required")
 
 
-def _text(kind: Any, value: Any, path: Path, found: list[Issue]) -> None:
-    if not isinstance(value, str):
-        found.append(_mistyped(value, path, "string"))
+def _value_issues(kind: Any, value: Any, path: Path, known: Container[Path]) -> Iterator[Issue]:
+    """Yield what msgspec finds; it stops at the first violation, so each member is tried.
+
+    `known` holds the paths of values that are not JSON.
+    """
+    if path in known:
         return
-    fault = _WORDINGS[type(kind)](kind, value)
-    if fault is not None:
-        found.append(_issue(value, path, *fault))
+    try:
+        convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, is_below = str(error).partition(" - at `")
+    except UnicodeEncodeError:
+        # Half of a surrogate pair below, which has its own issue.
+        message, is_below = "", "$"
+    else:
+        return
+    bare = _bare(kind)
+    if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(value, dict):
+        yield from _object_issues(members_of(bare), value, path, known)
+    elif not is_below:
+        yield _translate(message, bare, value, path)
+    elif get_origin(bare) is list:
+        (item,) = get_args(bare)
+        for number, each in enumerate(value):
+            yield from _value_issues(item, each, (*path, number), known)
 
 
-def _pattern(kind: observation_model.PatternShape, text: str) -> Fault | None:
-    if re.fullmatch(kind.expression, text) is not None:
-        return None
-    return f"pattern: {kind.expression}", f"must match {kind.expression}"
+def _translate(message: str, kind: Any, value: Any, path: Path) -> Issue:
+    """Return the issue for an error message of msgspec."""
+    if found := _LENGTH.match(message):
+        return _translate_length(found, value, path)
+    if found := _TYPE.match(message):
+        name, words = _TYPES[found[1]]
+        expected, rule = f"type: {name}", f"must be {words}"
+    elif found := _PATTERN.match(message):
+        expected, rule = _translate_pattern(ast.literal_eval(found[1]), value)
+    elif message.startswith("Invalid enum value"):
+        choices = ", ".join(get_args(kind) or kind)
+        expected, rule = f"one of: {choices}", f"must be one of {choices}"
+    elif message == _NOT_A_TIME:
+        expected, rule = "format: iso_8601", "must be an ISO 8601 timestamp"
+    else:
+        expected, rule = "positive", "must be greater than zero"
+    return build_issue(value, path, expected, rule)
 
 
-def _choice(kind: observation_model.ChoiceShape, text: str) -> Fault | None:
-    choices = ", ".join(kind.words)
-    return None if text in kind.words else (f"one of: {choices}", f"must be one of {choices}")
+def _translate_length(found: re.Match[str], value: Any, path: Path) -> Issue:
+    what, bound, count = found.groups()
+    limit, least = ("min", "least") if bound == ">=" else ("max", "most")
+    expected = f"{limit}_length: {count}"
+    plural = "" if count == "1" else "s"
+    if what == "str":
+        rule = f"must have at {least} {count} character{plural}"
+        return build_issue(value, path, expected, rule)
+    title = format_path(path).capitalize().replace("_", " ")
+    text = f"{title} array must have at {least} {count} item{plural}"
+    return Issue(path=path, value=value, expected=expected, message=text)
 
 
-def _instant(_: observation_model.InstantShape, text: str) -> Fault | None:
-    return None if parse_iso8601(text) else ("format: iso_8601", "must be an ISO 8601 timestamp")
-
-
-def _wording(kind: observation_model.TextShape, text: str) -> Fault | None:
-    if len(text) < kind.shortest or (kind.is_filled and not text.strip()):
-        least = f"{kind.shortest} character{'s' * (kind.shortest > 1)}"
-        return f"min_length: {kind.shortest}", f"must have at least {least}"
-    if len(text) > kind.longest:
-        return f"max_length: {kind.longest}", f"must have at most {kind.longest} characters"
-    if kind.is_exact and text != text.strip():
+def _translate_pattern(pattern: str, text: str) -> tuple[str, str]:
+    if pattern == FILLED:
+        return "min_length: 1", "must have at least 1 character"
+    if pattern != EXACT:
+        expression = pattern.removeprefix(r"\A").removesuffix(r"\Z")
+        return f"pattern: {expression}", f"must match {expression}"
+    if text != text.strip():
         return "no_surrounding_whitespace", "must not begin or end with white space"
-    if kind.is_exact and _CONTROL.search(text):
-        return "no_control_characters", "must not contain control characters"
-    return None
+    return "no_control_characters", "must not contain control characters"
 
 
-def _number(_: observation_model.NumberShape, value: Any, path: Path, found: list[Issue]) -> None:
-    # `bool` is a subclass of `int` in Python but not a JSON number.
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        found.append(_mistyped(value, path, "number"))
-    elif not value > 0:
-        found.append(_issue(value, path, "positive", "must be greater than zero"))
+def _bare(kind: Any) -> Any:
+    """Return a type without its constraints and without null."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    if get_origin(kind) in {Union, UnionType}:
+        return _bare(get_args(kind)[0])
+    return kind
 
 
-def _mapping(_: observation_model.ObjectShape, value: Any, path: Path, found: list[Issue]) -> None:
-    if not isinstance(value, dict):
-        found.append(_mistyped(value, path, "object"))
-
-
-def _anything(
-    _kind: observation_model.AnyShape, _value: Any, _path: Path, _found: list[Issue]
-) -> None:
-    """Accept any value."""
-
-
-def _listing(kind: observation_model.ListShape, value: Any, path: Path, found: list[Issue]) -> None:
-    if not isinstance(value, list):
-        found.append(_mistyped(value, path, "array"))
-        return
-    if len(value) < kind.shortest:
-        rule = f"at least {_items(kind.shortest)}"
-        found.append(_miscounted(value, path, f"min_length: {kind.shortest}", rule))
-    if kind.longest is not None and len(value) > kind.longest:
-        rule = f"at most {_items(kind.longest)}"
-        found.append(_miscounted(value, path, f"max_length: {kind.longest}", rule))
-        return
-    judge = _JUDGES[type(kind.item)]
-    for number, item in enumerate(value):
-        judge(kind.item, item, (*path, number), found)
-    if kind.is_distinct:
-        found += _repeats(value, path)
-
-
-def _repeats(value: list[Any], path: Path) -> Iterator[Issue]:
-    seen: set[str] = set()
-    for number, item in enumerate(value):
-        if isinstance(item, str) and item in seen:
-            yield _issue(item, (*path, number), "unique_keys", "stands in the list already")
-        seen |= {item} if isinstance(item, str) else set()
-
-
-def _disorder(payload: dict[str, Any], earlier: str, later: str) -> Iterator[Issue]:
-    begin, end = _ms(payload.get(earlier)), _ms(payload.get(later))
-    if begin is not None and end is not None and end < begin:
-        rule = f"must not be before {earlier}"
-        yield _issue(payload[later], (later,), f"gte: {earlier}", rule)
-
-
-def _self_reference(payload: dict[str, Any], listed: str, own: str) -> Iterator[Issue]:
-    items, name = payload.get(listed), payload.get(own)
-    for number, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, str) and item == name:
-            yield _issue(item, (listed, number), "pattern: not its own id", "must not be itself")
-
-
-def _ms(value: Any) -> int | None:
-    found = parse_iso8601(value) if isinstance(value, str) else None
-    return found.ms if found else None
-
-
-def _place(shape: Shape, path: Path) -> list[tuple[int, int, str]]:
-    """Return the sort key of an issue: members in shape order, items by number."""
+def _place(members: Members, path: Path) -> list[tuple[int, int, str]]:
+    """Return the sort key of an issue: members in display order, items by number."""
     places: list[tuple[int, int, str]] = []
-    kind: Kind | None = shape
+    known: Members = members
+    kind: Any = None
     for part in path:
         if isinstance(part, int):
             places.append((0, part, ""))
-            kind = kind.item if isinstance(kind, observation_model.ListShape) else None
-        elif isinstance(kind, Shape):
-            places.append((1, kind.rank(part), part))
-            member = kind.member(part)
-            kind = member.kind if member else None
+            kind = _bare(get_args(kind)[0]) if get_origin(kind) is list else None
         else:
-            places.append((1, 0, part))
-            kind = None
+            names = list(known)
+            places.append((1, names.index(part) if part in known else len(names), part))
+            kind = _bare(known[part][0]) if part in known else None
+        is_object = isinstance(kind, type) and issubclass(kind, Struct)
+        known = members_of(kind) if is_object else {}
     return places
 
 
-def _mistyped(value: Any, path: Path, name: str) -> Issue:
-    if not path:
-        message = f"The payload must be {_TYPES[name]}"
-        return Issue(path=path, value=value, expected=f"type: {name}", message=message)
-    return _issue(value, path, f"type: {name}", f"must be {_TYPES[name]}")
-
-
-def _issue(value: Any, path: Path, expected: str, rule: str) -> Issue:
+def build_issue(value: Any, path: Path, expected: str, rule: str) -> Issue:
+    """Return an issue whose message names the path."""
     message = f"{format_path(path)} {rule}"
     return Issue(path=path, value=value, expected=expected, message=message)
 
 
-def _miscounted(value: list[Any], path: Path, expected: str, rule: str) -> Issue:
-    title = format_path(path).capitalize().replace("_", " ")
-    message = f"{title} array must have {rule}"
-    return Issue(path=path, value=value, expected=expected, message=message)
+# Cross-field rules. `fields` is None if the payload is invalid anyway.
+def _rule_issues(entity_type: EntityType, payload: Any, fields: Any) -> Iterator[Issue]:
+    if not isinstance(payload, dict):
+        return
+    if entity_type is EntityType.AGENT_SESSION:
+        yield from _disorder(payload, fields, "started_at", "ended_at")
+    elif entity_type is EntityType.FEATURE_UNIT:
+        yield from _disorder(payload, fields, "created_at", "updated_at")
+        for number, item in enumerate(_listed(payload, "dependencies")):
+            if isinstance(item, str) and item == payload.get("id"):
+                path = ("dependencies", number)
+                yield build_issue(item, path, "pattern: not its own id", "must not be itself")
+    elif entity_type is EntityType.RELEASE:
+        seen = set()
+        for number, item in enumerate(_listed(payload, "feature_units")):
+            if isinstance(item, str) and item in seen:
+                path = ("feature_units", number)
+                yield build_issue(item, path, "unique_keys", "stands in the list already")
+            seen |= {item} if isinstance(item, str) else set()
 
 
-def _items(count: int) -> str:
-    return f"{count} item{'s' * (count != 1)}"
+def _disorder(payload: dict[str, Any], fields: Any, earlier: str, later: str) -> Iterator[Issue]:
+    begin, end = _moment(payload, fields, earlier), _moment(payload, fields, later)
+    if begin is not None and end is not None and end.ms < begin.ms:
+        yield build_issue(
+            payload[later], (later,), f"gte: {earlier}", f"must not be before {earlier}"
+        )
 
 
-# A lookup by kind is faster than an `isinstance` chain, and most values are validated here.
-_JUDGES: Final[Mapping[type[Kind], Callable[[Any, Any, Path, list[Issue]], None]]] = {
-    observation_model.TextShape: _text,
-    observation_model.PatternShape: _text,
-    observation_model.ChoiceShape: _text,
-    observation_model.InstantShape: _text,
-    observation_model.NumberShape: _number,
-    observation_model.ListShape: _listing,
-    observation_model.ObjectShape: _mapping,
-    observation_model.Shape: _members,
-    observation_model.AnyShape: _anything,
-}
-_WORDINGS: Final[Mapping[type[Kind], Callable[[Any, str], Fault | None]]] = {
-    observation_model.TextShape: _wording,
-    observation_model.PatternShape: _pattern,
-    observation_model.ChoiceShape: _choice,
-    observation_model.InstantShape: _instant,
-}
+def _moment(payload: dict[str, Any], fields: Any, name: str) -> Moment | None:
+    if fields is not None:
+        found: Moment | None = getattr(fields, name)
+        return found
+    value = payload.get(name)
+    return parse_iso8601(value) if isinstance(value, str) else None
+
+
+def _listed(payload: dict[str, Any], name: str) -> list[Any]:
+    value = payload.get(name)
+    return value if isinstance(value, list) else []
+
+
+def decode_fields(entity_type: EntityType, payload: Any) -> tuple[Any, list[Issue]]:
+    """Return a payload as its type, or None and every violation."""
+    kind, fields = PAYLOADS[entity_type], None
+    # An object with duplicate keys is a subclass, and invalid.
+    if type(payload) is dict and _is_plain(payload):
+        try:
+            fields = convert(payload, kind)
+        except msgspec.ValidationError:
+            fields = None
+    issues = list(_rule_issues(entity_type, payload, fields))
+    if fields is None or issues or "_" in [name[:1] for name in payload]:
+        return None, find_issues(members_of(kind), payload, issues)
+    return fields, []

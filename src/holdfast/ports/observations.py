@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from holdfast.domain.ids import EntityId, Owner, SessionKey
 from holdfast.observations.as_of import TimeWindow
-from holdfast.observations.claims import Observation, ObservationKind, Subject
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, Observation, ObservationKind, Subject
 from holdfast.observations.queries import EntityListing, HostedSession, ListedEntity
 from holdfast.observations.timeline import EventType, TimelineEvent
 

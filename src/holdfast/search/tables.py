@@ -13,8 +13,7 @@ from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import decode_parts
 from holdfast.domain.sessions import SessionState, title_of
 from holdfast.domain.time import instant, microseconds, moment
-from holdfast.observations.claims import observation_id
-from holdfast.observations.model import EntityType
+from holdfast.observations.model import EntityType, observation_id
 from holdfast.observations.tables import ObservationTables
 from holdfast.ports.search import Backlog, FoundDocument, SearchBatch, SearchRequest
 from holdfast.ports.store import Segment

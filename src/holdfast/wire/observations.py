@@ -7,9 +7,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.ids import EntityId, ObservationId, Owner
 from holdfast.domain.time import format_iso8601, milliseconds
-from holdfast.observations.claims import Observation, ObservationKind, Subject
 from holdfast.observations.issues import SchemaWarning
-from holdfast.observations.model import NAME_LONGEST, STRING_LONGEST, Entity, EntityType
+from holdfast.observations.model import (
+    NAME_LONGEST,
+    STRING_LONGEST,
+    Entity,
+    EntityType,
+    Observation,
+    ObservationKind,
+    Subject,
+)
 from holdfast.observations.queries import (
     OFFSET_MOST,
     PAGE,

@@ -30,8 +30,7 @@ from holdfast.domain.models import OFFLINE, Prices, model_of
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import Session, SessionContext, Status, StopReason
 from holdfast.domain.tools import Effect, ToolClass, ToolSpec
-from holdfast.observations.claims import Observation, ObservationKind, Subject
-from holdfast.observations.model import Entity, EntityType
+from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind, Subject
 from holdfast.observations.queries import (
     Action,
     EntityPage,

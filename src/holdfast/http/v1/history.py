@@ -14,7 +14,6 @@ from holdfast.http.routing import NoQuery, Route, RouteRequest
 from holdfast.http.v1.idempotency import IDEMPOTENCY_KEY
 from holdfast.observations.claims import BYTES_MOST
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import ANYTHING, FieldShape, Shape
 from holdfast.observations.queries import (
     CheckpointState,
     Correction,
@@ -23,7 +22,7 @@ from holdfast.observations.queries import (
     SubmitResult,
     TimelineQuery,
 )
-from holdfast.observations.validation import decode_payload_strictly, faults
+from holdfast.observations.validation import decode_payload_strictly, find_issues
 from holdfast.parsing.strict_json import has_more_values
 from holdfast.wire.errors import invalid_body, invalid_query
 from holdfast.wire.observations import (
@@ -71,11 +70,11 @@ def parse_payload(raw: bytes) -> Any:
 def argument_parser(needs: tuple[str, ...], takes: tuple[str, ...]) -> Callable[[bytes], Payload]:
     """Return a parser for a body with these members: all required ones and no unknown ones."""
     known = (*needs, *takes, FIELD)
-    shape = Shape(members=tuple(FieldShape(name, ANYTHING, "") for name in known))
+    members = dict.fromkeys(known, (Any, False))
 
     def read(raw: bytes) -> Payload:
         found = parse_payload(raw)
-        issues = faults(shape, found)
+        issues = find_issues(members, found)
         if not issues:
             # An explicit null counts as present; the service decides whether it is allowed.
             issues = [
