@@ -14,8 +14,8 @@ from holdfast.observations.claims import (
     accept_payload,
     build_observation,
 )
+from holdfast.observations.merge import resolve
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind, Subject
-from holdfast.observations.resolve import resolve
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 SESSION: Final = EntityType.AGENT_SESSION

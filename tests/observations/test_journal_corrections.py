@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from holdfast.domain.messages import Message, Role
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import ValidPayload, accept_correction, accept_payload
+from holdfast.observations.journal import JournalView, claim_of
+from holdfast.observations.merge import Fold, resolve
 from holdfast.observations.model import Observation, ObservationKind
-from holdfast.observations.resolve import Fold, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_message,

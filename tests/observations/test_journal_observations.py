@@ -19,8 +19,9 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import ForkPoint, Status
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
+from holdfast.observations.journal import RESULTS, SETTLED, JournalView, claim_of
+from holdfast.observations.merge import resolve
 from holdfast.observations.model import Entity, Observation, ObservationKind
-from holdfast.observations.resolve import RESULTS, SETTLED, JournalView, claim_of, resolve
 from tests.builders import (
     SESSION_ID,
     a_call,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.observations.as_of import AsOf
+from holdfast.observations.merge import Fold, resolve
 from holdfast.observations.model import Observation, ObservationKind
-from holdfast.observations.resolve import Fold, resolve
 from tests.marks import demands, each_case
 from tests.observations.claims import (
     AT,

@@ -11,9 +11,8 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
-from holdfast.observations.merge import ActionList, ClaimStamp
+from holdfast.observations.merge import ActionList, ClaimStamp, Fold, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
-from holdfast.observations.resolve import Fold, resolve
 from tests.marks import demands
 from tests.observations.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered
 
@@ -197,7 +196,7 @@ def test_actions_merge_as_the_rule_is_written(claims: list[tuple[bool, Told]]) -
         found.take(items, ClaimStamp(1000 if is_correction else 100, number, str(number)))
         kept, removed = _merged(kept, removed, items, is_correction=is_correction)
 
-    assert found.elements.members == kept
+    assert [each.members for each in found.elements] == kept
 
 
 def _merged(kept: Told, removed: Told, told: Told, *, is_correction: bool) -> tuple[Told, Told]:

@@ -8,9 +8,9 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import EntityId, SessionKey
 from holdfast.domain.secrets import Secret
 from holdfast.observations import snapshots
+from holdfast.observations.merge import Fold
 from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.queries import ListedEntity
-from holdfast.observations.resolve import Fold
 from holdfast.observations.snapshots import (
     CachedFold,
     FoldCache,

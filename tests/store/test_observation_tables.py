@@ -11,8 +11,8 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import ClaimOrigin, accept_payload, build_observation
+from holdfast.observations.merge import Fold
 from holdfast.observations.model import ObservationKind, Subject
-from holdfast.observations.resolve import Fold
 from holdfast.observations.snapshots import compute_snapshot
 from holdfast.ports.observations import KnownEntity
 from holdfast.ports.store import Tx

@@ -11,9 +11,9 @@ import pytest
 from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.time import moment
+from holdfast.observations.merge import resolve
 from holdfast.observations.model import EntityType, Observation, Subject
 from holdfast.observations.queries import ImportMark
-from holdfast.observations.resolve import resolve
 from holdfast.wire.observations import entity_form
 from tests.marks import proves
 from tests.mcp.clients import Line, line_to

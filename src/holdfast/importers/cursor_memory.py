@@ -24,9 +24,9 @@ from holdfast.observations.claims import (
     accept_payload,
     build_observation,
 )
+from holdfast.observations.merge import resolve
 from holdfast.observations.model import EntityType, ObservationKind, Subject
 from holdfast.observations.queries import ImportMark, TimelineQuery
-from holdfast.observations.resolve import resolve
 from holdfast.observations.service import Observations
 from holdfast.observations.timeline import EventType, events_of
 from holdfast.observations.validation import decode_payload_strictly

@@ -1,16 +1,31 @@
-"""Merge rules for claims about one scalar, keyed list or action list."""
+"""Merge the claims about an entity, and its session journal, into one snapshot."""
 
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import merge
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.domain.canonical_json import equality_key
-from holdfast.domain.time import instant_of
-from holdfast.observations.model import CORRECTED
+from holdfast.domain.canonical_json import canonical, equality_key
+from holdfast.domain.time import format_iso8601, instant_of, milliseconds
+from holdfast.observations.as_of import EVERYTHING, AsOf
+from holdfast.observations.claims import ended_before_started
+from holdfast.observations.journal import JournalClaim, JournalView, claim_of
+from holdfast.observations.model import (
+    CORRECTED,
+    DELETED,
+    ORDINARY,
+    PAYLOADS,
+    Entity,
+    EntityType,
+    Observation,
+    StatusChange,
+    Subject,
+)
+from holdfast.observations.validation import members_of
 
 
 class ClaimStamp(Struct, frozen=True, gc=False):
@@ -21,34 +36,62 @@ class ClaimStamp(Struct, frozen=True, gc=False):
     reference: str
 
 
-class Element(Struct, frozen=True, gc=False):
-    """An immutable merged list element and the claim behind each member.
+class Scalar(Struct, frozen=True, gc=False):
+    """A value (null if cleared), the time of its last claim, and the claim it comes from.
 
-    `stamps` includes removed members, because a lower priority must not restore them. `numbers`
-    and `references` list the contributing claims in time order.
+    Repeating a value updates its time but keeps the original source. `ms` is the instant of a
+    value that is a time.
+    """
+
+    value: Any
+    place: tuple[datetime, int]
+    stamp: ClaimStamp
+    ms: int | None = None
+
+
+def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
+    """Return the winner by higher priority, then by later time."""
+    if before is None or claimed.stamp.priority > before.stamp.priority:
+        return claimed
+    if claimed.stamp.priority < before.stamp.priority:
+        return before
+    if equality_key(before.value) == equality_key(claimed.value):
+        return Scalar(before.value, claimed.place, before.stamp, before.ms)
+    return claimed
+
+
+def earliest(before: Scalar | None, claimed: Scalar) -> Scalar:
+    """Return the winner by higher priority, then by earlier instant.
+
+    Between two corrections the newer one wins, because it corrects the other.
+    """
+    priority = claimed.stamp.priority
+    if before is None or priority != before.stamp.priority or priority == CORRECTED:
+        return latest(before, claimed)
+    assert before.ms is not None  # noqa: S101 — internal invariant
+    assert claimed.ms is not None  # noqa: S101 — internal invariant
+    return claimed if claimed.ms < before.ms else before
+
+
+class Element(Struct, frozen=True, gc=False):
+    """A merged list element: its members, the claim behind each, and all claims by number.
+
+    `stamps` includes removed members, because a lower priority must not restore them. `sources`
+    is in time order.
     """
 
     members: dict[str, Any]
     stamps: dict[str, ClaimStamp]
-    numbers: tuple[int, ...]
-    references: tuple[str, ...]
+    sources: dict[int, str]
 
 
-def start_element(claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
+def _start_element(claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
     """Return a new element without its null members."""
     members = {name: value for name, value in claimed.items() if value is not None}
-    stamps = dict.fromkeys(claimed, stamp)
-    return Element(members, stamps, (stamp.number,), (stamp.reference,))
+    return Element(members, dict.fromkeys(claimed, stamp), {stamp.number: stamp.reference})
 
 
-def build_element(members: dict[str, Any], stamps: dict[str, ClaimStamp]) -> Element:
-    """Return an element with these members and the claims behind them."""
-    found = {stamps[name].number: stamps[name].reference for name in members}
-    numbers = tuple(sorted(found))
-    return Element(members, stamps, numbers, tuple(found[number] for number in numbers))
-
-
-def overlay_element(element: Element, claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
+def _overlay_element(element: Element, claimed: dict[str, Any], stamp: ClaimStamp) -> Element:
     """Return the element with each claimed member replaced unless its priority is too low.
 
     Null removes a member. Repeating a value can raise its priority but keeps its source.
@@ -68,7 +111,10 @@ def overlay_element(element: Element, claimed: dict[str, Any], stamp: ClaimStamp
             members = {**members, name: value}
         else:
             members = {each: members[each] for each in members if each != name}
-    return element if stamps is element.stamps else build_element(members, stamps)
+    if stamps is element.stamps:
+        return element
+    found = {stamps[name].number: stamps[name].reference for name in members}
+    return Element(members, stamps, dict(sorted(found.items())))
 
 
 def _is_same(members: dict[str, Any], name: str, value: Any) -> bool:
@@ -77,39 +123,7 @@ def _is_same(members: dict[str, Any], name: str, value: Any) -> bool:
     return equality_key(members[name]) == equality_key(value)
 
 
-class Elements:
-    """The ordered elements of a list, with members and references cached for display."""
-
-    def __init__(self) -> None:
-        self.all: list[Element] = []
-        self.members: list[dict[str, Any]] = []
-        self.references: list[tuple[str, ...]] = []
-        self._credits: defaultdict[int, int] = defaultdict(int)
-
-    @property
-    def numbers(self) -> set[int]:
-        """Return the numbers of the contributing claims."""
-        return {number for number, count in self._credits.items() if count}
-
-    def append(self, element: Element) -> None:
-        """Append an element."""
-        self.all.append(element)
-        self.members.append(element.members)
-        self.references.append(element.references)
-        for number in element.numbers:
-            self._credits[number] += 1
-
-    def replace(self, place: int, element: Element) -> None:
-        """Replace the element at a position."""
-        for number in self.all[place].numbers:
-            self._credits[number] -= 1
-        self.all[place] = element
-        self.members[place] = element.members
-        self.references[place] = element.references
-        for number in element.numbers:
-            self._credits[number] += 1
-
-
+Items = list[dict[str, Any]]
 Key = tuple[str, int] | tuple[str, str] | bytes
 
 
@@ -117,17 +131,16 @@ class KeyedList:
     """A list whose elements have keys, in the order they were first claimed."""
 
     def __init__(self, key_of: Callable[[dict[str, Any]], Key]) -> None:
-        self.elements = Elements()
+        self.by_key: dict[Key, Element] = {}
         self._key_of = key_of
-        self._places: dict[Key, int] = {}
         self._removed: set[Key] = set()
 
     @property
-    def keys(self) -> Iterable[Key]:
-        """Return the element keys in order."""
-        return self._places
+    def elements(self) -> Iterable[Element]:
+        """Return the elements in order."""
+        return self.by_key.values()
 
-    def take(self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_new: bool = False) -> None:
+    def take(self, items: Items, stamp: ClaimStamp, *, is_new: bool = False) -> None:
         """Merge a claim into the list; a correction replaces the whole list.
 
         With `is_new`, elements that a correction removed are accepted again, because they are
@@ -139,72 +152,39 @@ class KeyedList:
             key = self._key_of(item)
             claimed[key] = claimed[key] | item if key in claimed else item
         if stamp.priority == CORRECTED:
-            self._removed |= self._places.keys()
+            self._removed |= self.by_key.keys()
             self._removed -= claimed.keys()
-            self._places, self.elements = {}, Elements()
+            self.by_key = {}
         for key, item in claimed.items():
-            place = self._places.get(key)
-            if place is not None:
-                before = self.elements.all[place]
-                after = overlay_element(before, item, stamp)
-                if after is not before:
-                    self.elements.replace(place, after)
+            before = self.by_key.get(key)
+            if before is not None:
+                self.by_key[key] = _overlay_element(before, item, stamp)
             elif is_new or key not in self._removed:
                 self._removed.discard(key)
-                self._places[key] = len(self._places)
-                self.elements.append(start_element(item, stamp))
+                self.by_key[key] = _start_element(item, stamp)
 
 
-class Scalar(Struct, frozen=True, gc=False):
-    """A value (null if cleared), the time of its last claim, and the claim it comes from.
-
-    Repeating a value updates its time but keeps the original source.
-    """
-
-    value: Any
-    place: tuple[datetime, int]
-    stamp: ClaimStamp
+def _checkpoint_key(checkpoint: dict[str, Any]) -> tuple[str, int]:
+    return checkpoint["name"], instant_of(checkpoint["timestamp"])
 
 
-def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
-    """Return the winner by higher priority, then by later time."""
-    if before is None or claimed.stamp.priority > before.stamp.priority:
-        return claimed
-    if claimed.stamp.priority < before.stamp.priority:
-        return before
-    if equality_key(before.value) == equality_key(claimed.value):
-        return Scalar(before.value, claimed.place, before.stamp)
-    return claimed
-
-
-def earliest(before: Scalar | None, claimed: Scalar) -> Scalar:
-    """Return the winner by higher priority, then by earlier instant.
-
-    Between two corrections the newer one wins, because it corrects the other.
-    """
-    if before is None or claimed.stamp.priority != before.stamp.priority:
-        return latest(before, claimed)
-    if claimed.stamp.priority == CORRECTED:
-        return latest(before, claimed)
-    return claimed if instant_of(claimed.value) < instant_of(before.value) else before
-
-
-Mark = str | bytes
-# Two sorted lists of positions: actions with the same value, and actions without the member.
-Candidates = tuple[Sequence[int], Sequence[int]]
-_NOWHERE: Final[Candidates] = ((), ())
-_HEAD: Final = ("type", "result")
+def _outcome_key(outcome: dict[str, Any]) -> tuple[str, str] | bytes:
+    if outcome.get("id") is not None:
+        return outcome["type"], outcome["id"]
+    return canonical({name: value for name, value in outcome.items() if value is not None})
 
 
 class ActionText(Struct, frozen=True, gc=False):
     """Comparable form of an action: type and result, and its other non-null members."""
 
     head: tuple[str, str]
-    rest: dict[str, Mark]
+    rest: dict[str, str | bytes]
 
 
-def action_text(action: dict[str, Any]) -> ActionText:
-    """Return the comparable form of an action."""
+_HEAD: Final = ("type", "result")
+
+
+def _action_text(action: dict[str, Any]) -> ActionText:
     rest = {
         name: equality_key(value)
         for name, value in action.items()
@@ -213,214 +193,374 @@ def action_text(action: dict[str, Any]) -> ActionText:
     return ActionText((action["type"], action["result"]), rest)
 
 
-def are_compatible(one: ActionText, other: ActionText) -> bool:
+def _are_compatible(one: ActionText, other: ActionText) -> bool:
     """Return whether two actions agree on every member that both have."""
     if one.head != other.head:
         return False
-    return all(other.rest.get(name, mark) == mark for name, mark in one.rest.items())
+    rest = other.rest
+    for name, mark in one.rest.items():  # noqa: SIM110 — a generator is a call per comparison
+        if rest.get(name, mark) != mark:
+            return False
+    return True
 
 
-class ActionSearch:
-    """State of one matching pass: the positions that are already taken."""
+# Above this many comparisons an index by member is cheaper than to compare all pairs.
+_PAIRS_MOST: Final = 4_096
+_INDEXED: Final = 8
 
-    def __init__(self) -> None:
+
+class ActionMatcher:
+    """Finds the first compatible action of a list, for one action after another."""
+
+    def __init__(self, texts: Sequence[ActionText], claimed: Sequence[ActionText]) -> None:
+        self._texts = texts
         self._taken: set[int] = set()
+        # Per list of positions, how many at its start are taken.
         self._starts: dict[int, int] = {}
-        self._runs: dict[object, Iterator[int]] = {}
+        self._names: list[str] = []
+        if len(texts) * len(claimed) > _PAIRS_MOST:
+            counts = Counter(name for each in claimed for name in each.rest)
+            self._names = [name for name, _ in counts.most_common(_INDEXED)]
+        # Positions by type and result, and by these with a member's value, None if it lacks it.
+        self._places: defaultdict[object, list[int]] = defaultdict(list)
+        for place, text in enumerate(texts):
+            self._places[text.head].append(place)
+            for name in self._names:
+                self._places[text.head, name, text.rest.get(name)].append(place)
 
-    def first(self, saying: ActionText, places: Callable[[], Iterator[int]]) -> int | None:
-        """Take and return the first free position where an action matches."""
-        # An identical action continues the previous search, which keeps the pass linear.
-        key = saying.head, frozenset(saying.rest.items())
-        run = self._runs.get(key)
-        if run is None:
-            run = self._runs[key] = places()
-        for place in run:
-            if place not in self._taken:
-                self._taken.add(place)
+    def find(self, text: ActionText) -> int | None:
+        """Return the first position of a compatible action that is not taken."""
+        lists = [self._places[text.head]]
+        for name in self._names:
+            if name in text.rest:
+                keys = (text.head, name, text.rest[name]), (text.head, name, None)
+                narrowed = [self._places[key] for key in keys]
+                if sum(map(len, narrowed)) < sum(map(len, lists)):
+                    lists = narrowed
+        for place in merge(*map(self._free, lists)):
+            if place not in self._taken and _are_compatible(text, self._texts[place]):
                 return place
         return None
 
-    def ascending(self, lists: Candidates) -> Iterator[int]:
-        """Yield the positions of two sorted lists in order; skips taken ones at the start."""
-        one, other = lists
-        first, second = self._begin(one), self._begin(other)
-        while first < len(one) or second < len(other):
-            if second == len(other) or (first < len(one) and one[first] < other[second]):
-                yield one[first]
-                first += 1
-            else:
-                yield other[second]
-                second += 1
+    def take(self, text: ActionText) -> int | None:
+        """Return the first position like `find`, which is then taken."""
+        place = self.find(text)
+        if place is not None:
+            self._taken.add(place)
+        return place
 
-    def _begin(self, places: Sequence[int]) -> int:
-        """Return the index of the first position that is not taken."""
+    def _free(self, places: list[int]) -> Iterator[int]:
         start = self._starts.get(id(places), 0)
         while start < len(places) and places[start] in self._taken:
             start += 1
         self._starts[id(places)] = start
-        return start
-
-
-class _Group:
-    """Positions of the actions with one type and result, indexed by their other members."""
-
-    def __init__(self) -> None:
-        self.places: list[int] = []
-        self.saying: dict[str, dict[Mark, list[int]]] = {}
-        self.silent: dict[str, list[int]] = {}
-
-    def add(self, place: int, rest: dict[str, Mark]) -> None:
-        for name in rest:
-            if name not in self.saying:
-                self._learn(name)
-        for name, silent in self.silent.items():
-            if name in rest:
-                self.saying[name].setdefault(rest[name], []).append(place)
-            else:
-                silent.append(place)
-        self.places.append(place)
-
-    def extend(self, place: int, gained: dict[str, Mark]) -> None:
-        for name, mark in gained.items():
-            if name not in self.saying:
-                self._learn(name)
-            silent = self.silent[name]
-            del silent[bisect_left(silent, place)]
-            insort(self.saying[name].setdefault(mark, []), place)
-
-    def candidates(self, rest: dict[str, Mark]) -> Candidates:
-        """Return the shortest pair of lists that contains every compatible action."""
-        best: Candidates = (self.places, ())
-        fewest = len(self.places)
-        for name, mark in rest.items():
-            if fewest and name in self.saying:
-                narrowed: Candidates = (self.saying[name].get(mark, ()), self.silent[name])
-                count = len(narrowed[0]) + len(narrowed[1])
-                if count < fewest:
-                    best, fewest = narrowed, count
-        return best
-
-    def _learn(self, name: str) -> None:
-        self.saying[name] = {}
-        self.silent[name] = list(self.places)
-
-
-class ActionPlaces:
-    """Index of actions by what they contain."""
-
-    def __init__(self, sayings: list[ActionText]) -> None:
-        """Share `sayings` with the caller; `add` appends to it."""
-        self.sayings = sayings
-        self._groups: dict[tuple[str, str], _Group] = {}
-        for place, each in enumerate(sayings):
-            self._group(each).add(place, each.rest)
-
-    def add(self, saying: ActionText) -> None:
-        """Append an action."""
-        self._group(saying).add(len(self.sayings), saying.rest)
-        self.sayings.append(saying)
-
-    def extend(self, place: int, gained: dict[str, Mark]) -> None:
-        """Update the index before an action gains members."""
-        self._group(self.sayings[place]).extend(place, gained)
-
-    def first(self, saying: ActionText, search: ActionSearch) -> int | None:
-        """Take and return the first free compatible position."""
-        group = self._groups.get(saying.head)
-        candidates = group.candidates(saying.rest) if group else _NOWHERE
-        # Fast path, because most actions are new and have no candidates.
-        if not any(candidates):
-            return None
-        return search.first(saying, lambda: self._fitting(saying, search.ascending(candidates)))
-
-    def _fitting(self, saying: ActionText, places: Iterator[int]) -> Iterator[int]:
-        return (place for place in places if are_compatible(saying, self.sayings[place]))
-
-    def _group(self, saying: ActionText) -> _Group:
-        found = self._groups.get(saying.head)
-        if found is None:
-            found = self._groups[saying.head] = _Group()
-        return found
-
-
-# An action as claimed, and its comparable form.
-Claimed = Sequence[tuple[dict[str, Any], ActionText]]
+        return islice(places, start, None)
 
 
 class ActionList:
     """A list of actions in the order they were first claimed."""
 
     def __init__(self) -> None:
-        self.elements = Elements()
-        self._sayings: list[ActionText] = []
-        self._places: ActionPlaces | None = None
-        self._removed = ActionPlaces([])
+        self.elements: list[Element] = []
+        self._texts: list[ActionText] = []
+        self._removed: list[ActionText] = []
 
-    def take(self, items: list[dict[str, Any]], stamp: ClaimStamp, *, is_new: bool = False) -> None:
+    def take(self, items: Items, stamp: ClaimStamp, *, is_new: bool = False) -> None:
         """Merge a claim into the list; a correction replaces the whole list.
 
         With `is_new`, actions that a correction removed are accepted again, because they are newer
         than the correction.
         """
-        claimed: Claimed = [(item, action_text(item)) for item in items]
+        texts = [_action_text(item) for item in items]
         if stamp.priority == CORRECTED:
-            self._replace([saying for _, saying in claimed])
-        elif self._removed.sayings and not is_new:
-            claimed = [
-                each for each in claimed if self._removed.first(each[1], ActionSearch()) is None
-            ]
-        places = self._beginning(claimed)
-        if places is None:
-            places = self._matching(claimed)
-        for (item, saying), place in zip(claimed, places, strict=True):
+            former = [*self._removed, *self._texts]
+            new = ActionMatcher(texts, former)
+            self._removed = [each for each in former if new.find(each) is None]
+            self.elements, self._texts = [], []
+        elif self._removed and not is_new:
+            removed = ActionMatcher(self._removed, texts)
+            shown = [removed.find(each) is None for each in texts]
+            items = [item for item, is_shown in zip(items, shown, strict=True) if is_shown]
+            texts = [text for text, is_shown in zip(texts, shown, strict=True) if is_shown]
+        for item, text, place in zip(items, texts, self._match(texts), strict=True):
             if place is None:
-                self._append(item, saying, stamp)
+                self._texts.append(text)
+                self.elements.append(_start_element(item, stamp))
             else:
-                self._overlay(place, item, saying, stamp)
+                self._extend(place, item, text, stamp)
 
-    def _replace(self, kept: list[ActionText]) -> None:
-        former = [*self._removed.sayings, *self._sayings]
-        among = ActionPlaces(kept)
-        self._removed = ActionPlaces(
-            [each for each in former if among.first(each, ActionSearch()) is None]
-        )
-        self.elements, self._sayings, self._places = Elements(), [], None
+    def _match(self, texts: list[ActionText]) -> list[int | None]:
+        """Return for each action the position that it is merged into, or None if it is new."""
+        known = self._texts
+        for one, other in zip(texts, known, strict=False):
+            if not _are_compatible(one, other):
+                matcher = ActionMatcher(known, texts)
+                return [matcher.take(each) for each in texts]
+        # One list is a prefix of the other.
+        return [place if place < len(known) else None for place in range(len(texts))]
 
-    def _beginning(self, claimed: Claimed) -> list[int | None] | None:
-        """Return the positions if one list is a prefix of the other; None otherwise."""
-        for (_, saying), known in zip(claimed, self._sayings, strict=False):
-            if not are_compatible(saying, known):
-                return None
-        known_count = len(self._sayings)
-        return [place if place < known_count else None for place in range(len(claimed))]
-
-    def _matching(self, claimed: Claimed) -> list[int | None]:
-        """Return for each action the first free compatible position, or None if it is new."""
-        if self._places is None:
-            self._places = ActionPlaces(self._sayings)
-        search = ActionSearch()
-        return [self._places.first(saying, search) for _, saying in claimed]
-
-    def _append(self, item: dict[str, Any], saying: ActionText, stamp: ClaimStamp) -> None:
-        self.elements.append(start_element(item, stamp))
-        if self._places is None:
-            self._sayings.append(saying)
-        else:
-            # `ActionPlaces` shares the list of sayings and appends to it.
-            self._places.add(saying)
-
-    def _overlay(
-        self, place: int, item: dict[str, Any], saying: ActionText, stamp: ClaimStamp
+    def _extend(
+        self, place: int, item: dict[str, Any], text: ActionText, stamp: ClaimStamp
     ) -> None:
-        known = self._sayings[place]
-        gained = {name: mark for name, mark in saying.rest.items() if name not in known.rest}
-        if not gained:
-            return
-        element = self.elements.all[place]
-        members = element.members | {name: item[name] for name in gained}
-        stamps = element.stamps | dict.fromkeys(gained, stamp)
-        self.elements.replace(place, build_element(members, stamps))
-        if self._places is not None:
-            self._places.extend(place, gained)
-        self._sayings[place] = ActionText(known.head, known.rest | gained)
+        """Add the members that an action lacks; those that it has are equal."""
+        known, element = self._texts[place], self.elements[place]
+        gained = [name for name in text.rest if name not in known.rest]
+        if gained:
+            members = element.members | {name: item[name] for name in gained}
+            sources = element.sources | {stamp.number: stamp.reference}
+            self.elements[place] = Element(members, {}, dict(sorted(sources.items())))
+            self._texts[place] = ActionText(known.head, text.rest | known.rest)
+
+
+_BEFORE_ALL: Final = -(1 << 62)
+
+
+class JournalRanges:
+    """Returns journal elements in ranges that end at corrections.
+
+    Corrections known in advance are passed to the constructor. `last_ms` is the latest time
+    returned so far.
+    """
+
+    def __init__(self, items: Items, corrections: Iterable[Observation]) -> None:
+        self._items = [(instant_of(each["timestamp"]), each) for each in items]
+        self._cuts = sorted(milliseconds(each.observed_at) for each in corrections)
+        self.last_ms = _BEFORE_ALL
+
+    def first(self) -> Items:
+        """Return the elements up to the first correction."""
+        taken = [each for each in self._items if not self._cuts or each[0] <= self._cuts[0]]
+        if self._cuts:
+            self._items = [each for each in self._items if each[0] > self._cuts[0]]
+        else:
+            self._items = []
+        self.last_ms = max([self.last_ms, *(ms for ms, _ in taken)])
+        return [item for _, item in taken]
+
+    def following(self) -> Items:
+        """Return the elements after the correction that was just added, up to the next one."""
+        del self._cuts[:1]
+        return self.first()
+
+
+# List elements, the claims behind each element, and the claims behind the list.
+_ShownList = tuple[Items, tuple[tuple[str, ...], ...], tuple[str, ...]]
+_KEY: Final = "session_id"
+_START: Final = "started_at"
+_TIMES: Final = frozenset({_START, "ended_at"})
+# Lowest priority: any explicit claim overrides an assumed start.
+_ASSUMED: Final = 0
+
+
+def resolve(
+    subject: Subject,
+    observations: Iterable[Observation],
+    *,
+    journal: JournalView | None = None,
+    horizon: AsOf = EVERYTHING,
+) -> Entity:
+    """Return the merged state of a subject within the horizon."""
+    claim = claim_of(journal, horizon) if journal is not None else None
+    seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
+    return fold_all(subject, seen, claim).entity()
+
+
+def fold_all(
+    subject: Subject, observations: Sequence[Observation], claim: JournalClaim | None = None
+) -> "Fold":
+    """Return the fold of all these observations, given in any order."""
+    fold = Fold(subject, claim, observations)
+    for observation in sorted(observations, key=lambda each: each.place):
+        fold.add(observation)
+    return fold
+
+
+class Fold:
+    """Incremental merge of the claims about one entity, in time order.
+
+    Adding a claim gives the same result as resolving all claims again. Not shared: discard a
+    fold that contains a claim whose write failed. With a journal claim, `coming` must list the
+    observations that will be added, because corrections split the journal.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        claim: JournalClaim | None = None,
+        coming: Iterable[Observation] = (),
+    ) -> None:
+        self.subject = subject
+        self.claim = claim
+        self.count = 0
+        self.is_deleted = False
+        # The winning claim of each scalar field, without the journal's claims.
+        self.scalars: dict[str, Scalar] = {}
+        self._last: tuple[datetime, int] | None = None
+        self._references = {0: claim.reference} if claim else {}
+        self._names = members_of(PAYLOADS[subject.entity_type])
+        self._changes: list[StatusChange] = []
+        # Lists that merge by element; other types replace lists as a whole.
+        self._lists: dict[str, ActionList | KeyedList] = {}
+        self._is_session = subject.entity_type is EntityType.AGENT_SESSION
+        if self._is_session:
+            self._lists["actions"] = ActionList()
+            self._lists["checkpoints"] = KeyedList(_checkpoint_key)
+            self._lists["outcomes"] = KeyedList(_outcome_key)
+        # Cached lists in display form, invalidated when a claim changes them.
+        self._shown_lists: dict[str, _ShownList] = {}
+        # Per list, the number of the first claim and of the last correction.
+        self._first: dict[str, int] = {}
+        self._corrected: dict[str, int] = {}
+        self._journal: dict[str, JournalRanges] = {}
+        if claim is not None:
+            self._split_journal(claim, coming)
+
+    def _split_journal(self, claim: JournalClaim, coming: Iterable[Observation]) -> None:
+        corrections = [each for each in coming if each.priority == CORRECTED]
+        for name in self._lists:
+            if name in claim.fields:
+                cuts = [each for each in corrections if name in each.fields]
+                ranges = self._journal[name] = JournalRanges(claim.fields[name], cuts)
+                self._merge(name, ranges.first(), self._journal_stamp)
+
+    def follows(self, observation: Observation) -> bool:
+        """Return whether an observation sorts after all added ones, as `add` requires.
+
+        A correction of a list must also not precede journal elements that are already merged.
+        """
+        if self._last is not None and observation.place <= self._last:
+            return False
+        if self.claim is None or observation.priority != CORRECTED:
+            return True
+        ms = milliseconds(observation.observed_at)
+        corrected = self._journal.keys() & observation.fields.keys()
+        return all(self._journal[name].last_ms <= ms for name in corrected)
+
+    def add(self, observation: Observation) -> None:
+        """Merge the next observation in time order, which `follows` the others."""
+        place = observation.place
+        assert self._last is None or place > self._last  # noqa: S101 — internal invariant
+        self.count += 1
+        self._last = place
+        self._references[self.count] = observation.id
+        fields = observation.fields
+        self.is_deleted = fields.get(DELETED, self.is_deleted)
+        stamp = ClaimStamp(observation.priority, self.count, observation.id)
+        if self.count == 1 and self._is_session:
+            # A session started when it was first observed, until a claim states the start.
+            # Submissions always do; only corrections of a deleted hosted session do not.
+            ms = milliseconds(observation.observed_at)
+            assumed = ClaimStamp(_ASSUMED, 1, observation.id)
+            self.scalars[_START] = Scalar(format_iso8601(ms), place, assumed, ms)
+        for name in self._names:
+            if name not in fields:
+                continue
+            value = fields[name]
+            if name not in self._lists:
+                is_time = self._is_session and name in _TIMES and value is not None
+                ms = instant_of(value) if is_time else None
+                self._set(name, Scalar(value, place, stamp, ms))
+            elif value is not None:
+                self._merge(name, value, stamp)
+                if stamp.priority == CORRECTED and name in self._journal:
+                    items = self._journal[name].following()
+                    self._lists[name].take(items, self._journal_stamp, is_new=True)
+
+    def entity(self) -> Entity:
+        """Return the entity merged from the claims added so far."""
+        snapshot: dict[str, Any] = {}
+        provenance: dict[str, tuple[str, ...]] = {}
+        items: dict[str, tuple[tuple[str, ...], ...]] = {}
+        scalars: Mapping[str, Scalar] = {}
+        if not self.is_deleted and self._references:
+            scalars = self.scalars if self.claim is None else self._with_claim(self.claim)
+            if self._is_session:
+                # Every claim repeats the session id, so it is credited to the first one.
+                snapshot[_KEY] = self.subject.key
+                provenance[_KEY] = (next(iter(self._references.values())),)
+            for name in self._names:
+                if name in self._lists:
+                    shown = self._shown_lists.get(name)
+                    if shown is None:
+                        shown = self._shown_lists[name] = self._show_list(name)
+                    snapshot[name], items[name], provenance[name] = shown
+                elif name in scalars and scalars[name].value is not None:
+                    snapshot[name] = scalars[name].value
+                    provenance[name] = (scalars[name].stamp.reference,)
+        times = [self._last[0]] if self._last else []
+        times += [self.claim.last_at] if self.claim else []
+        start, end = scalars.get(_START), scalars.get("ended_at")
+        is_early = start and end and start.ms is not None and end.ms is not None
+        is_early = is_early and end.ms < start.ms  # type: ignore[union-attr, operator]
+        return Entity(
+            entity_id=self.subject.entity_id,
+            entity_type=self.subject.entity_type,
+            key=self.subject.key,
+            snapshot=snapshot,
+            provenance=provenance,
+            provenance_items=items,
+            observation_count=self.count if snapshot else 0,
+            last_observation_at=max(times) if snapshot else None,
+            hosted=self.claim is not None,
+            deleted=self.is_deleted,
+            warnings=(ended_before_started(snapshot),) if is_early else (),
+            status_changes=tuple(self._changes) if snapshot else (),
+        )
+
+    def _set(self, name: str, claimed: Scalar) -> None:
+        before = self.scalars.get(name)
+        rule = earliest if name == _START else latest
+        self.scalars[name] = after = rule(before, claimed)
+        if name == "status" and (before is None or before.value != after.value):
+            change = StatusChange(
+                status=after.value,
+                previous=before.value if before else None,
+                at=claimed.place[0],
+                reference=claimed.stamp.reference,
+            )
+            self._changes.append(change)
+
+    @property
+    def _journal_stamp(self) -> ClaimStamp:
+        return ClaimStamp(ORDINARY, 0, self._references[0])
+
+    def _merge(self, name: str, items: Items, stamp: ClaimStamp) -> None:
+        self._lists[name].take(items, stamp)
+        self._shown_lists.pop(name, None)
+        self._first.setdefault(name, stamp.number)
+        if stamp.priority == CORRECTED:
+            self._corrected[name] = stamp.number
+
+    def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
+        """Return the scalars merged with the journal's, each at the time of its row."""
+        found = dict(self.scalars)
+        for name, at in claim.times.items():
+            value = claim.fields[name]
+            ms = instant_of(value) if name in _TIMES else None
+            scalars = [Scalar(value, (at, 0), self._journal_stamp, ms)]
+            scalars += [found[name]] if name in found else []
+            rule = earliest if name == _START else latest
+            shown = None
+            for each in sorted(scalars, key=lambda one: one.place):
+                found[name] = shown = rule(shown, each)
+        return found
+
+    def _show_list(self, name: str) -> _ShownList:
+        """Return a list for display; an empty list is credited to its first claim."""
+        found = self._lists[name]
+        elements = list(found.elements)
+        if name == "checkpoints" and isinstance(found, KeyedList):
+            times = [key[1] for key in found.by_key]
+            elements = [
+                elements[place] for place in sorted(range(len(times)), key=times.__getitem__)
+            ]
+        numbers = {number for each in elements for number in each.sources}
+        if name in self._corrected:
+            numbers.add(self._corrected[name])
+        if not numbers and name in self._first:
+            numbers.add(self._first[name])
+        return (
+            [each.members for each in elements],
+            tuple([tuple(each.sources.values()) for each in elements]),
+            tuple([self._references[number] for number in sorted(numbers)]),
+        )

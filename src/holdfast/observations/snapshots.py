@@ -20,9 +20,10 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant_of, milliseconds
 from holdfast.observations.as_of import AsOf
+from holdfast.observations.journal import JournalClaim, JournalView, claim_of
+from holdfast.observations.merge import Fold, fold_all, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
 from holdfast.observations.queries import ListedEntity, RebuildReport
-from holdfast.observations.resolve import Fold, JournalClaim, JournalView, claim_of, resolve
 from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references
 from holdfast.ports.observations import Fact, KnownEntity, Projection
 from holdfast.ports.store import Store, Tx
@@ -391,8 +392,5 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
 
 
 async def _anew(tx: Tx, known: KnownEntity) -> bool:
-    fold = Fold(known.subject)
-    for row in sorted(await tx.observations.since(known, 1), key=lambda each: each.place):
-        fold.add(row)
-    anew = compute_snapshot(fold)
+    anew = compute_snapshot(fold_all(known.subject, await tx.observations.since(known, 1)))
     return await tx.projections.mend(known, anew.projection, anew.body)
