@@ -13,6 +13,7 @@ from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
 from holdfast.observations.merge import ActionList, ClaimStamp, Fold, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
+from holdfast.observations.snapshots import compute_snapshot, decode_entity, encode_entity
 from tests.marks import demands
 from tests.observations.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered
 
@@ -41,16 +42,19 @@ PAYLOADS = st.fixed_dictionaries(
     {"session_id": st.just("abc123"), "actions": FIELDS["actions"], "started_at": TIMES},
     optional={name: FIELDS[name] for name in ("checkpoints", "outcomes", "duration", "ended_at")},
 )
+MINUTES = st.integers(0, 4)
+# What is kept of these beside the snapshot.
+FACTS = ("ended_at", "duration")
 CORRECTIONS = st.one_of(
     *(st.tuples(st.just(name), value) for name, value in FIELDS.items() if name != "session_id")
 )
 
 
 @st.composite
-def observations(draw: Any, ordinal: int) -> Observation:
+def observations(draw: Any, ordinal: int, minutes: SearchStrategy[int] = MINUTES) -> Observation:
     """Draw the so-manieth observation, of any kind, seen in one of few minutes."""
     kind = draw(st.sampled_from([ObservationKind.SUBMIT, ObservationKind.SUBMIT, *ObservationKind]))
-    minute = draw(st.integers(0, 4))
+    minute = draw(minutes)
     if kind is ObservationKind.CORRECTION:
         told = accept_correction("abc123", *draw(CORRECTIONS))
     elif kind in {ObservationKind.DELETION, ObservationKind.RESTORATION}:
@@ -78,6 +82,13 @@ def folded(history: Sequence[Observation]) -> Fold:
     for each in sorted(history, key=lambda one: one.place):
         fold.add(each)
     return fold
+
+
+def facts(fold: Fold) -> Any:
+    """Return what is stored of a fold beside its snapshot."""
+    told = compute_snapshot(fold).projection
+    started = told.started and (told.started.value, told.started.priority)
+    return msgspec.structs.replace(told, started=None), started
 
 
 def test_every_order_of_six_observations_gives_the_same_bytes() -> None:
@@ -113,6 +124,32 @@ def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation])
     for number, each in enumerate(ordered, 1):
         fold.add(each)
         assert bytes_of(fold.entity()) == bytes_of(resolve(SUBJECT, ordered[:number]))
+
+
+@given(st.lists(PAYLOADS, min_size=1, max_size=4), st.data())
+def test_what_a_stored_snapshot_is_carried_on_from_is_what_is_resolved_anew(
+    payloads: list[dict[str, Any]], data: Any
+) -> None:
+    history = [a_claim(number, **each) for number, each in enumerate(payloads, 1)]
+    whole = folded(history)
+    times = {name: each.at_ms for name, each in whole.scalars.items() if name in FACTS}
+    fold = Fold(SUBJECT)
+    stored = decode_entity(encode_entity(whole.entity()))
+    if not fold.restore(stored, history[-1].place, times):
+        return
+
+    assert bytes_of(fold.entity()) == bytes_of(whole.entity())
+    for _ in range(3):
+        coming = data.draw(observations(len(history) + 1, st.integers(0, 12)))
+        history.append(coming)
+        if not fold.follows(coming):
+            # Before what is merged, or of a lower priority: all claims are read again.
+            fold = folded(history)
+        else:
+            fold.add(coming)
+        anew = folded(history)
+        assert bytes_of(fold.entity()) == bytes_of(resolve(SUBJECT, history))
+        assert facts(fold) == facts(anew)
 
 
 @demands("S3-060")

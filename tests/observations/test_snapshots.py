@@ -7,7 +7,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import EntityId, SessionKey
 from holdfast.domain.secrets import Secret
-from holdfast.observations import snapshots
+from holdfast.observations import service, snapshots
 from holdfast.observations.merge import Fold
 from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.queries import ListedEntity
@@ -58,18 +58,18 @@ async def test_what_was_merged_and_not_written_is_thrown_away(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
-@pytest.mark.parametrize("light", [snapshots.LIGHT, 0], ids=["forgotten", "heavy"])
+@pytest.mark.parametrize("light", [service.LIGHT, 0], ids=["forgotten", "heavy"])
 async def test_what_takes_longer_to_merge_comes_to_the_same(
     quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "LIGHT", light)
+    monkeypatch.setattr(service, "LIGHT", light)
     counts = []
     for duration in (1, 2, 3):
         clock.advance(minutes=1)
         told = await quiet.observations.submit(quiet.owner, a_payload(duration=duration))
         counts.append(told.observation_count)
         if light:
-            quiet.observations._resolver.folds.forget(NAME)
+            quiet.observations._resolver.folds.take(NAME)
 
     entity = (await quiet.observations.show(quiet.owner, "abc123")).entity
     assert (counts, entity.snapshot["duration"]) == ([1, 2, 3], 3)
@@ -100,21 +100,19 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
 
 
 def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * merged(1).weight)
+    monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * (10 * snapshots.SPREAD + 4096))
     memory = FoldCache()
     names = [(EntityId(f"ent_{number}"), False) for number in range(5)]
     for name in names:
         memory.put(name, merged(1))
     memory.put(names[4], merged(1, 2))
 
-    assert [memory.knows(name) for name in names] == [False, False, True, True, True]
-    assert not any(map(memory.is_heavy, names))
-    memory.forget(names[3])
+    assert [memory.look(name) is not None for name in names] == [False, False, True, True, True]
+    assert memory.take(names[3]) is not None
     assert memory.take(names[3]) is None
     heavy = replace(merged(1), size=1 << 30)
     memory.put(names[0], heavy)
     assert (memory.look(names[0]), memory.look(names[4])) == (heavy, None)
-    assert memory.is_heavy(names[0])
 
 
 @pytest.mark.parametrize("place", [{"key": 77}, {"session_key": SessionKey(77)}])

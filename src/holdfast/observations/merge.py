@@ -13,7 +13,7 @@ from holdfast.domain.canonical_json import canonical, equality_key
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import ended_before_started
-from holdfast.observations.journal import JournalClaim, JournalView, claim_of
+from holdfast.observations.journal import JournalClaim, JournalRanges, JournalView, claim_of
 from holdfast.observations.model import (
     CORRECTED,
     DELETED,
@@ -44,7 +44,7 @@ class Scalar(Struct, frozen=True, gc=False):
     """
 
     value: Any
-    place: tuple[datetime, int]
+    at_ms: int
     stamp: ClaimStamp
     ms: int | None = None
 
@@ -56,7 +56,7 @@ def latest(before: Scalar | None, claimed: Scalar) -> Scalar:
     if claimed.stamp.priority < before.stamp.priority:
         return before
     if equality_key(before.value) == equality_key(claimed.value):
-        return Scalar(before.value, claimed.place, before.stamp, before.ms)
+        return Scalar(before.value, claimed.at_ms, before.stamp, before.ms)
     return claimed
 
 
@@ -162,6 +162,12 @@ class KeyedList:
             elif is_new or key not in self._removed:
                 self._removed.discard(key)
                 self.by_key[key] = _start_element(item, stamp)
+
+    def restore(self, item: dict[str, Any], stamps: list[ClaimStamp]) -> bool:
+        """Append a stored element; return False if it is not known which claim set a member."""
+        if len(stamps) == 1:
+            self.by_key[self._key_of(item)] = _start_element(item, stamps[0])
+        return len(stamps) == 1
 
 
 def _checkpoint_key(checkpoint: dict[str, Any]) -> tuple[str, int]:
@@ -289,6 +295,13 @@ class ActionList:
             else:
                 self._extend(place, item, text, stamp)
 
+    def restore(self, item: dict[str, Any], stamps: list[ClaimStamp]) -> bool:
+        """Append a stored element; which claim set a member does not matter, for none changes."""
+        self._texts.append(_action_text(item))
+        sources = {each.number: each.reference for each in stamps}
+        self.elements.append(Element(item, {}, sources))
+        return True
+
     def _match(self, texts: list[ActionText]) -> list[int | None]:
         """Return for each action the position that it is merged into, or None if it is new."""
         known = self._texts
@@ -310,37 +323,6 @@ class ActionList:
             sources = element.sources | {stamp.number: stamp.reference}
             self.elements[place] = Element(members, {}, dict(sorted(sources.items())))
             self._texts[place] = ActionText(known.head, text.rest | known.rest)
-
-
-_BEFORE_ALL: Final = -(1 << 62)
-
-
-class JournalRanges:
-    """Returns journal elements in ranges that end at corrections.
-
-    Corrections known in advance are passed to the constructor. `last_ms` is the latest time
-    returned so far.
-    """
-
-    def __init__(self, items: Items, corrections: Iterable[Observation]) -> None:
-        self._items = [(instant_of(each["timestamp"]), each) for each in items]
-        self._cuts = sorted(milliseconds(each.observed_at) for each in corrections)
-        self.last_ms = _BEFORE_ALL
-
-    def first(self) -> Items:
-        """Return the elements up to the first correction."""
-        taken = [each for each in self._items if not self._cuts or each[0] <= self._cuts[0]]
-        if self._cuts:
-            self._items = [each for each in self._items if each[0] > self._cuts[0]]
-        else:
-            self._items = []
-        self.last_ms = max([self.last_ms, *(ms for ms, _ in taken)])
-        return [item for _, item in taken]
-
-    def following(self) -> Items:
-        """Return the elements after the correction that was just added, up to the next one."""
-        del self._cuts[:1]
-        return self.first()
 
 
 # List elements, the claims behind each element, and the claims behind the list.
@@ -396,7 +378,7 @@ class Fold:
         # The winning claim of each scalar field, without the journal's claims.
         self.scalars: dict[str, Scalar] = {}
         self._last: tuple[datetime, int] | None = None
-        self._references = {0: claim.reference} if claim else {}
+        self._first_reference = claim.reference if claim else ""
         self._names = members_of(PAYLOADS[subject.entity_type])
         self._changes: list[StatusChange] = []
         # Lists that merge by element; other types replace lists as a whole.
@@ -408,9 +390,11 @@ class Fold:
             self._lists["outcomes"] = KeyedList(_outcome_key)
         # Cached lists in display form, invalidated when a claim changes them.
         self._shown_lists: dict[str, _ShownList] = {}
-        # Per list, the number of the first claim and of the last correction.
-        self._first: dict[str, int] = {}
-        self._corrected: dict[str, int] = {}
+        # Per list, the first claim and the last correction.
+        self._first: dict[str, ClaimStamp] = {}
+        self._corrected: dict[str, ClaimStamp] = {}
+        # Whether null members and priorities of earlier claims are unknown.
+        self._is_restored = False
         self._journal: dict[str, JournalRanges] = {}
         if claim is not None:
             self._split_journal(claim, coming)
@@ -423,12 +407,45 @@ class Fold:
                 ranges = self._journal[name] = JournalRanges(claim.fields[name], cuts)
                 self._merge(name, ranges.first(), self._journal_stamp)
 
+    def restore(
+        self, entity: Entity, last: tuple[datetime, int], cleared: Mapping[str, int]
+    ) -> bool:
+        """Take over a stored snapshot of submissions only; return False if it does not tell enough.
+
+        `last` is the place of the last claim, and `cleared` holds the times of the last claims of
+        `ended_at` and `duration`, also if their values were cleared.
+        """
+        snapshot, provenance = entity.snapshot, entity.provenance
+        for name, found in self._lists.items():
+            numbers = {each: number for number, each in enumerate(provenance[name], 1)}
+            stamps = {each: ClaimStamp(ORDINARY, number, each) for each, number in numbers.items()}
+            items = zip(snapshot[name], entity.provenance_items[name], strict=True)
+            if not all(
+                found.restore(item, [stamps[each] for each in whose]) for item, whose in items
+            ):
+                return False
+            if numbers:
+                self._first[name] = stamps[provenance[name][0]]
+        for name in self._names:
+            if name not in self._lists and (name in snapshot or name in cleared):
+                value, (whose,) = snapshot.get(name), provenance.get(name, ("",))
+                ms = instant_of(value) if self._is_session and name in _TIMES and value else None
+                stamp = ClaimStamp(ORDINARY, 0, whose)
+                self.scalars[name] = Scalar(value, cleared.get(name, 0), stamp, ms)
+        self._last, self.count = last, last[1]
+        self._first_reference = provenance[_KEY][0] if self._is_session else "-"
+        self._changes = list(entity.status_changes)
+        self._is_restored = True
+        return True
+
     def follows(self, observation: Observation) -> bool:
         """Return whether an observation sorts after all added ones, as `add` requires.
 
         A correction of a list must also not precede journal elements that are already merged.
         """
         if self._last is not None and observation.place <= self._last:
+            return False
+        if self._is_restored and observation.priority < ORDINARY:
             return False
         if self.claim is None or observation.priority != CORRECTED:
             return True
@@ -442,16 +459,15 @@ class Fold:
         assert self._last is None or place > self._last  # noqa: S101 — internal invariant
         self.count += 1
         self._last = place
-        self._references[self.count] = observation.id
-        fields = observation.fields
+        self._first_reference = self._first_reference or observation.id
+        fields, at_ms = observation.fields, milliseconds(place[0])
         self.is_deleted = fields.get(DELETED, self.is_deleted)
         stamp = ClaimStamp(observation.priority, self.count, observation.id)
         if self.count == 1 and self._is_session:
             # A session started when it was first observed, until a claim states the start.
             # Submissions always do; only corrections of a deleted hosted session do not.
-            ms = milliseconds(observation.observed_at)
             assumed = ClaimStamp(_ASSUMED, 1, observation.id)
-            self.scalars[_START] = Scalar(format_iso8601(ms), place, assumed, ms)
+            self.scalars[_START] = Scalar(format_iso8601(at_ms), at_ms, assumed, at_ms)
         for name in self._names:
             if name not in fields:
                 continue
@@ -459,7 +475,7 @@ class Fold:
             if name not in self._lists:
                 is_time = self._is_session and name in _TIMES and value is not None
                 ms = instant_of(value) if is_time else None
-                self._set(name, Scalar(value, place, stamp, ms))
+                self._set(name, Scalar(value, at_ms, stamp, ms), place[0])
             elif value is not None:
                 self._merge(name, value, stamp)
                 if stamp.priority == CORRECTED and name in self._journal:
@@ -472,12 +488,12 @@ class Fold:
         provenance: dict[str, tuple[str, ...]] = {}
         items: dict[str, tuple[tuple[str, ...], ...]] = {}
         scalars: Mapping[str, Scalar] = {}
-        if not self.is_deleted and self._references:
+        if not self.is_deleted and self._first_reference:
             scalars = self.scalars if self.claim is None else self._with_claim(self.claim)
             if self._is_session:
                 # Every claim repeats the session id, so it is credited to the first one.
                 snapshot[_KEY] = self.subject.key
-                provenance[_KEY] = (next(iter(self._references.values())),)
+                provenance[_KEY] = (self._first_reference,)
             for name in self._names:
                 if name in self._lists:
                     shown = self._shown_lists.get(name)
@@ -507,7 +523,7 @@ class Fold:
             status_changes=tuple(self._changes) if snapshot else (),
         )
 
-    def _set(self, name: str, claimed: Scalar) -> None:
+    def _set(self, name: str, claimed: Scalar, at: datetime) -> None:
         before = self.scalars.get(name)
         rule = earliest if name == _START else latest
         self.scalars[name] = after = rule(before, claimed)
@@ -515,21 +531,21 @@ class Fold:
             change = StatusChange(
                 status=after.value,
                 previous=before.value if before else None,
-                at=claimed.place[0],
+                at=at,
                 reference=claimed.stamp.reference,
             )
             self._changes.append(change)
 
     @property
     def _journal_stamp(self) -> ClaimStamp:
-        return ClaimStamp(ORDINARY, 0, self._references[0])
+        return ClaimStamp(ORDINARY, 0, self._first_reference)
 
     def _merge(self, name: str, items: Items, stamp: ClaimStamp) -> None:
         self._lists[name].take(items, stamp)
         self._shown_lists.pop(name, None)
-        self._first.setdefault(name, stamp.number)
+        self._first.setdefault(name, stamp)
         if stamp.priority == CORRECTED:
-            self._corrected[name] = stamp.number
+            self._corrected[name] = stamp
 
     def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
         """Return the scalars merged with the journal's, each at the time of its row."""
@@ -537,11 +553,12 @@ class Fold:
         for name, at in claim.times.items():
             value = claim.fields[name]
             ms = instant_of(value) if name in _TIMES else None
-            scalars = [Scalar(value, (at, 0), self._journal_stamp, ms)]
+            scalars = [Scalar(value, milliseconds(at), self._journal_stamp, ms)]
             scalars += [found[name]] if name in found else []
             rule = earliest if name == _START else latest
             shown = None
-            for each in sorted(scalars, key=lambda one: one.place):
+            # At equal times the journal is first.
+            for each in sorted(scalars, key=lambda one: one.at_ms):
                 found[name] = shown = rule(shown, each)
         return found
 
@@ -554,13 +571,14 @@ class Fold:
             elements = [
                 elements[place] for place in sorted(range(len(times)), key=times.__getitem__)
             ]
-        numbers = {number for each in elements for number in each.sources}
+        whose = [each.sources for each in elements]
+        sources = {number: reference for each in whose for number, reference in each.items()}
         if name in self._corrected:
-            numbers.add(self._corrected[name])
-        if not numbers and name in self._first:
-            numbers.add(self._first[name])
+            sources[self._corrected[name].number] = self._corrected[name].reference
+        if not sources and name in self._first:
+            sources[self._first[name].number] = self._first[name].reference
         return (
             [each.members for each in elements],
-            tuple([tuple(each.sources.values()) for each in elements]),
-            tuple([self._references[number] for number in sorted(numbers)]),
+            tuple([tuple(each.values()) for each in whose]),
+            tuple([sources[number] for number in sorted(sources)]),
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,13 +50,12 @@ from holdfast.observations.queries import (
 )
 from holdfast.observations.reading import ObservationReader
 from holdfast.observations.snapshots import (
+    LIGHT,
     CachedFold,
     FoundEntity,
-    Name,
     Resolver,
     compute_snapshot,
     continue_fold,
-    mark_of,
     rebuild_snapshots,
 )
 from holdfast.ports.observations import KnownEntity, NewestClaim
@@ -168,48 +167,30 @@ class ObservationWriter:
 
     async def write(self, owner: Owner, claim: Claim) -> WriteResult:
         """Write a claim unless it is a repeat; it is durable on disk when this returns."""
-        claim = _cleaned(claim, self._stamping.scrubber())
+        claim = _redact(claim, self._stamping.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
+        kept = self._resolver.folds.look(name)
+
+        async def enter(entry: JournalTransaction, *, is_brief: bool = False) -> WriteResult | None:
+            known = await entry.tx.observations.entity(subject)
+            # Earlier claims that must be read and merged first take longer.
+            if is_brief and known is not None and self._resolver.folds.look(name) is None:
+                return None
+            return await self._enter(entry, subject, known, claim)
+
         try:
             written = None
-            if self._may_be_brief(name, claim):
-                written = await self._journal.enter(
-                    lambda entry: self._enter_if_light(entry, subject, claim), is_brief=True
-                )
-            if written is None:
-                written = await self._journal.enter(
-                    lambda entry: self._enter_anyhow(entry, subject, claim)
-                )
-            return written
+            # A correction resolves the whole entity, and its journal may be long.
+            is_long = claim.origin.kind is ObservationKind.CORRECTION
+            is_long = is_long or len(claim.accepted.content) > BRIEF_MOST
+            if not (is_long or (kept is not None and kept.size >= LIGHT)):
+                written = await self._journal.enter(partial(enter, is_brief=True), is_brief=True)
+            return written or cast("WriteResult", await self._journal.enter(enter))
         except BaseException:
             # The cached fold may contain a claim whose transaction was rolled back.
-            self._resolver.folds.forget(name)
+            self._resolver.folds.take(name)
             raise
-
-    def _may_be_brief(self, name: Name, claim: Claim) -> bool:
-        # A correction resolves the whole entity, and its journal may be long.
-        if (
-            claim.origin.kind is ObservationKind.CORRECTION
-            or len(claim.accepted.content) > BRIEF_MOST
-        ):
-            return False
-        return not self._resolver.folds.is_heavy(name)
-
-    async def _enter_if_light(
-        self, entry: JournalTransaction, subject: Subject, claim: Claim
-    ) -> WriteResult | None:
-        """Write a claim now; return None if earlier claims must be read and merged first."""
-        known = await entry.tx.observations.entity(subject)
-        if known is not None and not self._resolver.folds.knows((subject.entity_id, False)):
-            return None
-        return await self._enter(entry, subject, known, claim)
-
-    async def _enter_anyhow(
-        self, entry: JournalTransaction, subject: Subject, claim: Claim
-    ) -> WriteResult:
-        known = await entry.tx.observations.entity(subject)
-        return await self._enter(entry, subject, known, claim)
 
     async def _enter(
         self, entry: JournalTransaction, subject: Subject, known: KnownEntity | None, claim: Claim
@@ -217,7 +198,7 @@ class ObservationWriter:
         tx = entry.tx
         earlier = await _earlier(tx, subject, known, claim)
         if known is not None and earlier is not None:
-            return _answered(known, claim, earlier, Action.MATCHED)
+            return _answer(known, claim, earlier, Action.MATCHED)
         is_known = known is not None or await _is_hosted(tx, subject)
         if claim.needs_known and not is_known:
             raise entity_not_found()
@@ -234,16 +215,20 @@ class ObservationWriter:
         """Append a claim to an entity and save the snapshot computed from all its claims."""
         tx, subject, (now_ms, action) = entry.tx, known.subject, step
         merged = before = await self._resolver.merged(tx, known)
-        odd = _beside(merged, claim, now_ms)
+        payload, now = claim.accepted, moment(now_ms)
+        odd: tuple[SchemaWarning, ...] = ()
+        if subject.entity_type is not EntityType.AGENT_SESSION:
+            earlier = merged.fold.entity().snapshot
+            odd = change_warnings(subject.entity_type, earlier, payload.fields, now=now)
         observation = build_observation(
             subject.owner,
-            claim.accepted,
+            payload,
             claim.origin,
             ordinal=known.count + 1,
-            created_at=moment(now_ms),
+            created_at=now,
             observed_at=claim.observed_at,
         )
-        known = await tx.observations.append(known, observation, claim.accepted.content)
+        known = await tx.observations.append(known, observation, payload.content)
         if merged.fold.follows(observation):
             merged.fold.add(observation)
         else:
@@ -253,19 +238,19 @@ class ObservationWriter:
         known = replace(known, is_deleted=after.projection.is_deleted)
         kept = CachedFold(
             fold=merged.fold,
-            newest=mark_of(observation),
+            newest=(observation.content_hash, now_ms),
             entity=after.entity,
             projection=after.projection,
             size=len(after.encoded),
         )
-        self._resolver.folds.put((subject.entity_id, False), kept)
+        self._resolver.folds.put((known.entity_id, False), kept)
         if claim.origin.kind is ObservationKind.CORRECTION:
             entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
             odd += session_warnings(entity.snapshot)
         if known.session_key is not None:
             writer = await entry.open(subject.owner, SessionId(subject.key))
             writer.add_event(SessionObserved(target=observation.id))
-        return _answered(known, claim, observation.id, action, odd)
+        return _answer(known, claim, observation.id, action, odd)
 
 
 async def _earlier(
@@ -307,16 +292,7 @@ async def _is_hosted(tx: Tx, subject: Subject) -> bool:
     return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
 
 
-def _beside(merged: CachedFold, claim: Claim, now_ms: int) -> tuple[SchemaWarning, ...]:
-    """Return warnings from comparing a claim with the previous snapshot and the current time."""
-    payload = claim.accepted
-    if payload.entity_type is EntityType.AGENT_SESSION:
-        return ()
-    before = merged.fold.entity().snapshot
-    return change_warnings(payload.entity_type, before, payload.fields, now=moment(now_ms))
-
-
-def _answered(
+def _answer(
     known: KnownEntity,
     claim: Claim,
     observation: ObservationId,
@@ -338,23 +314,24 @@ def _answered(
     return WriteResult(submitted, known.is_deleted)
 
 
-def _cleaned(claim: Claim, scrubber: Scrubber) -> Claim:
+def _redact(claim: Claim, scrubber: Scrubber) -> Claim:
     """Return the claim with known secrets redacted, also in its key and origin."""
     payload, origin = claim.accepted, claim.origin
-    payload = replace(payload, key=scrubber.clean(payload.key))
-    content = scrubber.clean_json(payload.content)
+    key, content = scrubber.clean(payload.key), scrubber.clean_json(payload.content)
+    source, mark = scrubber.clean(origin.source), origin.idempotency_key
+    mark = None if mark is None else scrubber.clean(mark)
     # The scrubber returns the same object if it found no secret, which is the usual case.
+    if key is not payload.key:
+        payload = replace(payload, key=key)
     if content is not payload.content:
         digest = hashlib.sha256(content).hexdigest()
         payload = replace(
             payload, fields=decode_exact(content), content=content, content_hash=digest
         )
-    mark = origin.idempotency_key
-    origin = replace(
-        origin,
-        source=scrubber.clean(origin.source),
-        idempotency_key=None if mark is None else scrubber.clean(mark),
-    )
+    if source is not origin.source or mark is not origin.idempotency_key:
+        origin = replace(origin, source=source, idempotency_key=mark)
+    if payload is claim.accepted and origin is claim.origin:
+        return claim
     return replace(claim, accepted=payload, origin=origin)
 
 
@@ -377,7 +354,8 @@ class Observations(ObservationReader):
         origin = ClaimOrigin(
             kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, accepted, origin)).submitted
+        claim = Claim(accepted=accepted, origin=origin)
+        return (await self._writer.write(owner, claim)).submitted
 
     async def submit_entity(
         self,
@@ -394,7 +372,8 @@ class Observations(ObservationReader):
         origin = ClaimOrigin(
             kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, accepted, origin)).submitted
+        claim = Claim(accepted=accepted, origin=origin)
+        return (await self._writer.write(owner, claim)).submitted
 
     async def correct(
         self,
@@ -416,7 +395,8 @@ class Observations(ObservationReader):
         origin = ClaimOrigin(
             kind=ObservationKind.CORRECTION, source=source, idempotency_key=idempotency_key
         )
-        return (await self._write(owner, accepted, origin, needs_known=True)).submitted
+        claim = Claim(accepted=accepted, origin=origin, needs_known=True)
+        return (await self._writer.write(owner, claim)).submitted
 
     async def delete(
         self,
@@ -428,12 +408,8 @@ class Observations(ObservationReader):
         source: str = "",
     ) -> Removal:
         """Hide the history of a session; a hosted session and all claims are retained."""
-        self._rates.count(owner)
-        accepted = accept_deletion(session_id, is_deleted=True, reason=reason)
-        origin = ClaimOrigin(
-            kind=ObservationKind.DELETION, source=source, idempotency_key=idempotency_key
-        )
-        return _removal(await self._write(owner, accepted, origin, needs_known=True))
+        origin = partial(ClaimOrigin, source=source, idempotency_key=idempotency_key)
+        return await self._remove(owner, session_id, reason, origin, is_deleted=True)
 
     async def restore(
         self,
@@ -445,12 +421,8 @@ class Observations(ObservationReader):
         source: str = "",
     ) -> Removal:
         """Restore the deleted history of a session."""
-        self._rates.count(owner)
-        accepted = accept_deletion(session_id, is_deleted=False, reason=reason)
-        origin = ClaimOrigin(
-            kind=ObservationKind.RESTORATION, source=source, idempotency_key=idempotency_key
-        )
-        return _removal(await self._write(owner, accepted, origin, needs_known=True))
+        origin = partial(ClaimOrigin, source=source, idempotency_key=idempotency_key)
+        return await self._remove(owner, session_id, reason, origin, is_deleted=False)
 
     async def import_(
         self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
@@ -467,18 +439,23 @@ class Observations(ObservationReader):
         """Recompute the stored snapshots of all owners and repair differences."""
         return await rebuild_snapshots(self._store)
 
-    async def _write(
-        self, owner: Owner, payload: ValidPayload, origin: ClaimOrigin, *, needs_known: bool = False
-    ) -> WriteResult:
-        claim = Claim(accepted=payload, origin=origin, needs_known=needs_known)
-        return await self._writer.write(owner, claim)
-
-
-def _removal(written: WriteResult) -> Removal:
-    submitted = written.submitted
-    return Removal(
-        entity_id=submitted.entity_id,
-        observation_id=submitted.observation_id,
-        deleted=written.is_deleted,
-        deduplicated=submitted.deduplicated,
-    )
+    async def _remove(
+        self,
+        owner: Owner,
+        session_id: str,
+        reason: str | None,
+        origin: Callable[..., ClaimOrigin],
+        *,
+        is_deleted: bool,
+    ) -> Removal:
+        self._rates.count(owner)
+        accepted = accept_deletion(session_id, is_deleted=is_deleted, reason=reason)
+        kind = ObservationKind.DELETION if is_deleted else ObservationKind.RESTORATION
+        claim = Claim(accepted=accepted, origin=origin(kind=kind), needs_known=True)
+        written = await self._writer.write(owner, claim)
+        return Removal(
+            entity_id=written.submitted.entity_id,
+            observation_id=written.submitted.observation_id,
+            deleted=written.is_deleted,
+            deduplicated=written.submitted.deduplicated,
+        )

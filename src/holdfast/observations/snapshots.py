@@ -2,34 +2,37 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.calls import Call, CallState
+from holdfast.domain.calls import CallState
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
-from holdfast.domain.sessions import SessionState
 from holdfast.domain.text import require_encodable
-from holdfast.domain.time import instant_of, milliseconds
+from holdfast.domain.time import milliseconds, moment
 from holdfast.observations.as_of import AsOf
 from holdfast.observations.journal import JournalClaim, JournalView, claim_of
-from holdfast.observations.merge import Fold, fold_all, resolve
+from holdfast.observations.merge import Fold, Scalar, fold_all, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
 from holdfast.observations.queries import ListedEntity, RebuildReport
-from holdfast.observations.timeline import TimelineEvent, events_of, happens_alike, references
+from holdfast.observations.timeline import events_of, happens_alike, references
 from holdfast.ports.observations import Fact, KnownEntity, Projection
 from holdfast.ports.store import Store, Tx
 
 # Larger snapshots are computed on demand, because each claim would rewrite them.
 BODY_MOST: Final = 256 << 10
+# Hash and time of the claim that was written last.
+Mark = tuple[str, int]
+# State of the merged journal: hash chain, time of the last change, inherited rows.
+Stamp = tuple[bytes, datetime, int]
 
 
 class ComputedSnapshot(NamedTuple):
@@ -45,53 +48,55 @@ class ComputedSnapshot(NamedTuple):
         return self.encoded if len(self.encoded) <= BODY_MOST else None
 
 
-# State of the merged journal: hash chain, time of the last change, inherited rows.
-Stamp = tuple[bytes, datetime, int]
-
-
 class CachedFold(Struct, frozen=True, kw_only=True):
-    """A cached merge of claims; `newest` is the hash and time of the last written claim.
+    """A cached merge of claims; `newest` identifies the last written claim.
 
     `entity` and `projection` cache the computed result; `projection` is as it was stored.
     """
 
     fold: Fold
-    newest: tuple[str, int] | None = None
+    newest: Mark | None = None
     stamp: Stamp | None = None
     entity: Entity | None = None
     projection: Projection | None = None
     size: int
 
-    @property
-    def weight(self) -> int:
-        """Return the approximate memory use in bytes."""
-        return self.size * SPREAD + _OF_ONE
-
 
 def compute_snapshot(fold: Fold, before: CachedFold | None = None) -> ComputedSnapshot:
     """Compute entity, projection and body; reuses the previous events if they did not change."""
     entity = fold.entity()
+    if before and before.entity and before.projection and happens_alike(before.entity, entity):
+        events = before.projection.events
+    else:
+        events = events_of(entity)
+    duration = fold.scalars.get("duration")
     projection = Projection(
         is_deleted=fold.is_deleted,
-        started=_fact(fold, "started_at", instant_of),
-        ended=_fact(fold, "ended_at", instant_of),
-        duration=_fact(fold, "duration", _real),
-        events=_events(entity, before),
+        started=_time_fact(fold.scalars.get("started_at")),
+        ended=_time_fact(fold.scalars.get("ended_at")),
+        duration=None if duration is None else _fact(duration, _real(duration.value)),
+        events=events,
         names=references(entity),
     )
     return ComputedSnapshot(entity, projection, encode_entity(entity))
 
 
-def _events(entity: Entity, before: CachedFold | None) -> tuple[TimelineEvent, ...]:
-    if before is None or before.entity is None or before.projection is None:
-        return events_of(entity)
-    is_same = happens_alike(before.entity, entity)
-    return before.projection.events if is_same else events_of(entity)
+def _time_fact(scalar: Scalar | None) -> Fact | None:
+    return None if scalar is None else _fact(scalar, scalar.ms)
 
 
-def encode_entity(entity: Entity) -> bytes:
-    """Encode an entity in its stored form."""
-    return _encode(entity)
+def _fact(scalar: Scalar, value: float | None) -> Fact:
+    return Fact(value, scalar.stamp.priority, scalar.at_ms)
+
+
+def _real(value: float | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        return float("inf")
+
+
+encode_entity: Final = msgspec.json.Encoder().encode
 
 
 def decode_entity(body: bytes) -> Entity:
@@ -106,22 +111,6 @@ def decode_entity(body: bytes) -> Entity:
         ) from error
 
 
-def _fact(fold: Fold, name: str, read: Callable[[Any], float]) -> Fact | None:
-    scalar = fold.scalars.get(name)
-    if scalar is None:
-        return None
-    value = None if scalar.value is None else read(scalar.value)
-    return Fact(value, scalar.stamp.priority, milliseconds(scalar.place[0]))
-
-
-def _real(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf")
-
-
-_encode: Final = msgspec.json.Encoder().encode
 BYTES_MOST: Final = 64 << 20
 # Measured ratio of the memory use of a fold to the size of its encoded snapshot.
 SPREAD: Final = 12
@@ -140,15 +129,6 @@ class FoldCache:
         self._known: OrderedDict[Name, CachedFold] = OrderedDict()
         self._bytes = 0
 
-    def knows(self, name: Name) -> bool:
-        """Return whether a fold is cached, so that only newer claims need to be read."""
-        return name in self._known
-
-    def is_heavy(self, name: Name) -> bool:
-        """Return whether the cached fold is too large to extend within a brief write."""
-        found = self.look(name)
-        return found is not None and found.size >= LIGHT
-
     def look(self, name: Name) -> CachedFold | None:
         """Return the cached fold; the caller must not modify it."""
         with self._lock:
@@ -158,7 +138,7 @@ class FoldCache:
         """Remove and return the cached fold, so that the caller may modify it exclusively."""
         with self._lock:
             found = self._known.pop(name, None)
-            self._bytes -= found.weight if found else 0
+            self._bytes -= _weight(found) if found else 0
             return found
 
     def put(self, name: Name, merged: CachedFold) -> None:
@@ -166,14 +146,14 @@ class FoldCache:
         with self._lock:
             before = self._known.pop(name, None)
             self._known[name] = merged
-            self._bytes += merged.weight - (before.weight if before else 0)
+            self._bytes += (merged.size - before.size) * SPREAD if before else _weight(merged)
             while self._bytes > BYTES_MOST and len(self._known) > 1:
-                _, oldest = self._known.popitem(last=False)
-                self._bytes -= oldest.weight
+                self._bytes -= _weight(self._known.popitem(last=False)[1])
 
-    def forget(self, name: Name) -> None:
-        """Remove an entity from the cache."""
-        self.take(name)
+
+def _weight(merged: CachedFold) -> int:
+    """Return the approximate memory use in bytes."""
+    return merged.size * SPREAD + _OF_ONE
 
 
 _ALL: Final = 1 << 31
@@ -239,8 +219,8 @@ class Resolver:
 
     async def merged(self, tx: Tx, known: KnownEntity) -> CachedFold:
         """Return the fold of all claims about an entity; removes it from the cache."""
-        before = self.folds.take((known.entity_id, False))
-        return await continue_fold(tx, known, before or _empty(known.subject))
+        before = self.folds.take((known.entity_id, False)) or await _restored(tx, known)
+        return await continue_fold(tx, known, before)
 
     async def _with_journal(self, tx: Tx, found: FoundEntity, key: SessionKey) -> Entity:
         head = await tx.sessions.head_by_key(key)
@@ -280,6 +260,24 @@ async def claims_of(tx: Tx, found: FoundEntity) -> list[Observation]:
     return [] if found.known is None else await tx.observations.since(found.known, 1)
 
 
+async def _restored(tx: Tx, known: KnownEntity) -> CachedFold:
+    """Return the fold that the stored snapshot is, or else an empty one."""
+    empty = CachedFold(fold=Fold(known.subject), projection=Projection(is_deleted=False), size=0)
+    found = await tx.projections.body_to_extend(known) if known.count else None
+    if found is None:
+        return empty
+    body, cleared = found
+    fold, last = Fold(known.subject), (moment(known.last_ms), known.count)
+    try:
+        entity = decode_entity(body)
+    except Internal:
+        # Damaged, so the claims are merged again and the snapshot is replaced.
+        return empty
+    if entity.observation_count != known.count or not fold.restore(entity, last, cleared):
+        return empty
+    return CachedFold(fold=fold, newest=_newest(known), size=len(body))
+
+
 def _is_same(before: JournalClaim | None, claim: JournalClaim | None) -> bool:
     """Return whether a journal's claim is unchanged, apart from its last activity."""
     if before is None or claim is None:
@@ -289,49 +287,36 @@ def _is_same(before: JournalClaim | None, claim: JournalClaim | None) -> bool:
 
 async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> CachedFold:
     """Add the claims written since a fold was cached."""
-    fold = before.fold
-    if fold.count == known.count and before.newest == _newest(known):
+    fold, newest = before.fold, _newest(known)
+    if fold.count == known.count and before.newest == newest:
         return before
-    rows = await _since(tx, known, before)
+    rows: Sequence[Observation] | None = None
+    if before.newest is not None and fold.count <= known.count:
+        # Includes the last cached claim: if it matches the store, so do all earlier ones.
+        last, *rows = await tx.observations.since(known, fold.count)
+        rows = _in_time(rows) if mark_of(last) == before.newest else None
     if rows is None or not all(map(fold.follows, rows)):
         # A claim precedes the merged ones in time, or a merged claim was rolled back.
-        rows = _in_time(await tx.observations.since(known, 1))
-        fold = Fold(known.subject, fold.claim, rows)
-    for row in rows:
-        fold.add(row)
-    written = max(rows, key=lambda row: row.ordinal, default=None)
-    newest = before.newest if written is None else mark_of(written)
+        rows = await tx.observations.since(known, 1)
+        fold = fold_all(known.subject, rows, fold.claim)
+    else:
+        for row in rows:
+            fold.add(row)
     return CachedFold(fold=fold, newest=newest, stamp=before.stamp, size=before.size)
 
 
-async def _since(tx: Tx, known: KnownEntity, before: CachedFold) -> list[Observation] | None:
-    """Return the claims since the cached one; None if the cache does not match the store."""
-    if before.newest is None:
-        return _in_time(await tx.observations.since(known, 1))
-    if before.fold.count > known.count:
-        return None
-    # Includes the last cached claim: if it matches the store, so do all earlier ones.
-    last, *rows = await tx.observations.since(known, before.fold.count)
-    return _in_time(rows) if mark_of(last) == before.newest else None
-
-
-def mark_of(observation: Observation) -> tuple[str, int]:
-    """Return the hash and time that identify the last merged claim."""
+def mark_of(observation: Observation) -> Mark:
+    """Return what identifies the last merged claim."""
     return observation.content_hash, milliseconds(observation.created_at)
 
 
-def _newest(known: KnownEntity | None) -> tuple[str, int] | None:
+def _newest(known: KnownEntity | None) -> Mark | None:
     newest = None if known is None else known.newest
     return None if newest is None else (newest.content_hash, newest.created_ms)
 
 
 def _in_time(rows: Sequence[Observation]) -> list[Observation]:
     return sorted(rows, key=lambda row: row.place)
-
-
-def _empty(subject: Subject) -> CachedFold:
-    """Return the fold of an entity without claims, and so without a stored snapshot."""
-    return CachedFold(fold=Fold(subject), projection=Projection(is_deleted=False), size=0)
 
 
 def _claimed(found: FoundEntity) -> KnownEntity:
@@ -344,14 +329,10 @@ async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:
     if found is None:
         return None
     session, head = found
-    return JournalView(
-        session=session, messages=await tx.messages.deeds(head), calls=await _settled(tx, head)
-    )
-
-
-async def _settled(tx: Tx, head: SessionState) -> Sequence[Call]:
-    query = WorkQuery(owner=head.owner, key=head.key, states=(CallState.SETTLED.value,), limit=_ALL)
-    return await tx.calls.page(query)
+    states = (CallState.SETTLED.value,)
+    query = WorkQuery(owner=head.owner, key=head.key, states=states, limit=_ALL)
+    calls = await tx.calls.page(query)
+    return JournalView(session=session, messages=await tx.messages.deeds(head), calls=calls)
 
 
 # Entities per transaction, limited because each transaction blocks other writers.

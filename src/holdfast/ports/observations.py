@@ -143,6 +143,13 @@ class ProjectionTable(Protocol):
     async def body(self, known: KnownEntity) -> bytes | None:
         """Return the encoded snapshot of an entity, if it is stored."""
 
+    async def body_to_extend(self, known: KnownEntity) -> tuple[bytes, dict[str, int]] | None:
+        """Return the encoded snapshot of an entity if all its claims are submissions.
+
+        Also returns the times of the last claims about its end and its duration. None if it is
+        not stored or damaged.
+        """
+
     async def page(self, listing: EntityListing) -> list[ListedEntity]:
         """Return entities in order, including Holdfast sessions."""
 
