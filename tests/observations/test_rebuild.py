@@ -1,11 +1,13 @@
 """What is computed from claims is disposable: computed again it is the same, to the byte."""
 
+import hashlib
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
-from holdfast.observations.queries import Correction, RebuildReport
+from holdfast.observations.model import EntityType, Subject
+from holdfast.observations.queries import Correction, ImportMark, RebuildReport
 from tests.observations.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
 from tests.stand_ins import SettableClock
 
@@ -60,10 +62,12 @@ async def test_what_is_well_is_left_as_it_is(quiet: Holdfast, clock: SettableClo
     assert await kept(quiet) == before
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
 async def test_what_each_claim_changes_comes_to_what_all_of_them_do(
-    quiet: Holdfast, clock: SettableClock
+    quiet: Holdfast, clock: SettableClock, is_forgotten: bool
 ) -> None:
     told, owner = quiet.observations, quiet.owner
+    name = (Subject(owner, EntityType.AGENT_SESSION, "abc123").entity_id, False)
     reached = {"name": "pushed", "timestamp": "2025-12-31T11:50:00Z"}
     named = [{"type": "release", "id": "v0.2.3"}]
     for claim in (
@@ -79,8 +83,36 @@ async def test_what_each_claim_changes_comes_to_what_all_of_them_do(
         lambda: told.restore(owner, "abc123"),
     ):
         clock.advance(seconds=1)
+        if is_forgotten:
+            told._resolver.folds.take(name)
         await claim()
         assert await told.rebuild() == RebuildReport(entities=1)
+
+
+async def test_the_rows_are_those_that_earlier_versions_wrote(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    told, owner = quiet.observations, quiet.owner
+    unit, renamed = dict(FEATURE_UNIT), {**FEATURE_UNIT, "status": "deployed", "risk_level": "low"}
+    mark = ImportMark(source="file", idempotency_key="once", observed_at=clock.now())
+    for claim in (
+        lambda: told.submit(owner, COMPLETE),
+        lambda: told.submit(owner, UPDATE),
+        lambda: told.submit(owner, a_payload(duration=None, ended_at=None)),
+        lambda: told.import_(owner, EntityType.AGENT_SESSION, a_payload(duration=2.5), mark),
+        lambda: told.correct(owner, corrected("actions", COMPLETE["actions"][1:])),
+        lambda: told.submit_entity(owner, "feature_unit", unit),
+        lambda: told.submit_entity(owner, "feature_unit", renamed),
+        lambda: told.submit(owner, a_payload(session_id="deleted")),
+        lambda: told.delete(owner, "deleted"),
+    ):
+        clock.advance(seconds=1)
+        await claim()
+
+    rows = await kept(quiet)
+    rows["observations"] = await query(quiet, "SELECT * FROM observations ORDER BY 1, 2")
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+    assert digest == "4b607c59d04bf760ff2a64e83b3ba7464019ed6ba815295c00d611e324001c68"
 
 
 async def test_what_was_wiped_is_computed_again(quiet: Holdfast, clock: SettableClock) -> None:

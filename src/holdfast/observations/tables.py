@@ -11,50 +11,10 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import milliseconds, moment
+from holdfast.observations import rows as sql
 from holdfast.observations.listing_tables import EntityListings, Timelines
 from holdfast.observations.model import Observation, ObservationKind, Subject, observation_id
 from holdfast.observations.queries import PAGE_BYTES
-from holdfast.observations.rows import (
-    ADD,
-    ADD_NAME,
-    APPEND,
-    BACKWARDS,
-    BODY,
-    BODY_TO_EXTEND,
-    BY_ID,
-    BY_KEY,
-    COUNTED,
-    DROP_BODY,
-    DROP_EVENT,
-    DROP_MENTION,
-    DROP_MENTIONED,
-    ENTITY,
-    EVENT_SUMS,
-    KEYED,
-    KEYS,
-    NAME_KEY,
-    NAMED,
-    NAMES,
-    NOTHING_COMPUTED,
-    PUT_ALL_MENTIONED,
-    PUT_BODY,
-    PUT_EVENT,
-    PUT_MENTION,
-    PUT_MENTIONED,
-    RELINK,
-    SAVE,
-    SAVE_IN_PLACE,
-    SINCE,
-    SWEEP,
-    EventChange,
-    change_against,
-    change_from,
-    columns_of,
-    event_sum,
-    is_sound,
-    known_of,
-    proven_of,
-)
 from holdfast.ports.observations import KnownEntity, NewestClaim, Projection
 from holdfast.store.database import (
     Database,
@@ -87,12 +47,12 @@ async def save_mentions(
     database: Database,
     known: KnownEntity,
     names: Collection[str],
-    events: EventChange,
+    events: sql.EventChange,
     *,
     thorough: bool = False,
 ) -> bool:
     """Save the ids an entity mentions and index its events; return whether anything changed."""
-    found = await database.fetch(NAMES, {"key": known.key})
+    found = await database.fetch(sql.NAMES, {"key": known.key})
     keys = {name: key for name, key, _ in found}
     before = _StoredNames(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
     for name in names:
@@ -107,16 +67,16 @@ async def save_mentions(
     leaving += [(key, place) for key in staying for place in events.gone]
     for key, (ms, rank, id_) in leaving:
         columns = {"name_key": key, "ms": ms, "rank": rank, "id": id_}
-        await database.execute(DROP_MENTIONED, columns)
+        await database.execute(sql.DROP_MENTIONED, columns)
     is_otherwise = after != before or bool(leaving)
     # Under a newly mentioned id, all events are indexed in one statement.
     whole = after.shown if thorough else after.shown - staying
     for key in whole:
-        if await database.fetch(PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
+        if await database.fetch(sql.PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
             is_otherwise = True
     for key in staying - whole:
         for row in events.rows:
-            await database.execute(PUT_MENTIONED, {**row.columns(known.key), "name_key": key})
+            await database.execute(sql.PUT_MENTIONED, {**row.columns(known.key), "name_key": key})
     return is_otherwise
 
 
@@ -124,16 +84,16 @@ async def _save_names(
     database: Database, key: int, before: _StoredNames, after: _StoredNames
 ) -> None:
     for gone in before.keys - after.keys:
-        await database.execute(DROP_MENTION, {"name_key": gone, "key": key})
+        await database.execute(sql.DROP_MENTION, {"name_key": gone, "key": key})
     for name_key in after.keys:
         columns = {"name_key": name_key, "key": key, "is_wide": int(after.is_wide)}
-        await database.execute(PUT_MENTION, columns)
+        await database.execute(sql.PUT_MENTION, columns)
 
 
 async def _kept(database: Database, owner: Owner, name: str) -> int:
     """Return the key of a name, adding it if it is new."""
     asked = {"owner": owner, "name": name}
-    rows = await database.fetch(NAME_KEY, asked) or await database.fetch(ADD_NAME, asked)
+    rows = await database.fetch(sql.NAME_KEY, asked) or await database.fetch(sql.ADD_NAME, asked)
     return int(rows[0][0])
 
 
@@ -151,27 +111,27 @@ class ObservationTables:
 
     async def entity(self, subject: Subject) -> KnownEntity | None:
         asked = {"owner": subject.owner, "name": subject.key, "entity_type": subject.entity_type}
-        return _first(await self._db.fetch(locked(self._db, ENTITY, "e"), asked))
+        return _first(await self._db.fetch(locked(self._db, sql.ENTITY, "e"), asked))
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
         return _first(
-            await self._db.fetch(locked(self._db, BY_ID, "e"), {"owner": owner, "id": entity_id})
+            await self._db.fetch(locked(self._db, sql.BY_ID, "e"), {"owner": owner, "id": entity_id})
         )
 
     async def by_key(self, key: int) -> KnownEntity | None:
-        return _first(await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key}))
+        return _first(await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key}))
 
     async def named(self, owner: Owner, name: str) -> list[KnownEntity]:
-        rows = await self._db.fetch(NAMED, {"owner": owner, "name": name})
-        return [known_of(row) for row in rows]
+        rows = await self._db.fetch(sql.NAMED, {"owner": owner, "name": name})
+        return [sql.known_of(row) for row in rows]
 
     async def keys(self, after: int, limit: int) -> list[int]:
-        return [row[0] for row in await self._db.fetch(KEYS, {"after": after, "limit": limit})]
+        return [row[0] for row in await self._db.fetch(sql.KEYS, {"after": after, "limit": limit})]
 
     async def proven(self, key: int) -> KnownEntity:
-        (row,) = await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key})
-        known = proven_of(row)
-        rows = await self._db.fetch(COUNTED, {"entity_key": known.key})
+        (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
+        known = sql.proven_of(row)
+        rows = await self._db.fetch(sql.COUNTED, {"entity_key": known.key})
         count, first_ms, last_ms, known_ms = rows[0]
         # An entity is created with its first claim, so it has at least one.
         if not count:
@@ -180,10 +140,10 @@ class ObservationTables:
 
     async def keyed(self, owner: Owner, idempotency_key: str) -> Observation | None:
         asked = {"owner": owner, "idempotency_key": idempotency_key}
-        rows = await self._db.fetch(KEYED, asked)
+        rows = await self._db.fetch(sql.KEYED, asked)
         if not rows:
             return None
-        return _observation(rows[0][:_WIDTH], known_of(rows[0][_WIDTH:]))
+        return _observation(rows[0][:_WIDTH], sql.known_of(rows[0][_WIDTH:]))
 
     async def add(self, subject: Subject, at_ms: int) -> KnownEntity:
         known = KnownEntity(
@@ -197,7 +157,7 @@ class ObservationTables:
             known_ms=at_ms,
             is_deleted=False,
         )
-        rows = await self._db.fetch(ADD, columns_of(known, NOTHING_COMPUTED))
+        rows = await self._db.fetch(sql.ADD, sql.columns_of(known, sql.NOTHING_COMPUTED))
         key, session_key = rows[0]
         return replace(known, key=key, session_key=session_key)
 
@@ -218,7 +178,7 @@ class ObservationTables:
         }
         # The content hash protects the content, and the checksum protects the hash.
         columns["checksum"] = checksum(encode(tuple(columns.values())))
-        await self._db.execute(APPEND, {**columns, "entity_key": known.key, "content": content})
+        await self._db.execute(sql.APPEND, {**columns, "entity_key": known.key, "content": content})
         return replace(
             known,
             count=observation.ordinal,
@@ -229,7 +189,7 @@ class ObservationTables:
         )
 
     async def since(self, known: KnownEntity, ordinal: int) -> list[Observation]:
-        rows = await self._db.fetch(SINCE, {"entity_key": known.key, "ordinal": ordinal})
+        rows = await self._db.fetch(sql.SINCE, {"entity_key": known.key, "ordinal": ordinal})
         # Ordinals are dense; a missing claim would silently change the result.
         if [row[0] for row in rows] != list(range(ordinal, known.count + 1)):
             raise corrupt(f"the observations of {known.entity_id}")
@@ -246,7 +206,7 @@ class ObservationTables:
             "limit": limit + 1,
             "bytes": PAGE_BYTES,
         }
-        rows = await self._db.fetch(BACKWARDS, asked)
+        rows = await self._db.fetch(sql.BACKWARDS, asked)
         # The query returns NULL content for rows beyond the page size.
         fitting = [row for row in rows[:limit] if row[-1] is not None]
         last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
@@ -254,7 +214,7 @@ class ObservationTables:
 
 
 def _first(rows: Sequence[Row]) -> KnownEntity | None:
-    return known_of(rows[0]) if rows else None
+    return sql.known_of(rows[0]) if rows else None
 
 
 def _observation(row: Row, known: KnownEntity) -> Observation:
@@ -296,37 +256,37 @@ class SnapshotTables(EntityListings, Timelines):
         *,
         before: Projection | None = None,
     ) -> None:
-        await self._db.execute(_saving(projection, before), columns_of(known, projection))
+        await self._db.execute(_saving(projection, before), sql.columns_of(known, projection))
         await self._save_body(known.key, body)
         if before is None:
-            found = await self._db.fetch(EVENT_SUMS, {"key": known.key, "thorough": False})
-            change = change_against({row[:3]: row[4] for row in found}, projection.events)
+            found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": False})
+            change = sql.change_against({row[:3]: row[4] for row in found}, projection.events)
         elif (before.events, before.names) == (projection.events, projection.names):
             return
         else:
-            change = change_from(before.events, projection.events)
+            change = sql.change_from(before.events, projection.events)
         await self._save_events(known.key, change)
         await save_mentions(self._db, known, projection.names, change)
 
     async def mend(self, known: KnownEntity, projection: Projection, body: bytes | None) -> bool:
-        columns = columns_of(known, projection)
+        columns = sql.columns_of(known, projection)
         sums = (columns["checksum"], None if body is None else checksum(body))
         is_otherwise = await self._sums(known.key) != sums
         if is_otherwise:
-            await self._db.execute(SAVE, columns)
+            await self._db.execute(sql.SAVE, columns)
             await self._save_body(known.key, body)
-        found = await self._db.fetch(EVENT_SUMS, {"key": known.key, "thorough": True})
-        stood = {row[:3]: _stored(row[4], row[5], partial(event_sum, row)) for row in found}
-        change = change_against(stood, projection.events)
+        found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": True})
+        stood = {row[:3]: _stored(row[4], row[5], partial(sql.event_sum, row)) for row in found}
+        change = sql.change_against(stood, projection.events)
         await self._save_events(known.key, change)
         named = await save_mentions(self._db, known, projection.names, change, thorough=True)
         return is_otherwise or named or bool(change.gone or change.rows)
 
     async def sweep(self) -> int:
-        return len(await self._db.fetch(SWEEP)) + len(await self._db.fetch(RELINK))
+        return len(await self._db.fetch(sql.SWEEP)) + len(await self._db.fetch(sql.RELINK))
 
     async def body(self, known: KnownEntity) -> bytes | None:
-        rows = await self._db.fetch(BODY, {"key": known.key})
+        rows = await self._db.fetch(sql.BODY, {"key": known.key})
         if not rows:
             return None
         body, stored = rows[0]
@@ -334,7 +294,7 @@ class SnapshotTables(EntityListings, Timelines):
         return bytes(body)
 
     async def body_to_extend(self, known: KnownEntity) -> tuple[bytes, dict[str, int]] | None:
-        rows = await self._db.fetch(BODY_TO_EXTEND, {"key": known.key})
+        rows = await self._db.fetch(sql.BODY_TO_EXTEND, {"key": known.key})
         if not rows or checksum(rows[0][0]) != rows[0][1]:
             return None
         body, _, ended, duration = rows[0]
@@ -343,23 +303,23 @@ class SnapshotTables(EntityListings, Timelines):
 
     async def _sums(self, key: int) -> tuple[int, int | None]:
         """Return the checksums of an entity and its snapshot; `_WRONG` for a damaged one."""
-        (row,) = await self._db.fetch(locked(self._db, BY_KEY, "e"), {"key": key})
-        bodies = await self._db.fetch(BODY, {"key": key})
+        (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
+        bodies = await self._db.fetch(sql.BODY, {"key": key})
         body, stored = bodies[0] if bodies else (None, None)
-        return row[2] if is_sound(row) else _WRONG, _stored(stored, body, checksum)
+        return row[2] if sql.is_sound(row) else _WRONG, _stored(stored, body, checksum)
 
     async def _save_body(self, key: int, body: bytes | None) -> None:
         if body is None:
-            await self._db.execute(DROP_BODY, {"key": key})
+            await self._db.execute(sql.DROP_BODY, {"key": key})
         else:
             columns = {"key": key, "checksum": checksum(body), "body": body}
-            await self._db.execute(PUT_BODY, columns)
+            await self._db.execute(sql.PUT_BODY, columns)
 
-    async def _save_events(self, key: int, change: EventChange) -> None:
+    async def _save_events(self, key: int, change: sql.EventChange) -> None:
         for ms, rank, id_ in change.gone:
-            await self._db.execute(DROP_EVENT, {"key": key, "ms": ms, "rank": rank, "id": id_})
+            await self._db.execute(sql.DROP_EVENT, {"key": key, "ms": ms, "rank": rank, "id": id_})
         for row in change.rows:
-            await self._db.execute(PUT_EVENT, row.columns(key))
+            await self._db.execute(sql.PUT_EVENT, row.columns(key))
 
 
 def _saving(projection: Projection, before: Projection | None) -> str:
@@ -368,7 +328,7 @@ def _saving(projection: Projection, before: Projection | None) -> str:
         projection.is_deleted,
         projection.started,
     )
-    return SAVE_IN_PLACE if is_listed_alike else SAVE
+    return sql.SAVE_IN_PLACE if is_listed_alike else sql.SAVE
 
 
 def _stored(stored: int | None, body: bytes | None, sum_of: Callable[[bytes], int]) -> int | None:
