@@ -7,6 +7,7 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def microseconds(at: datetime) -> int:
@@ -115,7 +116,7 @@ def moment(ms: int) -> datetime:
 
 def milliseconds(at: datetime) -> int:
     """Return the time in whole milliseconds, rounded down."""
-    return microseconds(at) // 1000
+    return (at - _EPOCH) // _MILLISECOND
 
 
 def truncate_to_ms(at: datetime) -> datetime:

@@ -225,7 +225,7 @@ class ValidPayload(Struct, frozen=True, kw_only=True):
 class ClaimOrigin(Struct, frozen=True, kw_only=True):
     """How and by which client a claim was made."""
 
-    kind: ObservationKind
+    kind: ObservationKind = ObservationKind.SUBMIT
     source: str = ""
     idempotency_key: str | None = None
 
@@ -243,7 +243,8 @@ CORRECTABLE: Final = tuple(name for name in _SESSION if name != "session_id")
 def accept_payload(entity_type: EntityType, payload: Any) -> ValidPayload:
     """Validate a payload; raises one `Invalid` that lists every violation."""
     fields, issues = decode_fields(entity_type, payload)
-    _require_none(issues)
+    if issues:
+        _require_none(issues)
     typed = msgspec.structs.asdict(fields)
     warnings = _payload_warnings(entity_type, payload, typed)
     return _build_valid(entity_type, _key_of(entity_type, typed), payload, warnings)

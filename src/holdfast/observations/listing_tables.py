@@ -1,12 +1,11 @@
 """SQL listings of entities and timelines."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
+from holdfast.domain.ids import Owner
 from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.queries import (
     Direction,
@@ -154,16 +153,6 @@ SELECT {SELECTED}
 """  # noqa: S608 — the columns are a constant of another file
 
 
-def claimed_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements for entities that are not hosted sessions."""
-    return _arms(listing, _CLAIMED[listing.order], CLAIMED)
-
-
-def both_arms(listing: EntityListing) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements for entities that are also hosted sessions."""
-    return _arms(listing, _BOTH[listing.order], BOTH)
-
-
 def _arms(listing: EntityListing, value: str, sql: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements of a listing: rows with a sort value, then rows without."""
     is_down = listing.direction is Direction.DESC
@@ -197,9 +186,9 @@ class EntityListings:
     _db: Database
 
     async def page(self, listing: EntityListing) -> list[ListedEntity]:
-        found = await self._claimed(listing, claimed_arms(listing))
+        found = await self._claimed(listing, _arms(listing, _CLAIMED[listing.order], CLAIMED))
         if listing.entity_type is _SESSION:
-            found += await self._claimed(listing, both_arms(listing))
+            found += await self._claimed(listing, _arms(listing, _BOTH[listing.order], BOTH))
             found += await self._hosted(listing)
         return in_order(found, listing)[: listing.limit]
 
@@ -220,7 +209,10 @@ class EntityListings:
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
         # A full scan, because the entity id of a session without claims is not stored.
         every = await self.hosted(owner)
-        return next((each for each in every if entity_id_of(owner, each.id) == entity_id), None)
+        return next(
+            (each for each in every if Subject(owner, _SESSION, each.id).entity_id == entity_id),
+            None,
+        )
 
     async def _claimed(
         self, listing: EntityListing, arms: Sequence[tuple[str, dict[str, Any]]]
@@ -243,7 +235,7 @@ class EntityListings:
         found = [
             ListedEntity(
                 value=hosted_value(row, listing.order),
-                entity_id=entity_id_of(listing.owner, row.id),
+                entity_id=Subject(listing.owner, _SESSION, row.id).entity_id,
                 session_key=row.key,
             )
             for row in rows
@@ -276,28 +268,16 @@ class EntityListings:
         return await self._opened(listing.owner, near, far)
 
 
-# Cached, because listings compute the ids of the same sessions repeatedly.
-@lru_cache(maxsize=1 << 15)
-def entity_id_of(owner: Owner, session_id: SessionId) -> EntityId:
-    """Return the entity id of a hosted session."""
-    return Subject(owner, _SESSION, session_id).entity_id
-
-
 def _listed(row: Row) -> ListedEntity:
     value, entity_id, key, session_key = row
-    return ListedEntity(
-        value=value,
-        entity_id=EntityId(entity_id),
-        key=key,
-        session_key=None if session_key is None else SessionKey(session_key),
-    )
+    return ListedEntity(value=value, entity_id=entity_id, key=key, session_key=session_key)
 
 
 def _hosted(row: Row) -> HostedSession:
     key, session_id, created_at, updated_at, finished_at = row
     return HostedSession(
-        key=SessionKey(key),
-        id=SessionId(session_id),
+        key=key,
+        id=session_id,
         created_at=created_at,
         updated_at=updated_at,
         finished_at=finished_at,

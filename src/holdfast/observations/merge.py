@@ -243,7 +243,8 @@ class ActionMatcher:
                 narrowed = [self._places[key] for key in keys]
                 if sum(map(len, narrowed)) < sum(map(len, lists)):
                     lists = narrowed
-        for place in merge(*map(self._free, lists)):
+        free = [self._free(each) for each in lists]
+        for place in free[0] if len(free) == 1 else merge(*free):
             if place not in self._taken and _are_compatible(text, self._texts[place]):
                 return place
         return None
@@ -372,6 +373,7 @@ class Fold:
         coming: Iterable[Observation] = (),
     ) -> None:
         self.subject = subject
+        self._entity_id = subject.entity_id
         self.claim = claim
         self.count = 0
         self.is_deleted = False
@@ -429,9 +431,8 @@ class Fold:
         for name in self._names:
             if name not in self._lists and (name in snapshot or name in cleared):
                 value, (whose,) = snapshot.get(name), provenance.get(name, ("",))
-                ms = instant_of(value) if self._is_session and name in _TIMES and value else None
-                stamp = ClaimStamp(ORDINARY, 0, whose)
-                self.scalars[name] = Scalar(value, cleared.get(name, 0), stamp, ms)
+                at_ms, stamp = cleared.get(name, 0), ClaimStamp(ORDINARY, 0, whose)
+                self.scalars[name] = Scalar(value, at_ms, stamp, self._instant(name, value))
         self._last, self.count = last, last[1]
         self._first_reference = provenance[_KEY][0] if self._is_session else "-"
         self._changes = list(entity.status_changes)
@@ -473,9 +474,7 @@ class Fold:
                 continue
             value = fields[name]
             if name not in self._lists:
-                is_time = self._is_session and name in _TIMES and value is not None
-                ms = instant_of(value) if is_time else None
-                self._set(name, Scalar(value, at_ms, stamp, ms), place[0])
+                self._set(name, Scalar(value, at_ms, stamp, self._instant(name, value)), place[0])
             elif value is not None:
                 self._merge(name, value, stamp)
                 if stamp.priority == CORRECTED and name in self._journal:
@@ -509,7 +508,7 @@ class Fold:
         is_early = start and end and start.ms is not None and end.ms is not None
         is_early = is_early and end.ms < start.ms  # type: ignore[union-attr, operator]
         return Entity(
-            entity_id=self.subject.entity_id,
+            entity_id=self._entity_id,
             entity_type=self.subject.entity_type,
             key=self.subject.key,
             snapshot=snapshot,
@@ -522,6 +521,13 @@ class Fold:
             warnings=(ended_before_started(snapshot),) if is_early else (),
             status_changes=tuple(self._changes) if snapshot else (),
         )
+
+    def _instant(self, name: str, value: Any) -> int | None:
+        if value is None or not self._is_session or name not in _TIMES:
+            return None
+        # Most claims repeat the start, which is then not parsed again.
+        before = self.scalars.get(name)
+        return before.ms if before is not None and before.value == value else instant_of(value)
 
     def _set(self, name: str, claimed: Scalar, at: datetime) -> None:
         before = self.scalars.get(name)

@@ -1,8 +1,10 @@
 """Queries of observed history and their results: filters, order, `as_of`, pages, checkpoints."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from math import isnan
 from typing import Annotated, Any, Final, assert_never
 
 from msgspec import Meta, Struct
@@ -11,11 +13,11 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import EntityId, ObservationId, Owner, SessionId, SessionKey
-from holdfast.domain.queries import require_limit
-from holdfast.domain.time import Moment, instant_of, milliseconds, parse_iso8601
+from holdfast.domain.queries import decode_count, encode_count, require_limit
+from holdfast.domain.time import Moment, format_iso8601, instant_of, milliseconds, parse_iso8601
 from holdfast.observations.issues import Issue, SchemaWarning, rejection
-from holdfast.observations.model import Entity, EntityType, Observation
-from holdfast.observations.timeline import EventType, TimelineEvent
+from holdfast.observations.model import Entity, EntityType, Observation, is_entity_id
+from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
 from holdfast.observations.validation import plain_issues, value_issues
 
 PAGE: Final = 100
@@ -405,3 +407,92 @@ def checkpoint_of(entity: Entity, name: str, *, timestamp: Any = None) -> Checkp
 
 def _is_at(checkpoint: dict[str, Any], timestamp: str | None) -> bool:
     return timestamp is None or instant_of(checkpoint["timestamp"]) == instant_of(timestamp)
+
+
+_INTEGER_MOST: Final = 1 << 50
+# Type prefix of a value, so that it decodes to the same value.
+_VALUE_TYPES: Final = {"i": int, "f": float, "s": str}
+# Allowed type prefixes per order; all other orders use integer milliseconds.
+_SPELLINGS: Final = {EntityOrder.DURATION: "if", EntityOrder.SESSION_ID: "s"}
+_USUAL: Final = "i"
+_EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
+
+
+def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor after a listing row."""
+    value = listed.value
+    encoded = "n" if value is None else f"{type(value).__name__[0]}{value}"
+    return encode_count((len(encoded), f"{encoded}{listed.entity_id}"), marks)
+
+
+def decode_place(
+    cursor: str | None, marks: tuple[object, ...], order: EntityOrder
+) -> tuple[Value, str] | None:
+    """Return the sort value and id of a cursor, or raise `Invalid`."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    length, text = found
+    encoded, entity_id = text[:length], text[length:]
+    if not is_entity_id(entity_id):
+        raise _damaged()
+    return (None if encoded == "n" else _decode_value(encoded, order)), entity_id
+
+
+def _decode_value(encoded: str, order: EntityOrder) -> Value:
+    if encoded[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
+        raise _damaged()
+    try:
+        value = _VALUE_TYPES[encoded[0]](encoded[1:])
+    except ValueError:
+        raise _damaged() from None
+    # NaN has no order.
+    if isinstance(value, float) and isnan(value):
+        raise _damaged()
+    return _countable(value) if isinstance(value, int) else value
+
+
+def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor after an event; None if there is no further event."""
+    if event is None:
+        return None
+    timestamp, rank, event_id = event.place
+    return encode_count((instant_of(timestamp), f"{rank}{event_id}"), marks)
+
+
+def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
+    """Return the event position of a cursor, or raise `Invalid`."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    ms, text = found
+    if _EVENT.fullmatch(text) is None:
+        raise _damaged()
+    try:
+        return format_iso8601(ms), int(text[:1]), text[1:]
+    except OverflowError:
+        raise _damaged() from None
+
+
+def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
+    """Return the time and ordinal of a claim cursor, or raise `Invalid`."""
+    found = decode_count(cursor, marks)
+    if found is None:
+        return None
+    try:
+        return _countable(found[0]), _countable(int(found[1]))
+    except ValueError:
+        raise _damaged() from None
+
+
+def _countable(number: int) -> int:
+    """Return a number within the database's integer range, or raise for a forged cursor."""
+    if abs(number) > _INTEGER_MOST:
+        raise _damaged()
+    return number
+
+
+def _damaged() -> Invalid:
+    return Invalid(
+        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without a cursor."
+    )

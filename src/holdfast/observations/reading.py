@@ -1,8 +1,8 @@
 """Reads observed history: one entity, lists of entities, and timelines."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,18 +15,10 @@ from holdfast.domain.queries import encode_count, require_limit
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
-from holdfast.observations.cursors import (
-    EntityPageBuilder,
-    decode_claim,
-    decode_event,
-    decode_place,
-    encode_event,
-    encode_place,
-    take_page,
-)
 from holdfast.observations.model import Entity, EntityType, Subject, entity_not_found, is_entity_id
 from holdfast.observations.queries import (
     PAGE,
+    PAGE_BYTES,
     PAGE_MOST,
     CheckpointState,
     EntityListing,
@@ -41,6 +33,11 @@ from holdfast.observations.queries import (
     TimelinePage,
     TimelineQuery,
     checkpoint_of,
+    decode_claim,
+    decode_event,
+    decode_place,
+    encode_event,
+    encode_place,
     hosted_value,
     in_order,
     is_behind,
@@ -53,6 +50,7 @@ from holdfast.observations.snapshots import (
     Resolver,
     as_of,
     claims_of,
+    encode_entity,
     find,
     found_in_list,
 )
@@ -61,6 +59,40 @@ from holdfast.ports.observations import EventFilter, KnownEntity
 from holdfast.ports.store import Store, Tx
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def take_page(items: Sequence[T], size_of: Callable[[T], int]) -> tuple[T, ...]:
+    """Return the first items that fit into the page size; at least one."""
+    size = 0
+    for count, item in enumerate(items):
+        size += size_of(item)
+        if count and size > PAGE_BYTES:
+            return tuple(items[:count])
+    return tuple(items)
+
+
+class EntityPageBuilder:
+    """Collects entities until a page is full; `last` is the row for the next cursor.
+
+    Damaged entities are skipped and take no space.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.items: list[Entity] = []
+        self.last: ListedEntity | None = None
+        self.is_full = False
+        self._limit = limit
+        self._size = 0
+
+    def put(self, listed: ListedEntity, entity: Entity | None) -> None:
+        """Add an entity, or mark the page as full if it does not fit."""
+        size = self._size + (0 if entity is None else len(encode_entity(entity)))
+        is_heavy = bool(self.items) and size > PAGE_BYTES
+        self.is_full = self.is_full or len(self.items) == self._limit or is_heavy
+        if not self.is_full:
+            self.items += [] if entity is None else [entity]
+            self.last, self._size = listed, size
 
 
 class _Sources(Struct, frozen=True):

@@ -6,11 +6,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.ids import EntityId, Owner, SessionKey
+from holdfast.domain.ids import Owner
 from holdfast.domain.time import instant_of
 from holdfast.observations.model import EntityType, ObservationKind, Subject
-from holdfast.observations.timeline import EventType, TimelineEvent
-from holdfast.ports.observations import EventPlace, Fact, KnownEntity, NewestClaim, Projection
+from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
+from holdfast.ports.observations import Fact, KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Row, checksum, corrupt, encode
 
 # Columns of an entity.
@@ -366,28 +366,30 @@ WIDTH: Final = 3 + len(COLUMNS)
 # The first columns identify the entity.
 _IDENTITY: Final = 4
 NOTHING_COMPUTED: Final = Projection(is_deleted=False)
+_NO_FACT: Final = Fact(None, None, None)
 
 
 def known_of(row: Row) -> KnownEntity:
     """Return an entity and, if selected, its newest claim; raise if the checksum is wrong."""
-    key, session_key, _, *columns = row[:WIDTH]
+    key, session_key, _, entity_id, owner, entity_type, name, *numbers = row[:12]
     if not is_sound(row):
-        raise corrupt(f"entity {columns[0]}")
-    entity_id, owner, entity_type, name, count, first_ms, last_ms, known_ms, is_deleted = columns[
-        :9
-    ]
-    newest = row[WIDTH:]
+        raise corrupt(f"entity {entity_id}")
+    count, first_ms, last_ms, known_ms, is_deleted = numbers
+    newest = None
+    if len(row) > WIDTH and row[WIDTH] is not None:
+        kind, content_hash, created_ms = row[WIDTH:]
+        newest = NewestClaim(_KINDS[kind], bytes(content_hash).hex(), created_ms)
     return KnownEntity(
         key=key,
-        entity_id=EntityId(entity_id),
-        subject=Subject(Owner(owner), _TYPES[entity_type], name),
-        session_key=None if session_key is None else SessionKey(session_key),
+        entity_id=entity_id,
+        subject=Subject(owner, _TYPES[entity_type], name),
+        session_key=session_key,
         count=count,
         first_ms=first_ms,
         last_ms=last_ms,
         known_ms=known_ms,
         is_deleted=bool(is_deleted),
-        newest=_newest(newest) if newest and newest[0] is not None else None,
+        newest=newest,
     )
 
 
@@ -405,7 +407,7 @@ def proven_of(row: Row) -> KnownEntity:
         key=key,
         entity_id=subject.entity_id,
         subject=subject,
-        session_key=None if session_key is None else SessionKey(session_key),
+        session_key=session_key,
         count=0,
         first_ms=0,
         last_ms=0,
@@ -419,36 +421,22 @@ def is_sound(row: Row) -> bool:
     return bool(checksum(encode(row[3:WIDTH])) == row[2])
 
 
-def _newest(columns: Row) -> NewestClaim:
-    kind, content_hash, created_ms = columns
-    return NewestClaim(_KINDS[kind], bytes(content_hash).hex(), created_ms)
-
-
 def columns_of(known: KnownEntity, projection: Projection) -> dict[str, Any]:
     """Return the column values of an entity row, including its key."""
-    started, ended, duration = projection.started, projection.ended, projection.duration
+    started = projection.started or _NO_FACT
+    ended, duration = projection.ended or _NO_FACT, projection.duration or _NO_FACT
+    subject = known.subject
     values = (
-        known.entity_id,
-        known.subject.owner,
-        known.subject.entity_type.value,
-        known.subject.key,
-        known.count,
-        known.first_ms,
-        known.last_ms,
-        known.known_ms,
-        int(projection.is_deleted),
-        *_fact(started)[:2],
-        *_fact(ended),
-        *_fact(duration),
+        *(known.entity_id, subject.owner, subject.entity_type.value, subject.key),
+        *(known.count, known.first_ms, known.last_ms, known.known_ms, int(projection.is_deleted)),
+        *(started.value, started.priority),
+        *(ended.value, ended.priority, ended.place_ms),
+        *(duration.value, duration.priority, duration.place_ms),
     )
     columns = dict(zip(COLUMNS, values, strict=True))
     columns["checksum"] = checksum(encode(values))
     columns["key"] = known.key
     return columns
-
-
-def _fact(fact: Fact | None) -> tuple[float | None, int | None, int | None]:
-    return (None, None, None) if fact is None else (fact.value, fact.priority, fact.place_ms)
 
 
 # Stored as numbers, because the table has many rows.

@@ -351,9 +351,7 @@ class Observations(ObservationReader):
         """Record an observation of a session."""
         self._rates.count(owner)
         accepted = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
-        origin = ClaimOrigin(
-            kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
-        )
+        origin = ClaimOrigin(source=source, idempotency_key=idempotency_key)
         claim = Claim(accepted=accepted, origin=origin)
         return (await self._writer.write(owner, claim)).submitted
 
@@ -369,9 +367,7 @@ class Observations(ObservationReader):
         """Record an observation of an entity that is not a session."""
         self._rates.count(owner)
         accepted = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
-        origin = ClaimOrigin(
-            kind=ObservationKind.SUBMIT, source=source, idempotency_key=idempotency_key
-        )
+        origin = ClaimOrigin(source=source, idempotency_key=idempotency_key)
         claim = Claim(accepted=accepted, origin=origin)
         return (await self._writer.write(owner, claim)).submitted
 
@@ -385,16 +381,10 @@ class Observations(ObservationReader):
     ) -> SubmitResult:
         """Correct one field of a session's history; later submissions do not override it."""
         self._rates.count(owner)
-        accepted = await validate_off_loop(
-            accept_correction,
-            correction.session_id,
-            correction.field,
-            correction.value,
-            reason=correction.reason,
-        )
-        origin = ClaimOrigin(
-            kind=ObservationKind.CORRECTION, source=source, idempotency_key=idempotency_key
-        )
+        given = correction.session_id, correction.field, correction.value
+        accepted = await validate_off_loop(accept_correction, *given, reason=correction.reason)
+        kind = ObservationKind.CORRECTION
+        origin = ClaimOrigin(kind=kind, source=source, idempotency_key=idempotency_key)
         claim = Claim(accepted=accepted, origin=origin, needs_known=True)
         return (await self._writer.write(owner, claim)).submitted
 

@@ -37,6 +37,10 @@ RANKS: Final[Mapping[EventType, int]] = {
 }
 
 
+# Position of an event on a timeline: its formatted time, its rank, its id.
+EventPlace = tuple[str, int, str]
+
+
 # Defaults are omitted on the wire.
 class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An event of an entity; `related_to` names other entities that it concerns."""
@@ -59,7 +63,7 @@ class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     ] = None
 
     @property
-    def place(self) -> tuple[str, int, str]:
+    def place(self) -> EventPlace:
         """Return the sort key; at equal times a start sorts before a checkpoint, then the end."""
         return self.timestamp, RANKS[self.event_type], self.id
 
@@ -140,7 +144,8 @@ def references(entity: Entity) -> tuple[str, ...]:
     named: list[Any] = []
     match entity.entity_type:
         case EntityType.AGENT_SESSION:
-            named = [each.get("id") for each in snapshot.get("outcomes", ())]
+            outcomes = snapshot.get("outcomes")
+            named = [each.get("id") for each in outcomes] if outcomes else []
         case EntityType.AGENT_DECISION:
             context = snapshot.get("context", {})
             named = [context.get(name) for name in ("session_id", "feature_unit", "release")]
@@ -148,7 +153,7 @@ def references(entity: Entity) -> tuple[str, ...]:
             named = [snapshot.get("target")]
         case EntityType.RELEASE:
             named = list(snapshot.get("feature_units", ()))
-    return tuple(dict.fromkeys(each for each in named if isinstance(each, str)))
+    return tuple(dict.fromkeys([each for each in named if isinstance(each, str)])) if named else ()
 
 
 def _joined(one: TimelineEvent, other: TimelineEvent) -> TimelineEvent:
@@ -164,19 +169,20 @@ def _session_events(entity: Entity) -> Iterator[TimelineEvent]:
         ("ended_at", EventType.SESSION_ENDED, "ended"),
     ):
         if name in snapshot:
-            yield _event(
-                entity,
-                _Happening(kind, name, instant_of(snapshot[name]), provenance[name]),
-                f"Session {entity.key} {word}",
-            )
+            ms, description = instant_of(snapshot[name]), f"Session {entity.key} {word}"
+            yield _event(entity, kind, ms, description, source=name, whose=provenance[name])
     of_each = entity.provenance_items["checkpoints"]
     for checkpoint, whose in zip(snapshot["checkpoints"], of_each, strict=True):
         ms, name = instant_of(checkpoint["timestamp"]), checkpoint["name"]
         yield _event(
             entity,
-            _Happening(EventType.CHECKPOINT_REACHED, "checkpoints", ms, whose, name),
+            EventType.CHECKPOINT_REACHED,
+            ms,
             f"Checkpoint: {name}",
-            {"name": name, "has_state": "state" in checkpoint},
+            source="checkpoints",
+            whose=whose,
+            discriminator=name,
+            details={"name": name, "has_state": "state" in checkpoint},
         )
 
 
@@ -188,59 +194,65 @@ def _session_sources(entity: Entity) -> tuple[object, ...]:
 
 
 def _decision_events(entity: Entity) -> Iterator[TimelineEvent]:
-    yield _stated(entity, EventType.DECISION_MADE, f"Decision: {entity.snapshot['decision']}")
+    yield _event(
+        entity,
+        EventType.DECISION_MADE,
+        instant_of(entity.snapshot["timestamp"]),
+        f"Decision: {entity.snapshot['decision']}",
+        source="timestamp",
+        whose=entity.provenance["timestamp"],
+    )
 
 
 def _validation_events(entity: Entity) -> Iterator[TimelineEvent]:
     kind, status = entity.snapshot["validation_type"], entity.snapshot["status"]
-    details = {"validation_type": kind, "status": status}
-    yield _stated(entity, EventType.VALIDATION_RECORDED, f"Validation: {kind} {status}", details)
+    yield _event(
+        entity,
+        EventType.VALIDATION_RECORDED,
+        instant_of(entity.snapshot["timestamp"]),
+        f"Validation: {kind} {status}",
+        source="timestamp",
+        whose=entity.provenance["timestamp"],
+        details={"validation_type": kind, "status": status},
+    )
 
 
 def _status_events(entity: Entity) -> Iterator[TimelineEvent]:
     for change in entity.status_changes:
-        ms, whose = milliseconds(change.at), (change.reference,)
         yield _event(
             entity,
-            _Happening(EventType.STATUS_CHANGED, "status", ms, whose, change.status),
+            EventType.STATUS_CHANGED,
+            milliseconds(change.at),
             f"Status of {entity.key}: {change.status}",
-            {"status": change.status, "previous": change.previous},
+            source="status",
+            whose=(change.reference,),
+            discriminator=change.status,
+            details={"status": change.status, "previous": change.previous},
         )
-
-
-class _Happening(Struct, frozen=True):
-    kind: EventType
-    source_field: str
-    ms: int
-    provenance: tuple[str, ...]
-    discriminator: str = ""
-
-
-def _stated(
-    entity: Entity, kind: EventType, description: str, details: dict[str, Any] | None = None
-) -> TimelineEvent:
-    ms = instant_of(entity.snapshot["timestamp"])
-    happening = _Happening(kind, "timestamp", ms, entity.provenance["timestamp"])
-    return _event(entity, happening, description, details)
 
 
 def _event(
     entity: Entity,
-    happening: _Happening,
+    kind: EventType,
+    ms: int,
     description: str,
+    *,
+    source: str,
+    whose: tuple[str, ...],
+    discriminator: str = "",
     details: dict[str, Any] | None = None,
 ) -> TimelineEvent:
-    timestamp = format_iso8601(happening.ms)
+    timestamp = format_iso8601(ms)
     return TimelineEvent(
-        id=timeline_event_id(entity.entity_id, happening.kind, happening.discriminator, timestamp),
+        id=timeline_event_id(entity.entity_id, kind, discriminator, timestamp),
         timestamp=timestamp,
-        event_type=happening.kind,
+        event_type=kind,
         description=description,
         entity_id=entity.entity_id,
         entity_type=entity.entity_type,
         session_id=entity.key if entity.entity_type is EntityType.AGENT_SESSION else None,
-        source_field=happening.source_field,
-        provenance=happening.provenance,
+        source_field=source,
+        provenance=whose,
         details=details,
     )
 

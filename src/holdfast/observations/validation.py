@@ -326,18 +326,17 @@ def _rule_issues(entity_type: EntityType, payload: Any, fields: Any) -> Iterator
 
 
 def _disorder(payload: dict[str, Any], fields: Any, earlier: str, later: str) -> Iterator[Issue]:
-    begin, end = _moment(payload, fields, earlier), _moment(payload, fields, later)
+    if fields is not None:
+        begin, end = getattr(fields, earlier), getattr(fields, later)
+    else:
+        begin, end = _moment(payload.get(earlier)), _moment(payload.get(later))
     if begin is not None and end is not None and end.ms < begin.ms:
         yield build_issue(
             payload[later], (later,), f"gte: {earlier}", f"must not be before {earlier}"
         )
 
 
-def _moment(payload: dict[str, Any], fields: Any, name: str) -> Moment | None:
-    if fields is not None:
-        found: Moment | None = getattr(fields, name)
-        return found
-    value = payload.get(name)
+def _moment(value: Any) -> Moment | None:
     return parse_iso8601(value) if isinstance(value, str) else None
 
 

@@ -9,7 +9,7 @@ from holdfast.domain.ids import EntityId, Owner, SessionKey
 from holdfast.observations.as_of import TimeWindow
 from holdfast.observations.model import EntityType, Observation, ObservationKind, Subject
 from holdfast.observations.queries import EntityListing, HostedSession, ListedEntity
-from holdfast.observations.timeline import EventType, TimelineEvent
+from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
 
 
 class NewestClaim(Struct, frozen=True):
@@ -43,8 +43,8 @@ class Fact(Struct, frozen=True, gc=False):
     """A value by which entities are sorted, its priority, and the time of its claim."""
 
     value: float | None
-    priority: int
-    place_ms: int
+    priority: int | None
+    place_ms: int | None
 
 
 class Projection(Struct, frozen=True, kw_only=True, gc=False):
@@ -56,10 +56,6 @@ class Projection(Struct, frozen=True, kw_only=True, gc=False):
     duration: Fact | None = None
     events: tuple[TimelineEvent, ...] = ()
     names: tuple[str, ...] = ()
-
-
-# Position of an event on a timeline: its formatted time, its rank, its id.
-EventPlace = tuple[str, int, str]
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
