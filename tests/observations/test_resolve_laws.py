@@ -11,7 +11,8 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
-from holdfast.observations.merge import ActionList, ClaimStamp, Fold, resolve
+from holdfast.observations.merge import Fold, resolve
+from holdfast.observations.merge_lists import ActionList, ClaimStamp
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
 from holdfast.observations.snapshots import compute_snapshot, decode_entity, encode_entity
 from tests.marks import demands
