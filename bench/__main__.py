@@ -25,6 +25,7 @@ from bench import (  # noqa: F401 — they register
     search,
     streams,
     terminal,
+    turn_costs,
     turns,
     web,
     zones,

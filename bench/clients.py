@@ -10,15 +10,16 @@ _READ: Final = 1 << 18
 
 
 class Caller:
-    """One connection that is kept open; asks, and reads the whole answer."""
+    """Asks, and reads the whole answer, on one connection or on a new one for each request."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, port: int, token: str, *, keeps: bool = True) -> None:
         self._port = port
+        self._keeps = keeps
         self._head = f"host: 127.0.0.1:{port}\r\nauthorization: Bearer {token}\r\n".encode()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def __aenter__(self) -> "Caller":
-        self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=_READ)
+        await self._connect()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -46,7 +47,7 @@ class Caller:
 
     async def ask(self, request: bytes) -> bytes:
         """Send a request and return the body of its answer, which must be one of success."""
-        reader, writer = self._both
+        reader, writer = await self._ready()
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
         found = _LENGTH.search(head)
@@ -59,11 +60,20 @@ class Caller:
         self, request: bytes, first: bytes, last: bytes | None = None
     ) -> tuple[float, bytes]:
         """Read a stream; return when its first words came, and the rest up to the last ones."""
-        reader, writer = self._both
+        reader, writer = await self._ready()
         writer.write(request)
         await reader.readuntil(first)
         came = time.perf_counter()
         return came, await reader.readuntil(last) if last else b""
+
+    async def _ready(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not self._keeps:
+            self._both[1].close()
+            await self._connect()
+        return self._both
+
+    async def _connect(self) -> None:
+        self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=_READ)
 
     @property
     def _both(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

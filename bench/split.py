@@ -31,12 +31,11 @@ class Split:
 
 
 @contextmanager
-def splitting() -> Iterator[Split]:
+def splitting(split: Split) -> Iterator[None]:
     """Profile the block."""
-    split = Split()
     split.profile.enable()
     try:
-        yield split
+        yield
     finally:
         split.profile.disable()
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,17 +11,9 @@ import apsw
 from msgspec.structs import replace
 
 from bench.figures import Figure, at_least, at_most, below, measures, middle
-from bench.split import splitting
-from bench.statements import Counts, counting
-from bench.yardsticks import raw_store, raw_turns, raw_turns_at_once
-from holdfast import (
-    Holdfast,
-    RunScope,
-    Session,
-    SessionRequest,
-    StopReason,
-    open_holdfast,
-)
+from bench.split import Split, splitting
+from bench.yardsticks import emptied, raw_store, raw_turns, raw_turns_at_once
+from holdfast import Holdfast, Session, SessionRequest, open_holdfast
 from holdfast.config import load
 from holdfast.domain.events import TurnEnded
 
@@ -36,6 +29,10 @@ TOOL_TURN = """
 - text: A short answer.
   usage: {input: 10, output: 10}
 """
+TEXT_TURN = """
+- text: A short answer.
+  usage: {input: 10, output: 10}
+"""
 
 
 @measures("turn_1", "turn_50")
@@ -44,39 +41,57 @@ def turns(folder: Path) -> dict[str, Figure]:
 
     Bare SQLite does the same with as many sessions at a time: one, and fifty.
     """
-    return asyncio.run(_turns(folder))
+    one, fifty = asyncio.run(_turns(folder, TOOL_TURN, commits=4))
+    return {"turn_1": _figure(one, 0.6), "turn_50": _figure(fifty, 3)}
 
 
-async def _turns(folder: Path) -> dict[str, Figure]:
+@measures("text_turn_1", "text_turn_50")
+def text_turns(folder: Path) -> dict[str, Figure]:
+    """Play user and answer; bare SQLite makes two commits and a read."""
+    one, fifty = asyncio.run(_turns(folder, TEXT_TURN, commits=2))
+    return {"text_turn_1": _figure(one, 0.5), "text_turn_50": _figure(fifty, 2)}
+
+
+def _figure(runs: "Runs", goal: float) -> Figure:
+    figure = at_least(middle(runs.ours), "turns/s", middle(runs.bare), goal)
+    return replace(figure, note=runs.split.told(1 / figure.value))
+
+
+@dataclass
+class Runs:
+    """Turns per second of each round, ours and bare, and where the time of ours went."""
+
+    ours: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
+    split: Split = field(default_factory=Split)
+
+
+async def _turns(folder: Path, steps: str, *, commits: int) -> tuple[Runs, Runs]:
     script = folder / "script.yaml"
     each = 100
-    script.write_text(TOOL_TURN * (each * (ROUNDS + 2)))
+    script.write_text(steps * (each * (ROUNDS + 2)))
     raw = raw_store(folder / "raw.db")
     raw_many = [raw_store(folder / "raw.db") for _ in range(50)]
-    bare, bare_many, one, fifty = [], [], [], []
+    one, fifty = Runs(), Runs()
     async with open_holdfast(folder / "home") as holdfast:
         fields = {"name": "Bench", "tools": ["checkpoint"], "models": [f"scripted:{script}"]}
         agent = await holdfast.agents.create(holdfast.owner, fields)
         single = await holdfast.open(agent.slug, UNCAPPED)
         many = [await holdfast.open(agent.slug, UNCAPPED) for _ in range(50)]
         # A log that has been round once no longer grows, which is how it spends its life.
-        raw_turns(raw, 0, 500)
+        raw_turns(raw, 500, commits=commits)
         await played(holdfast, [single], 50)
-        for number in range(1, ROUNDS + 1):
-            bare.append(raw_turns(raw, number * 500, 200))
-            one.append(await played(holdfast, [single], each // 2))
-            bare_many.append(raw_turns_at_once(raw_many, number * 500, 10))
-            fifty.append(await played(holdfast, many, each // 10))
-        with splitting() as of_one:
+        for _ in range(ROUNDS):
+            one.bare.append(raw_turns(emptied(raw), 200, commits=commits))
+            one.ours.append(await played(holdfast, [single], each // 2))
+            emptied(raw)
+            fifty.bare.append(raw_turns_at_once(raw_many, 10, commits=commits))
+            fifty.ours.append(await played(holdfast, many, each // 10))
+        with splitting(one.split):
             await played(holdfast, [single], each // 2)
-        with splitting() as of_fifty:
+        with splitting(fifty.split):
             await played(holdfast, many, each // 10)
-    turn_1 = at_least(middle(one), "turns/s", middle(bare), 0.6)
-    turn_50 = at_least(middle(fifty), "turns/s", middle(bare_many), 3)
-    return {
-        "turn_1": replace(turn_1, note=of_one.told(1 / turn_1.value)),
-        "turn_50": replace(turn_50, note=of_fifty.told(1 / turn_50.value)),
-    }
+    return one, fifty
 
 
 async def played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> float:
@@ -84,53 +99,11 @@ async def played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> fl
 
     async def play(session: Session) -> None:
         for _ in range(rounds):
-            await _turn(holdfast, session, "Do it.")
+            await play_turn(holdfast, session, "Do it.")
 
     started = time.perf_counter()
     await asyncio.gather(*(play(session) for session in sessions))
     return len(sessions) * rounds / (time.perf_counter() - started)
-
-
-@measures("turn_statements", "turn_commits")
-def statements(folder: Path) -> dict[str, Figure]:
-    """Count what the store is asked to do for a message and its answer, without tools."""
-    counts = asyncio.run(counted_turn(folder))
-    named = ", ".join(f"{count} × {name}" for name, count in counts.by_name.items())
-    named += f"; beside them {counts.triggers} triggers"
-    return {
-        "turn_statements": replace(below(counts.statements, "", 30), note=named),
-        "turn_commits": below(counts.commits, "", 6),
-    }
-
-
-async def counted_turn(folder: Path) -> Counts:
-    """Return what a plain turn cost that was not the session's first, with nobody else writing."""
-    script = folder / "script.yaml"
-    script.write_text("- text: A short answer.\n  usage: {input: 9, output: 9}\n  repeat: 9\n")
-    with counting() as counts:
-        house = open_holdfast(folder / "home")
-        async with house as holdfast:
-            session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
-            # Read through another door, so that only the turn itself is counted.
-            apsw.connection_hooks.remove(counts.watch)
-            async with open_holdfast(folder / "home", scope=RunScope.NONE) as reader:
-                apsw.connection_hooks.append(counts.watch)
-                for _ in range(2):
-                    counts.clear()
-                    await _sent(holdfast, reader, session)
-                    await asyncio.sleep(0)
-                return counts
-
-
-async def _sent(holdfast: Holdfast, reader: Holdfast, session: Session) -> None:
-    now = await reader.sessions.get(reader.owner, session.id)
-    async with aclosing(reader.follow(session.id, after=now.last_event)) as news:
-        await holdfast.send(session.id, "A question.")
-        async for event in news:
-            if isinstance(event.payload, TurnEnded):
-                if event.payload.stop_reason is not StopReason.STOP:
-                    raise AssertionError(event.payload)
-                return
 
 
 @measures("delta_cpu_ms")
@@ -148,10 +121,10 @@ async def _deltas(folder: Path) -> dict[str, Figure]:
     spent = []
     async with open_holdfast(folder / "home") as holdfast:
         session = await holdfast.open(request=SessionRequest(model=f"scripted:{script}"))
-        await _turn(holdfast, session, "Warm up.")
+        await play_turn(holdfast, session, "Warm up.")
         for _ in range(7):
             started = time.process_time()
-            await _turn(holdfast, session, "Tell me.")
+            await play_turn(holdfast, session, "Tell me.")
             spent.append((time.process_time() - started) * 1000 / (DELTAS / 100))
     return {"delta_cpu_ms": below(middle(spent), "ms", 2)}
 
@@ -175,12 +148,12 @@ async def _growth(folder: Path) -> dict[str, Figure]:
     async with open_holdfast(config=config) as holdfast:
         request = replace(UNCAPPED, model=f"scripted:{script}")
         session = await holdfast.open(request=request)
-        await _turn(holdfast, session, question)
+        await play_turn(holdfast, session, question)
         await holdfast.maintenance.prune(timedelta(0))
         before = _used(folder)
         for _ in range(TURNS):
             started = time.perf_counter()
-            await _turn(holdfast, session, question)
+            await play_turn(holdfast, session, question)
             seconds.append(time.perf_counter() - started)
         await holdfast.maintenance.prune(timedelta(0))
         after = _used(folder)
@@ -201,7 +174,8 @@ async def _growth(folder: Path) -> dict[str, Figure]:
     }
 
 
-async def _turn(holdfast: Holdfast, session: Session, question: str) -> None:
+async def play_turn(holdfast: Holdfast, session: Session, question: str) -> None:
+    """Send a message and follow the session to the end of its turn."""
     now = await holdfast.sessions.get(holdfast.owner, session.id)
     await holdfast.send(session.id, question)
     async with aclosing(holdfast.follow(session.id, after=now.last_event)) as news:

@@ -68,6 +68,32 @@ async def _turns(folder: Path, ours: Server, bare: Server) -> dict[str, Figure]:
     }
 
 
+@measures("http_start_1", "http_start_32")
+def first_turns(folder: Path) -> dict[str, Figure]:
+    """Measure servers that have just started; each request comes over a connection of its own."""
+    return {f"http_start_{many}": _started(folder / f"of_{many}", many) for many in (1, MANY)}
+
+
+def _started(folder: Path, callers: int) -> Figure:
+    pairs: list[tuple[Speed, Speed]] = []
+    for number in range(ROUNDS):
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        with (
+            bench_server("bench.bare", str(place / "raw.db")) as bare,
+            holdfast_server(place / "home") as ours,
+        ):
+            run(prepare(place, ours))
+            each = ALONE if callers == 1 else EACH
+            pairs.append(
+                (
+                    run(play(bare, callers, each, keeps=False)),
+                    run(play(ours, callers, each, keeps=False)),
+                )
+            )
+    return _figure(pairs, 0.3 if callers == 1 else 0.4)
+
+
 def _figure(pairs: list[tuple[Speed, Speed]], goal: float) -> Figure:
     bare, ours = (middle([pair[which].rate for pair in pairs]) for which in (0, 1))
     used = [middle([pair[which].cpu_ms for pair in pairs]) for which in (0, 1)]
@@ -90,15 +116,18 @@ async def prepare(folder: Path, server: Server) -> None:
         await caller.ask(caller.post("/v1/agents", msgspec.json.encode(agent)))
 
 
-async def play(server: Server, callers: int, each: int) -> Speed:
-    """Let so many callers play so many turns each, one after the other."""
+async def play(server: Server, callers: int, each: int, *, keeps: bool = True) -> Speed:
+    """Let so many callers play so many turns each, one after the other.
+
+    One that `keeps` its connection reads each stream from the start, others after a cursor.
+    """
     firsts: list[float] = []
 
     async def one() -> None:
-        async with Caller(server.port, server.token) as caller:
+        async with Caller(server.port, server.token, keeps=keeps) as caller:
             opening = caller.post("/v1/agents/bench/sessions", b"{}")
             for _ in range(each):
-                firsts.append(await _turn(caller, opening))
+                firsts.append(await _turn(caller, opening, "" if keeps else "&since=1"))
 
     turns = callers * each
     used, started = server.cpu, time.perf_counter()
@@ -107,12 +136,12 @@ async def play(server: Server, callers: int, each: int) -> Speed:
     return Speed(turns / seconds, firsts, 1000 * (server.cpu - used) / turns)
 
 
-async def _turn(caller: Caller, opening: bytes) -> float:
+async def _turn(caller: Caller, opening: bytes, cursor: str) -> float:
     """Play a turn; return the milliseconds from the message to the first event of its stream."""
     session = _ids.decode(await caller.ask(opening)).id
     sent = time.perf_counter()
     await caller.ask(caller.post(f"/v1/sessions/{session}/messages", SEND))
-    reading = caller.get(f"/v1/sessions/{session}/events?until=settled")
+    reading = caller.get(f"/v1/sessions/{session}/events?until=settled{cursor}")
     came, rest = await caller.follow(reading, b"\nid: ", b"0\r\n\r\n")
     if b"session.completed" not in rest:
         raise AssertionError(rest)

@@ -1,10 +1,11 @@
-"""What a plain turn asks of the store: counts, which are the same on every machine."""
+"""What a turn asks of the store and the interpreter: counts, the same on every machine."""
 
 from pathlib import Path
 
 import pytest
 
-from bench.turns import counted_turn
+from bench.turn_costs import counted_calls, counted_turn
+from bench.turns import TOOL_TURN
 
 pytestmark = pytest.mark.anyio
 
@@ -21,3 +22,15 @@ async def test_what_begins_and_ends_a_transaction_is_counted_too(tmp_path: Path)
     # One for each message: search notes that it is there.
     assert counts.triggers == 2
     assert counts.by_name["COMMIT"] == counts.by_name["BEGIN IMMEDIATE"] == counts.commits
+
+
+async def test_calls_of_a_turn_with_a_tool_are_counted_on_all_threads(tmp_path: Path) -> None:
+    python, c, frames = await counted_calls(tmp_path)
+
+    assert (python > 100, c > 100, frames >= 4) == (True, True, True), (python, c, frames)
+
+
+async def test_a_turn_with_a_tool_costs_five_commits_at_most(tmp_path: Path) -> None:
+    counts = await counted_turn(tmp_path, TOOL_TURN)
+
+    assert counts.commits <= 5, counts.by_name
