@@ -1,19 +1,22 @@
 """Wiring: builds a `LocalHoldfast` from a `Config`; the only module in which all packages meet."""
 
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from holdfast import keychain
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, absolute_model, load
+from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
 from holdfast.domain.agents import AcpRuntime, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.ids import LOCAL_OWNER, Owner, require_owner
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey, require_owner
 from holdfast.domain.secrets import Secret
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
@@ -169,26 +172,19 @@ async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
 ) -> LocalHoldfast:
     """Build every component; they are closed in the reverse order of opening."""
-    from holdfast import wiring  # heavy: tools and model providers
+    from holdfast import wiring
 
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
-    llms = wiring.build_models(secrets)
-    models = Models(store, config.default_model, llms, absolute=absolute_model)
-    tools = wiring.build_toolbox(config, secrets, clock)
-    raw_lines = records.zones.raw_lines
-    fleet, player = wiring.build_acp_runtime(config, secrets, clock, outside.randomness, raw_lines)
-    for each in (llms, tools, fleet):
-        stack.push_async_callback(each.aclose)
-    (await stack.enter_async_context(Background())).start(tools.rest())
+    run_parts = await _run_parts(stack, config, records, outside)
+    tools, fleet, runtimes = run_parts.tools, run_parts.process_pool, run_parts.runtimes
+    models = Models(store, config.default_model, run_parts.llms, absolute=absolute_model)
     folders, visitors = WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets)
     processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
     await stack.enter_async_context(processes)
     inputs = _turn_inputs(config, records, models, folders, visitors, agent_processes=processes)
-    engine = _engine(llms, tools, outside, secrets)
-    runtimes: Mapping[type[AgentRuntime], Runtime] = {LlmRuntime: engine, AcpRuntime: player}
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
     # Entered last, so it exits first: turns stop while the store can still be written.
     most = config.turns_at_a_time
@@ -224,6 +220,104 @@ async def _assembled(
         zones=records.zones,
         programs=wiring.known_programs,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunParts:
+    """What turns run with; built when the first turn needs it."""
+
+    llms: Any
+    tools: Any
+    process_pool: "_DeferredPool"
+    runtimes: Mapping[type[AgentRuntime], Runtime]
+
+
+async def _run_parts(
+    stack: AsyncExitStack, config: Config, records: _Records, outside: Environment
+) -> _RunParts:
+    from holdfast import wiring
+
+    secrets, raw_lines = records.secrets, records.zones.raw_lines
+    clock, randomness = outside.clock, outside.randomness
+    llms = _Deferred(partial(wiring.build_models, secrets))
+    make_tools = partial(wiring.build_toolbox, config, secrets, clock)
+    programs = _Deferred(
+        partial(wiring.build_acp_runtime, config, secrets, clock, randomness, raw_lines)
+    )
+    pool = _DeferredPool(programs)
+    stack.push_async_callback(llms.aclose)
+    keeping = Background()
+
+    def build_tools() -> Any:
+        tools = make_tools()
+        keeping.start(tools.rest())
+        return tools
+
+    tools = _Deferred(build_tools)
+    stack.push_async_callback(tools.aclose)
+    stack.push_async_callback(pool.aclose)
+    await stack.enter_async_context(keeping)
+    engine = _Deferred(lambda: _engine(llms.built(), tools.built(), outside, secrets))
+    player = _Deferred(lambda: programs.built()[1])
+    return _RunParts(
+        llms=llms,
+        tools=tools,
+        process_pool=pool,
+        runtimes={LlmRuntime: cast("Runtime", engine), AcpRuntime: cast("Runtime", player)},
+    )
+
+
+class _Deferred:
+    """A component that is built at its first use, because importing its packages takes long.
+
+    Opening a store to read it needs no model, tool or agent program.
+    """
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+        self._built: Any = None
+        # Models are looked up in a thread of the store as well.
+        self._lock = threading.Lock()
+
+    def built(self) -> Any:
+        """Return the component; builds it if necessary."""
+        with self._lock:
+            if self._built is None:
+                self._built = self._build()
+            return self._built
+
+    @property
+    def is_built(self) -> bool:
+        return self._built is not None
+
+    async def aclose(self) -> None:
+        """Close the component, if it was built."""
+        if self._built is not None:
+            await self._built.aclose()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.built(), name)
+
+
+class _DeferredPool:
+    """The agent processes of this process; there are none before the first start."""
+
+    def __init__(self, programs: _Deferred) -> None:
+        self._programs = programs
+
+    def held(self) -> frozenset[SessionKey]:
+        return self._programs.built()[0].held() if self._programs.is_built else frozenset()
+
+    async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
+        if self._programs.is_built:
+            await self._programs.built()[0].end(key, why)
+
+    async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
+        await self._programs.built()[0].reap(process_record, session)
+
+    async def aclose(self) -> None:
+        if self._programs.is_built:
+            await self._programs.built()[0].aclose()
 
 
 def _turn_inputs(

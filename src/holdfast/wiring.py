@@ -7,13 +7,10 @@ import logging
 import os
 from contextlib import closing
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from holdfast.acp.client.agent_command import StartSettings
-from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
-from holdfast.acp.client.process_registry import ProcessRegistry
-from holdfast.acp.client.raw_log import RawLogWriter
-from holdfast.acp.client.runtime import ProgramRuntime
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
@@ -23,36 +20,50 @@ from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
-from holdfast.importers.block_zones import BlockReport, BlockZones
 from holdfast.importers.template_sessions import TemplatePromotion
-from holdfast.llm.provider_models import ProviderModels
-from holdfast.llm.providers import base_urls
-from holdfast.llm.router import ModelRouter
 from holdfast.ports.runtime import Limits
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Randomness
-from holdfast.process.launcher import Launcher
-from holdfast.process.sandbox import Bounds
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
-from holdfast.store.sqlite.block_files import BlockFolder
-from holdfast.tools.files.access import FileAccess
-from holdfast.tools.files.openat import probe_kernel
-from holdfast.tools.files.tools import FileSettings, file_tools
-from holdfast.tools.git.status import GitStatus
-from holdfast.tools.git.tools import git_tools
-from holdfast.tools.mcp.client import McpSettings
-from holdfast.tools.mcp.tools import McpTools, PassthroughServers
-from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.repository_files import LocalRepositoryFiles
-from holdfast.tools.run_command import command_tools
-from holdfast.tools.session_tools import checkpoint_tool, read_output_tool
-from holdfast.tools.terminal_covers import TerminalCovers
-from holdfast.tools.toolbox import LocalToolbox
-from holdfast.tools.web.connection import WebSettings
-from holdfast.tools.web.http_request import web_tools
+
+if TYPE_CHECKING:
+    from holdfast.acp.client.agent_command import StartSettings
+    from holdfast.acp.client.process_registry import ProcessRegistry
+    from holdfast.acp.client.raw_log import RawLogWriter
+    from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.importers.block_zones import BlockReport
+    from holdfast.llm.router import ModelRouter
+    from holdfast.tools.mcp.client import McpSettings
+    from holdfast.tools.process_context import ProcessSettings
+    from holdfast.tools.repository_files import LocalRepositoryFiles
+    from holdfast.tools.toolbox import LocalToolbox
+
+# Imported when a turn first needs them, because they take longer to import than a store to open.
+TURN_MODULES: Final = (
+    "holdfast.acp.client.launcher",
+    "holdfast.acp.client.presets",
+    "holdfast.acp.client.runtime",
+    "holdfast.engine.runtime",
+    "holdfast.llm.router",
+    "holdfast.tools.files.tools",
+    "holdfast.tools.git.tools",
+    "holdfast.tools.mcp.tools",
+    "holdfast.tools.repository_files",
+    "holdfast.tools.run_command",
+    "holdfast.tools.session_tools",
+    "holdfast.tools.terminal_covers",
+    "holdfast.tools.toolbox",
+    "holdfast.tools.web.http_request",
+)
 
 log = logging.getLogger(__name__)
+
+
+def preload() -> None:
+    """Import what turns need; a server does so at its start, and before it forks workers."""
+    for name in TURN_MODULES:
+        import_module(name)
 
 
 async def run_imports(holdfast: LocalHoldfast) -> None:
@@ -69,8 +80,11 @@ async def run_imports(holdfast: LocalHoldfast) -> None:
 
 async def import_blocks(
     holdfast: LocalHoldfast, folder: Path, *, dry_run: bool = False
-) -> BlockReport:
+) -> "BlockReport":
     """Import the zones of blocks in a folder for the owner's agents."""
+    from holdfast.importers.block_zones import BlockZones
+    from holdfast.store.sqlite.block_files import BlockFolder
+
     with closing(BlockFolder(folder)) as source:
         importer = BlockZones(holdfast.store, holdfast.zones.stamping, holdfast.owner)
         return await importer.migrate(source, holdfast.config.home, dry_run=dry_run)
@@ -78,19 +92,34 @@ async def import_blocks(
 
 async def blocks_left(store: Store, folder: Path) -> int:
     """Return how many blocks of a folder have a snapshot that is in no zone of the local owner."""
+    from holdfast.importers.block_zones import BlockZones
+    from holdfast.store.sqlite.block_files import BlockFolder
+
     clock = SystemClock()
     stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
         return await BlockZones(store, stamping, LOCAL_OWNER).left(source)
 
 
-def build_models(secrets: Secrets) -> ModelRouter:
+def build_models(secrets: Secrets) -> "ModelRouter":
     """Return the router for all models, each with its key from the secrets."""
+    from holdfast.llm.provider_models import ProviderModels
+    from holdfast.llm.providers import base_urls
+    from holdfast.llm.router import ModelRouter
+
     return ModelRouter(ProviderModels(secrets.key_of, base_urls(os.environ)))
 
 
-def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbox:
+def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> "LocalToolbox":
     """Return the tools of this installation."""
+    from holdfast.tools.files.tools import FileSettings, file_tools
+    from holdfast.tools.git.tools import git_tools
+    from holdfast.tools.mcp.tools import McpTools
+    from holdfast.tools.run_command import command_tools
+    from holdfast.tools.session_tools import checkpoint_tool, read_output_tool
+    from holdfast.tools.toolbox import LocalToolbox
+    from holdfast.tools.web.http_request import web_tools
+
     roots = tuple(map(str, config.chat.extra_roots))
     files = FileSettings(
         protected=(str(config.home),),
@@ -111,8 +140,12 @@ def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> LocalToolbo
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
 
 
-def _remote(config: Config, secrets: Secrets) -> McpSettings:
+def _remote(config: Config, secrets: Secrets) -> "McpSettings":
     """Return how MCP servers are started and reached."""
+    from holdfast.process.launcher import Launcher
+    from holdfast.tools.mcp.client import McpSettings
+    from holdfast.tools.web.connection import WebSettings
+
     web = WebSettings(
         credentials={each.host: partial(_of_host, secrets, each) for each in config.credentials}
     )
@@ -125,8 +158,10 @@ def _remote(config: Config, secrets: Secrets) -> McpSettings:
     )
 
 
-def build_process_registry(config: Config, secrets: Secrets) -> StartSettings:
+def build_process_registry(config: Config, secrets: Secrets) -> "StartSettings":
     """Return the settings for starting agent programs."""
+    from holdfast.acp.client.agent_command import StartSettings
+
     return StartSettings(
         environment=os.environ,
         secret=secrets.of_variable,
@@ -137,12 +172,17 @@ def build_process_registry(config: Config, secrets: Secrets) -> StartSettings:
 
 
 def build_acp_runtime(
-    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: RawLogWriter
-) -> tuple[ProcessRegistry, ProgramRuntime]:
+    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: "RawLogWriter"
+) -> "tuple[ProcessRegistry, ProgramRuntime]":
     """Return the registry of agent processes, empty at first, and the runtime that uses it.
 
     `scribe` writes the raw output of programs to the active zone, if the configuration enables it.
     """
+    from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
+    from holdfast.acp.client.process_registry import ProcessRegistry
+    from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.tools.mcp.tools import PassthroughServers
+
     limits = config.acp
     deadlines = AcpTimeouts(
         start=limits.start_timeout.total_seconds(),
@@ -163,7 +203,15 @@ def build_acp_runtime(
     return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
 
 
-def _hosted_files(config: Config) -> LocalRepositoryFiles:
+def _hosted_files(config: Config) -> "LocalRepositoryFiles":
+    from holdfast.process.launcher import Launcher
+    from holdfast.tools.files.access import FileAccess
+    from holdfast.tools.files.openat import probe_kernel
+    from holdfast.tools.files.tools import FileSettings
+    from holdfast.tools.git.status import GitStatus
+    from holdfast.tools.repository_files import LocalRepositoryFiles
+    from holdfast.tools.terminal_covers import TerminalCovers
+
     settings = FileSettings(
         protected=(str(config.home),),
         linked_dirs=config.chat.linked_dirs,
@@ -177,8 +225,11 @@ def _hosted_files(config: Config) -> LocalRepositoryFiles:
     )
 
 
-def _processes(config: Config) -> ProcessSettings:
+def _processes(config: Config) -> "ProcessSettings":
     """Return the sandbox and resource limits for tool processes."""
+    from holdfast.process.sandbox import Bounds
+    from holdfast.tools.process_context import ProcessSettings
+
     chat = config.chat
     return ProcessSettings(
         environment=os.environ,

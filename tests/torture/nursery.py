@@ -21,13 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from holdfast.wiring import TURN_MODULES
 from tests.torture.machine import MARK, NAME_LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 # Who plays on a home; whoever runs out of something or is watched from outside is started anew.
 FORKED = ("backing", "desks", "dying", "hammer", "importing", "lines", "load", "migrating")
 FORKED += ("points", "repeats", "restoring", "serve")
-LOADED = ("holdfast.engine.runtime", "holdfast.wiring", "tests.torture.clients.__main__")
+LOADED = (*TURN_MODULES, "tests.torture.clients.__main__")
 # The command itself, for who needs a server and is not about how it starts.
 COMMAND_LINE = "holdfast"
 LOADED += (

@@ -152,14 +152,14 @@ _MOST: Final = 20
 class _ModelFamily(Struct, frozen=True):
     """Models that match a name pattern, and their media limits."""
 
-    names: re.Pattern[str]
+    names: str
     intake: MediaLimits
 
 
 def _family(names: str, total: int, **largest: int) -> _ModelFamily:
     """Return a family; `largest` limits each kind of media, in bytes."""
     types = {each: size for kind, size in largest.items() for each in _KINDS[kind]}
-    return _ModelFamily(re.compile(names), MediaLimits(types=types, most=_MOST, total=total))
+    return _ModelFamily(names, MediaLimits(types=types, most=_MOST, total=total))
 
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -228,7 +228,8 @@ def media_limits_of(model: Model) -> MediaLimits | None:
     if provider is None:
         return None
     for family in _BY_KIND.get(provider.kind, _OTHER_FAMILIES):
-        if family.names.match(model.name.lower()):
+        # Not compiled in advance, because opening a store imports this module.
+        if re.match(family.names, model.name.lower()):
             return family.intake if family.intake.types else None
     return None
 

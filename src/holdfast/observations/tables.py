@@ -115,7 +115,9 @@ class ObservationTables:
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
         return _first(
-            await self._db.fetch(locked(self._db, sql.BY_ID, "e"), {"owner": owner, "id": entity_id})
+            await self._db.fetch(
+                locked(self._db, sql.BY_ID, "e"), {"owner": owner, "id": entity_id}
+            )
         )
 
     async def by_key(self, key: int) -> KnownEntity | None:

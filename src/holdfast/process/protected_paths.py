@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import translate
+from functools import cache
 from typing import Final, Literal, NamedTuple
 
 # Folded names of an absolute path, starting at the file system root.
@@ -455,11 +456,6 @@ _FOLDERS: Final = tuple(
     (tuple(folder.split("/")), kind) for kind, rule in _RULES.items() for folder in rule.folders
 )
 _FIRST_NAMES: Final = frozenset(folders[0] for folders, _ in _FOLDERS)
-_NAMES: Final = tuple(
-    (re.compile("|".join(translate(pattern) for pattern in rule.names)), kind)
-    for kind, rule in _RULES.items()
-    if rule.names
-)
 # What test runners leave of a run, with a name like that of a setting.
 _RESULTS: Final = frozenset({".last-run.json"})
 # Folders in which agents store worktrees; a worktree contains a project, not agent settings.
@@ -477,7 +473,17 @@ def run_later(path: Names) -> RunLater | None:
     last = names[-1] if names else ""
     if last in _RESULTS:
         return None
-    return next((kind for pattern, kind in _NAMES if pattern.match(last)), None)
+    return next((kind for pattern, kind in _name_patterns() if pattern.match(last)), None)
+
+
+@cache
+def _name_patterns() -> "tuple[tuple[re.Pattern[str], RunLater], ...]":
+    # Compiled at the first use, because that takes longer than all imports of the package.
+    return tuple(
+        (re.compile("|".join(translate(pattern) for pattern in rule.names)), kind)
+        for kind, rule in _RULES.items()
+        if rule.names
+    )
 
 
 def _in_its_tree(path: Names) -> Names:

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from holdfast.acp.client.agent_command import find_command
 from holdfast.domain.agents import AcpRuntime
 
 
@@ -190,6 +189,9 @@ async def detect(environment: Mapping[str, str]) -> list[DetectedAgent]:
 
 
 async def _detect_preset(name: str, environment: Mapping[str, str]) -> DetectedAgent:
+    # Imported here, because opening a store needs the fields of a preset only.
+    from holdfast.acp.client.agent_command import find_command
+
     preset = PRESETS[name]
     path = find_command(preset.command, environment)
     version = None if path is None else await detect_version(path, preset, environment)

@@ -197,6 +197,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
     from holdfast.cli.commands.store import migrate_forward
     from holdfast.http.security import server_names
     from holdfast.http.server import Exposure, listen, loop_factory
+    from holdfast.wiring import preload
 
     # Files are validated before the port is taken, and the port is taken before any turn runs.
     config = printer.settings.load()
@@ -212,6 +213,8 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
         # After the port is taken: a second server that fails there must not migrate the store.
         if done := migrate_forward(config):
             printer.remark(f"Migrated the store: {', '.join(done)}.")
+        # Before workers are forked, so that they share the memory and the first turn does not wait.
+        preload()
         # The process to signal for a stop, even if workers do the work.
         pid = os.getpid()
 
