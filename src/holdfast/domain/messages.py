@@ -212,7 +212,10 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     hash: str
 
     def __post_init__(self) -> None:
-        require_parts(self.role, self.parts)
+        parts = self.parts
+        # Checked here for most rows, because reading a session makes thousands of them.
+        if len(parts) != 1 or not isinstance(parts[0], PARTS_OF[self.role]):
+            require_parts(self.role, parts)
 
     @property
     def text(self) -> str:
@@ -223,8 +226,6 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
     """Refuse parts that a row of this role cannot contain."""
     allowed = PARTS_OF[role]
-    if len(parts) == 1 and isinstance(parts[0], allowed):
-        return
     for part in parts:
         if not isinstance(part, allowed):
             raise Invalid(
@@ -294,7 +295,6 @@ def media_hash(handle: str) -> bytes | None:
 _HANDLE_START: Final = "media://sha256-"
 _HANDLE: Final = re.compile(rf"{_HANDLE_START}([0-9a-f]{{64}})")
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(tuple[Part, ...])
 
 
 def encode_parts(parts: tuple[Part, ...]) -> bytes:
@@ -302,9 +302,8 @@ def encode_parts(parts: tuple[Part, ...]) -> bytes:
     return _encoder.encode(parts)
 
 
-def decode_parts(stored: bytes) -> tuple[Part, ...]:
-    """Return the parts decoded from stored bytes; raises `msgspec.ValidationError`."""
-    return _decoder.decode(stored)
+# Returns the parts decoded from stored bytes; raises `msgspec.ValidationError`.
+decode_parts: Final = msgspec.json.Decoder(tuple[Part, ...]).decode
 
 
 # The hashed columns besides the content: id, sequence, turn, role, model, microseconds.

@@ -5,19 +5,19 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def microseconds(at: datetime) -> int:
     """Return the time as whole microseconds since the epoch."""
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - EPOCH) // _MICROSECOND
 
 
 def instant(stamp: int) -> datetime:
     """Return the time of a number of microseconds since the epoch."""
-    return _EPOCH + timedelta(0, 0, stamp)
+    return EPOCH + timedelta(0, 0, stamp)
 
 
 DAY: Final = 86_400_000
@@ -111,12 +111,12 @@ def format_iso8601(ms: int) -> str:
 
 def moment(ms: int) -> datetime:
     """Return the time of a number of milliseconds since the epoch."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return EPOCH + timedelta(milliseconds=ms)
 
 
 def milliseconds(at: datetime) -> int:
     """Return the time in whole milliseconds, rounded down."""
-    return (at - _EPOCH) // _MILLISECOND
+    return (at - EPOCH) // _MILLISECOND
 
 
 def truncate_to_ms(at: datetime) -> datetime:

@@ -76,27 +76,26 @@ class Endings:
     def add(self, rows: Iterable[Message]) -> None:
         """Process the next rows."""
         for row in rows:
-            if row.turn == 0:
+            # A user's row ends nothing, and may wait for the next turn while this one still runs.
+            if row.turn == 0 or row.role is Role.USER:
                 continue
             if row.role is Role.ASSISTANT:
                 self._texts[row.turn] = row.id
             if any(map(_is_closing, row.parts)):
                 self._closed.add(row.turn)
-            # A user's row may wait for the next turn while this one still runs.
-            if row.role is not Role.USER:
-                self._newest = max(self._newest, row.turn)
+            self._newest = max(self._newest, row.turn)
 
     def is_undecided(self, rows: Sequence[Message]) -> bool:
         """Return whether later rows may still show how one of these texts ended."""
-        return any(self._is_last_text(row) and row.turn >= self._newest for row in rows)
+        return any(row.turn >= self._newest for row in self._last_texts(rows))
 
     def interrupted(self, rows: Sequence[Message]) -> frozenset[MessageId]:
         """Return which of the rows are the last texts of turns that ended abnormally."""
-        cut = (row.id for row in rows if self._is_last_text(row) and row.turn in self._closed)
-        return frozenset(cut)
+        return frozenset(row.id for row in self._last_texts(rows) if row.turn in self._closed)
 
-    def _is_last_text(self, row: Message) -> bool:
-        return row.role is Role.ASSISTANT and self._texts.get(row.turn) == row.id
+    def _last_texts(self, rows: Iterable[Message]) -> list[Message]:
+        texts = self._texts
+        return [row for row in rows if row.role is Role.ASSISTANT and texts.get(row.turn) == row.id]
 
 
 class OpenStep(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.ids import MessageId, SessionKey
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
@@ -29,7 +29,7 @@ encode: Final = msgspec.json.Encoder().encode
 
 # SQLite reads some rows whole to find one, so smaller batches would spend most time on that.
 BATCH_BYTES: Final = 2 << 20
-BATCH_ROWS: Final = 500
+BATCH_ROWS: Final = 2_000
 
 
 class MessageBatch(Struct, frozen=True):
@@ -55,16 +55,18 @@ async def read_batches(
         stretch = MessageRange(first, end, limit=most, size=BATCH_BYTES, previous=previous)
         rows = await _read(store, head.key, stretch)
         previous = rows[-1].hash
-        endings.add(row for row in rows if row.sequence > ahead)
+        # A user's rows end nothing, and are most of some sessions.
+        others = [row for row in rows if row.role is not Role.USER]
+        endings.add(row for row in others if row.sequence > ahead)
         first = rows[-1].sequence + 1
         ahead = max(ahead, first - 1)
         # The end of a turn is written after its texts, so read ahead and retain only the endings.
-        while ahead < head.messages and endings.is_undecided(rows):
+        while ahead < head.messages and endings.is_undecided(others):
             rest = MessageRange(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
             more = await _read(store, head.key, rest)
             endings.add(more)
             ahead = more[-1].sequence
-        yield MessageBatch(tuple(rows), endings.interrupted(rows))
+        yield MessageBatch(tuple(rows), endings.interrupted(others))
 
 
 class Scan:
@@ -89,7 +91,9 @@ class Scan:
         most = BATCH_ROWS if query.is_choosy else min(query.limit + 1, BATCH_ROWS)
         async with aclosing(read_batches(self._store, head, first, last, most=most)) as batches:
             async for batch in batches:
-                found = tuple(row for row in batch.rows if query.wants(row))
+                found = batch.rows
+                if query.is_choosy:
+                    found = tuple(row for row in found if query.wants(row))
                 shown = found[:left]
                 if shown:
                     left, sequence = left - len(shown), shown[-1].sequence

@@ -245,7 +245,9 @@ class Messages:
     async def page(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Page[Message]:
         """Return the messages that match, ascending; the cursor is the number to continue after."""
         scan = await self.scan(owner, session_id, query)
-        items = [row async for batch in scan.batches() for row in batch.rows]
+        items: list[Message] = []
+        async for batch in scan.batches():
+            items += batch.rows
         return Page(items=tuple(items), next_cursor=scan.next_cursor)
 
     async def scan(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Scan:

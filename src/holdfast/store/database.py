@@ -3,6 +3,7 @@
 Methods are coroutines so that the same table code runs on SQLite and Postgres.
 """
 
+import gc
 import logging
 import re
 import zlib
@@ -177,6 +178,18 @@ def require_sound(stored: int, *columns: object, what: str) -> None:
     """Raise if stored content does not match its checksum."""
     if checksum(*columns) != stored:
         raise corrupt(what)
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector while many rows are read, because all of them stay alive."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

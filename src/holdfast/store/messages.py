@@ -1,15 +1,17 @@
 """The `messages` table; every row is verified against the hash chain before it is returned."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import lru_cache
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from holdfast.domain.ids import MessageId, SessionId, is_uuid
-from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts, link
+from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts
 from holdfast.domain.sessions import SessionState
-from holdfast.domain.time import instant
+from holdfast.domain.time import EPOCH
 from holdfast.ports.store import Segment
 from holdfast.store.database import (
     DAMAGE,
@@ -24,6 +26,7 @@ from holdfast.store.database import (
     fetch_rows,
     format_id,
     pack_id,
+    paused_collector,
 )
 
 BY_ID = """
@@ -243,31 +246,36 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
     """Decode consecutive rows; raise at the first that breaks the hash chain."""
     # A damaged anchor may have any type; with empty bytes the first row fails verification.
     before = previous if isinstance(previous, bytes) else b""
-    messages = []
-    for row in rows:
-        sequence, id_, turn, role, parts, model, created_at, hash_ = row
-        message_id = format_id(id_)
-        model_id = None if model is None else _spelled(model)
-        columns = (message_id, sequence, turn, role, model_id, created_at)
-        # Verify before decoding, so that unverified bytes are never parsed.
-        if not isinstance(parts, bytes) or link(before, columns, parts) != hash_:
-            raise corrupt(f"message {sequence} of session {session_id}")
-        before = hash_
-        try:
-            message = Message(
-                id=message_id,
-                session_id=session_id,
-                sequence=sequence,
-                turn=turn,
-                role=_ROLES[role],
-                parts=decode_parts(parts),
-                model_id=model_id,
-                created_at=instant(created_at),
-                hash=hash_.hex(),
-            )
-        except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
-            raise corrupt(f"message {sequence} of session {session_id}") from error
-        messages.append(message)
+    messages: list[Message] = []
+    sequence = 0
+    try:
+        with paused_collector():
+            for sequence, id_, turn, role, parts, model, at, hash_ in rows:
+                message_id = format_id(id_)
+                model_id = None if model is None else _spelled(model)
+                # As in `link`, whose call for each row would take a tenth of the time of a read.
+                text = f"{message_id}|{sequence}|{turn}|{role}|{model_id or ''}|{at}|"
+                # Verify before decoding, so that unverified bytes are never parsed.
+                if (
+                    type(parts) is not bytes
+                    or sha256(before + text.encode() + parts).digest() != hash_
+                ):
+                    raise corrupt(f"message {sequence} of session {session_id}")
+                before = hash_
+                message = Message(
+                    id=message_id,
+                    session_id=session_id,
+                    sequence=sequence,
+                    turn=turn,
+                    role=_ROLES[role],
+                    parts=decode_parts(parts),
+                    model_id=model_id,
+                    created_at=EPOCH + timedelta(0, 0, at),
+                    hash=hash_.hex(),
+                )
+                messages.append(message)
+    except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
+        raise corrupt(f"message {sequence} of session {session_id}") from error
     return messages
 
 

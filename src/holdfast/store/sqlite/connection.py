@@ -24,7 +24,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.ids import SessionKey
-from holdfast.store.database import NOTHING, Parameters, Row, corrupt
+from holdfast.store.database import NOTHING, Parameters, Row, corrupt, paused_collector
 from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.wal_anchor import Anchor
 from holdfast.store.sqlite.wal_check import require_whole
@@ -107,11 +107,15 @@ class Connection:
         total = 0
         cursor = self.raw.cursor()
         try:
-            for row in cursor.execute(sql, parameters):
-                total += sum(len(value) for value in row if isinstance(value, bytes))
-                if found and total > size:
-                    return found, True
-                found.append(row)
+            with paused_collector():
+                for row in cursor.execute(sql, parameters):
+                    # A loop, because a generator for each row takes longer than reading it.
+                    for value in row:
+                        if type(value) is bytes:
+                            total += len(value)
+                    if found and total > size:
+                        return found, True
+                    found.append(row)
         finally:
             cursor.close(True)
         return found, False
