@@ -6,11 +6,13 @@ import logging
 import os
 import random
 import secrets
+import select
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-# Restart delay: a worker that dies at once must not be restarted in a tight loop.
+# Restart delay, doubled each time a worker dies at once: it must not be restarted in a tight loop.
 REST_SECONDS: Final = 1.0
+REST_MOST: Final = 32.0
 # A worker that fails so early would fail again, so the whole server stops.
 YOUNG_SECONDS: Final = 10.0
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -69,10 +72,11 @@ def run_workers(work: WorkerMain, number: int) -> int:
 
 @dataclass(frozen=True)
 class _Worker:
-    """Position and start time of a worker process."""
+    """Position and start time of a worker process, and how often it died at once before."""
 
     place: int
     since: float
+    failures: int
 
 
 class _WorkerPool:
@@ -86,7 +90,7 @@ class _WorkerPool:
         for each in _STOPS:
             signal.signal(each, self._stop)
 
-    def add(self, place: int, *, is_first: bool = False) -> None:
+    def add(self, place: int, *, is_first: bool = False, failures: int = 0) -> None:
         """Start a worker, unless the pool is stopping."""
         # Signals are blocked until the pid is recorded: otherwise the worker would miss a stop
         # (race).
@@ -97,7 +101,7 @@ class _WorkerPool:
             number = os.fork()
             if number == 0:
                 self._be_child(WorkerRole(is_first, self._lifeline))
-            self._children[number] = _Worker(place, time.monotonic())
+            self._children[number] = _Worker(place, time.monotonic(), failures)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
@@ -110,13 +114,18 @@ class _WorkerPool:
             if child is None or self._is_stopping:
                 continue
             ended = os.waitstatus_to_exitcode(status)
-            log.error("a worker exited", extra={"fields": {"worker": child.place, "code": ended}})
-            if ended > 0 and time.monotonic() - child.since < YOUNG_SECONDS:
+            is_young = time.monotonic() - child.since < YOUNG_SECONDS
+            failures = child.failures + 1 if is_young else 0
+            delay = restart_delay(failures)
+            fields = {"worker": child.place, "code": ended, "restart_seconds": delay}
+            log.error("a worker exited", extra={"fields": fields})
+            if ended > 0 and is_young:
                 code = ended
                 self._stop(signal.SIGTERM, None)
             else:
-                time.sleep(REST_SECONDS)
-                self.add(child.place)
+                # Returns at once when the pool is stopped meanwhile.
+                select.select([self._lifeline], (), (), delay)
+                self.add(child.place, failures=failures)
         os.close(self._lifeline)
         os.close(self._held)
         return code
@@ -142,8 +151,16 @@ class _WorkerPool:
 
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._is_stopping = True
+        # Readable for all that wait: the workers, and this process before a restart.
+        with suppress(OSError):
+            os.write(self._held, b"\n")
         for child in tuple(self._children):
             os.kill(child, number)
+
+
+def restart_delay(failures: int) -> float:
+    """Return the seconds before a restart, after so many early deaths in a row."""
+    return min(REST_SECONDS * 2.0 ** max(failures - 1, 0), REST_MOST)
 
 
 @dataclass(frozen=True, kw_only=True)
