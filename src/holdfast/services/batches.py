@@ -29,7 +29,9 @@ encode: Final = msgspec.json.Encoder().encode
 
 # SQLite reads some rows whole to find one, so smaller batches would spend most time on that.
 BATCH_BYTES: Final = 2 << 20
-BATCH_ROWS: Final = 2_000
+BATCH_ROWS: Final = 500
+# For a caller that holds all of them anyway; each batch changes the thread twice.
+PAGE_ROWS: Final = 2_000
 
 
 class MessageBatch(Struct, frozen=True):
@@ -79,7 +81,7 @@ class Scan:
         # The number to continue after; set after the last batch.
         self.next_cursor: str | None = None
 
-    async def batches(self) -> AsyncGenerator[MessageBatch, None]:
+    async def batches(self, at_once: int | None = None) -> AsyncGenerator[MessageBatch, None]:
         """Yield the matching rows, ascending; with `before`, the last ones before it."""
         query, head = self._query, self._head
         last = head.messages if query.before is None else min(query.before - 1, head.messages)
@@ -88,7 +90,8 @@ class Scan:
         if query.before is not None:
             first = await self._first_of_last(first, last)
         left, sequence = query.limit, 0
-        most = BATCH_ROWS if query.is_choosy else min(query.limit + 1, BATCH_ROWS)
+        most = at_once or BATCH_ROWS
+        most = most if query.is_choosy else min(query.limit + 1, most)
         async with aclosing(read_batches(self._store, head, first, last, most=most)) as batches:
             async for batch in batches:
                 found = batch.rows

@@ -27,7 +27,7 @@ from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, Scan
+from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
 from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import (
     Journal,
@@ -246,7 +246,7 @@ class Messages:
         """Return the messages that match, ascending; the cursor is the number to continue after."""
         scan = await self.scan(owner, session_id, query)
         items: list[Message] = []
-        async for batch in scan.batches():
+        async for batch in scan.batches(PAGE_ROWS):
             items += batch.rows
         return Page(items=tuple(items), next_cursor=scan.next_cursor)
 
