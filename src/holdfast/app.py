@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast import keychain
+from holdfast import keychain, wiring
+from holdfast.acp.client.presets import DEFAULT_PRESET, preset_fields
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
@@ -21,6 +22,7 @@ from holdfast.domain.secrets import Secret
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
 from holdfast.execution.workspace_folders import WorkspaceFolders
+from holdfast.llm.providers import KEY_VARIABLES
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
 from holdfast.parsing.yaml import LARGEST
@@ -108,7 +110,7 @@ async def open_holdfast(
         if scope is RunScope.ALL:
             await built.agent_processes.recover()
             await built.maintenance.recover()
-            await _brought_in(built)
+            await wiring.run_imports(built)
             keeping = await stack.enter_async_context(Background())
             idle = timedelta(minutes=settings.idle_timeout_minutes)
             retention = Retention(
@@ -139,8 +141,6 @@ class _Records:
 
 
 async def _records(stack: AsyncExitStack, config: Config, outside: Environment) -> _Records:
-    from holdfast.llm.providers import KEY_VARIABLES
-
     kept = await open_configured_store(stack, config, outside.clock, outside.machine, outside.vfs)
     store, doorbell = outside.wrap(kept.store), kept.doorbell
     id_factory = IdFactory(outside.clock, outside.randomness)
@@ -172,8 +172,6 @@ async def _assembled(
     stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
 ) -> LocalHoldfast:
     """Build every component; they are closed in the reverse order of opening."""
-    from holdfast import wiring
-
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
@@ -235,8 +233,6 @@ class _RunParts:
 async def _run_parts(
     stack: AsyncExitStack, config: Config, records: _Records, outside: Environment
 ) -> _RunParts:
-    from holdfast import wiring
-
     secrets, raw_lines = records.secrets, records.zones.raw_lines
     clock, randomness = outside.clock, outside.randomness
     llms = _Deferred(partial(wiring.build_models, secrets))
@@ -329,24 +325,16 @@ def _turn_inputs(
     *,
     agent_processes: AgentProcesses,
 ) -> TurnInputs:
-    from holdfast.wiring import ceiling_of, limits_of
-
     process_slot = partial(agent_processes.of, WorkspaceResolver(records.repos, folders))
-    workspaces = Workspaces(records.store, folders, ceiling_of(config), visitors)
+    workspaces = Workspaces(records.store, folders, wiring.ceiling_of(config), visitors)
     return TurnInputs(
         models,
         workspaces,
         records.approvals,
-        limits_of(config),
+        wiring.limits_of(config),
         journal=records.journal,
         process_slot=process_slot,
     )
-
-
-async def _brought_in(built: LocalHoldfast) -> None:
-    from holdfast.wiring import run_imports
-
-    await run_imports(built)
 
 
 def _token_file(config: Config) -> SecretFile:
@@ -387,12 +375,10 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) 
 
 
 def _session_rules(config: Config, secrets: Secrets) -> SessionRules:
-    from holdfast.wiring import budget_of, ceiling_of
-
     return SessionRules(
-        ceiling=ceiling_of(config),
+        ceiling=wiring.ceiling_of(config),
         turn_cap=config.turn_cap,
-        budget=budget_of(config),
+        budget=wiring.budget_of(config),
         reasoning_effort=config.chat.reasoning_effort,
         scrubber=lambda: secrets.scrubber,
         slots=ProcessLimit(config.max_concurrent_sessions),
@@ -407,8 +393,6 @@ def _require_program(environment: Mapping[str, str], runtime: AcpRuntime) -> Non
 
 
 def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
-    from holdfast.acp.client.presets import DEFAULT_PRESET, preset_fields
-
     usual = config.acp.agent or DEFAULT_PRESET
     seeds = {DEFAULT_PRESET: preset_fields(DEFAULT_PRESET, is_root=os.geteuid() == 0)}
     return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
@@ -120,6 +121,7 @@ class Config(Struct, frozen=True, kw_only=True):
         _require_valid(self, prefix="")
 
 
+@cache
 def setting_types() -> Mapping[str, Any]:
     """Return the type of every setting except the home; nested ones have a dotted name."""
     outer = {each.name: each.type for each in fields(Config)}

@@ -1,6 +1,7 @@
 """Numbered migrations, up and down; each is recorded in its own transaction."""
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from msgspec import Struct
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid
 from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, translate_errors
 
+_FOLDER: Final = Path(__file__).parents[1] / "migrations"
 _NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
 
 STANDING = """
@@ -51,18 +53,22 @@ class Migration(Struct, frozen=True, kw_only=True):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Return all migrations of this version, in order."""
-    folder = Path(__file__).parents[1] / "migrations"
-    found = []
-    for entry in folder.iterdir():
-        if match := _NAME.fullmatch(entry.name):
-            number, name = match.groups()
-            down = folder / f"{number}_{name}.down.sql"
-            found.append(
-                Migration(
-                    number=int(number), name=name, up=entry.read_text(), down=down.read_text()
-                )
-            )
-    return tuple(sorted(found, key=lambda migration: migration.number))
+    return tuple(
+        Migration(
+            number=int(number),
+            name=name,
+            up=(_FOLDER / f"{number}_{name}.up.sql").read_text(),
+            down=(_FOLDER / f"{number}_{name}.down.sql").read_text(),
+        )
+        for number, name in _names()
+    )
+
+
+@cache
+def _names() -> list[tuple[str, str]]:
+    """Return the numbers and names of all migrations, in order."""
+    found = map(_NAME.fullmatch, os.listdir(_FOLDER))
+    return sorted((match[1], match[2]) for match in found if match)
 
 
 def version(connection: Connection) -> int:
@@ -72,7 +78,8 @@ def version(connection: Connection) -> int:
 
 def newest() -> int:
     """Return the schema version of this program."""
-    return migrations()[-1].number
+    # Without reading the files: every open asks for this number.
+    return int(_names()[-1][0])
 
 
 def require_current(connection: Connection) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 
 from holdfast.domain.commits import SessionCommit
-from holdfast.domain.errors import Code, HoldfastError, Internal, StorageFull, Unavailable
+from holdfast.domain.errors import Code, Internal, StorageFull, Unavailable
 from holdfast.observations.tables import ObservationTables, SnapshotTables
 from holdfast.ports.store import Brief, Tx
 from holdfast.search.index import IndexUpkeep
@@ -98,7 +98,7 @@ class Tables:
 
 
 class _OccupiedError(Exception):
-    """The connection for brief reads is in use, or cannot be opened."""
+    """Another event loop is reading on the shared connection."""
 
 
 class SqliteStore:
@@ -131,12 +131,13 @@ class SqliteStore:
         # After the checks, so that no file is created beside a refused store.
         reserve.take()
         self._reserve = reserve
-        # Open the first reader in advance: it keeps the log in place while the writer reopens.
+        # Open the first reader in advance, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
         begun.callback(self._idle[0][0].close)
-        # Connection for brief reads on the calling thread, opened when the writer is first busy;
-        # it never waits for locks.
-        self._nearest: tuple[Connection, Tx] | None = None
+        # Connection for brief reads on the calling thread; it never waits for locks.
+        self._nearest = self._reader()
+        begun.callback(self._nearest[0].close)
+        self._nearest[0].patience.is_off = True
         self._readers = Readers()
         begun.callback(self._readers.end)
         # Last, because only its own `close` stops the writer thread.
@@ -225,7 +226,7 @@ class SqliteStore:
         self._closed = True
         await self._writer.close()
         await self._readers.close()
-        for reader, _ in (*self._idle, *((self._nearest,) if self._nearest else ())):
+        for reader, _ in (*self._idle, self._nearest):
             # Closing may checkpoint the log and fail; acknowledged commits do not depend on it.
             try:
                 reader.close()
@@ -247,19 +248,9 @@ class SqliteStore:
         if not self._near.acquire(blocking=False):
             raise _OccupiedError
         try:
-            connection, tables = self._nearest or self._open_nearest()
-            return snapshot(connection, work, tables)
+            return snapshot(self._nearest[0], work, self._nearest[1])
         finally:
             self._near.release()
-
-    def _open_nearest(self) -> tuple[Connection, Tx]:
-        try:
-            self._nearest = self._reader()
-        except HoldfastError as error:
-            # A lack of descriptors, for example; a reader that is open can do the work.
-            raise _OccupiedError from error
-        self._nearest[0].patience.is_off = True
-        return self._nearest
 
     def _opened(self, reserve: DiskReserve) -> Connection:
         """Open the file; releases the disk reserve if the log does not fit on the disk."""
