@@ -40,7 +40,7 @@ WOVEN = {
     "store/sqlite/commit.py": {
         "_SET",
         "_KEY",
-        *(f"_KEY + {number}" for number in range(1, 6)),
+        *(f"_KEY + {number}" for number in range(1, 7)),
         *(f"_NUMBER['{name}']" for name in ("epoch", "holder", "until")),
         "conflict",
         "', '.join(names)",

@@ -17,8 +17,8 @@ from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
 from holdfast.ports.store import Store, Tx
-from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import session_not_found
+from holdfast.services.live_session import MessageRange, rows_of
 
 T = TypeVar("T")
 

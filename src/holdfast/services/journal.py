@@ -32,8 +32,14 @@ from holdfast.domain.sessions import OPEN, Session, SessionState, Status
 from holdfast.domain.tools import ToolSpec
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell, Frame, Notification
-from holdfast.services.history_cache import MessageRange, rows_of
-from holdfast.services.live_session import UNREAD, LiveSession, LiveSessions, weight_of
+from holdfast.services.live_session import (
+    UNREAD,
+    LiveSession,
+    LiveSessions,
+    MessageRange,
+    rows_of,
+    weight_of,
+)
 from holdfast.services.stamping import Stamping
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Sessions in memory: the only cache of a session, for the process that writes it.
+"""Sessions in memory: the only cache of a session, for the process that writes it; and its rows.
 
 A live session is as it will be after its queued commits. It needs no proof that it is current: a
 commit on an outdated one is refused by the store, and it is dropped and read again.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.approvals import ApprovalState
@@ -20,6 +21,7 @@ from holdfast.domain.events import StepStarted, name_of
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
 from holdfast.domain.sessions import Session, SessionState, has_waiting_turn
+from holdfast.ports.store import Segment, Tx
 
 # Bound of all live sessions together.
 BYTES_MOST: Final = 32 << 20
@@ -149,3 +151,47 @@ def _weight(part: Part) -> int:
             return sys.getsizeof(text)
         case _:
             return 0
+
+
+ALL: Final = -1
+
+
+class MessageRange(Struct, frozen=True):
+    """A range of rows: first and last number, limit, and from which end.
+
+    With `size`, rows are returned up to that many bytes, at least one and possibly fewer than would
+    fit: continue after the number of the last row.
+    """
+
+    first: int
+    last: int
+    limit: int = ALL
+    newest: bool = False
+    size: int | None = None
+    # The hash of the row before the first, if that row was just read.
+    previous: str | None = None
+
+
+async def rows_of(tx: Tx, head: SessionState, wanted: MessageRange) -> list[Message]:
+    """Return rows of a session, including rows of the sessions it was forked from."""
+    if wanted.first > head.inherited:
+        own = Segment(head.key, head.session_id, wanted.first, wanted.last)
+        return await _span(tx, own, wanted, wanted.limit)
+    found: list[Message] = []
+    lineage = await tx.sessions.lineage(head.key)
+    for part in reversed(lineage) if wanted.newest else lineage:
+        first, last = max(part.first, wanted.first), min(part.last, wanted.last)
+        left = wanted.limit - len(found) if wanted.limit != ALL else ALL
+        if first > last or left == 0 or (found and wanted.size is not None):
+            continue
+        stretch = Segment(part.key, part.session_id, first, last)
+        rows = await _span(tx, stretch, wanted, left)
+        found = rows + found if wanted.newest else found + rows
+    return found
+
+
+async def _span(tx: Tx, segment: Segment, wanted: MessageRange, limit: int) -> list[Message]:
+    previous = wanted.previous if segment.first == wanted.first else None
+    return await tx.messages.span(
+        segment, limit=limit, newest=wanted.newest, size=wanted.size, previous=previous
+    )

@@ -28,14 +28,13 @@ from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
-from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import (
     Journal,
     find_session_state,
     session_not_found,
 )
 from holdfast.services.leases import Leases
-from holdfast.services.live_session import LiveSession
+from holdfast.services.live_session import LiveSession, MessageRange, rows_of
 from holdfast.services.session_create import SessionCreation
 from holdfast.services.session_lifecycle import (
     Admission,

@@ -56,13 +56,13 @@ from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.agents import find_agent
 from holdfast.services.costs import turns_left
-from holdfast.services.history_cache import MessageRange, rows_of
 from holdfast.services.journal import (
     Journal,
     JournalTransaction,
     SessionWriter,
     session_not_found,
 )
+from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.session_lifecycle import Resumption, context_of, reopen
