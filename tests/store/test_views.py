@@ -193,7 +193,11 @@ async def test_the_rows_are_those_that_the_interface_shows(
     await house.messages.record(house.owner, session.id, empty)
     summary = Summary(text="They spoke.", dropped_through=2, kept=1, reason="auto")
     key = await key_of(house, session)
-    await house.journal.write_by_key(key, lambda pen: pen.write([summary], 0))
+
+    async def compact(writer: SessionWriter) -> None:
+        writer.add([summary], 0)
+
+    await house.journal.write_by_key(key, compact)
     child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest())).thing
     await house.sessions.close(house.owner, child.id, reason="enough")
 
@@ -276,7 +280,8 @@ async def test_views_are_for_reading_only(
 
 
 def test_the_schema_is_understood_by_the_sqlite_that_comes_with_python(tmp_path: Path) -> None:
-    from holdfast.store.sqlite.migrate import migrations
+    from holdfast.services.journal import SessionWriter
+from holdfast.store.sqlite.migrate import migrations
 
     connection = sqlite3.connect(tmp_path / "plain.db")
     try:

@@ -83,7 +83,7 @@ class Tables:
         self.projections = SnapshotTables(database)
         self.search = SearchTables(database)
         self._database = database
-        self._is_faulty = bool(faulty)
+        self._is_faulty = is_read_only(faulty)
         known = set(vars(self)) - {"_database", "_is_faulty"}
         # A table without an attribute here may affect any answer, so then all are wrapped.
         for name in known if faulty.keys() - known else faulty:
@@ -95,6 +95,15 @@ class Tables:
         if self._is_faulty:
             raise doubtful("sessions")
         await self._database.append(commit)
+
+
+def is_read_only(faulty: FaultyRows) -> bool:
+    """Return whether sessions must not be written, because their rows contradict each other."""
+    return bool(faulty.keys() - _FEATURES)
+
+
+# Tables that do not hold sessions.
+_FEATURES: Final = frozenset({"search", "zones", "observations", "projections"})
 
 
 class _OccupiedError(Exception):
@@ -152,7 +161,7 @@ class SqliteStore:
 
     def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
         """Queue a commit; the future completes when it is on disk."""
-        if self._faulty:
+        if is_read_only(self._faulty):
             raise doubtful("sessions")
         future = self._writer.commit(commit)
         self._upkeep.count()
