@@ -98,7 +98,7 @@ async def _fill(house: Holdfast, words: _Words, each: int, sessions: int) -> int
 
             async def write(pen: SessionWriter, texts: list[str] = texts) -> None:
                 for text in texts:
-                    await pen.append(MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),)), 0)
+                    pen.add_message(MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),)), 0)
 
             await journal.write(house.owner, session.id, write)
     return size

@@ -26,6 +26,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
+from holdfast.services.journal import SessionWriter
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.wire.repo_sessions import rows_of
 from tests.houses import House, current, key_of, open_house, played, raw
@@ -280,8 +281,7 @@ async def test_views_are_for_reading_only(
 
 
 def test_the_schema_is_understood_by_the_sqlite_that_comes_with_python(tmp_path: Path) -> None:
-    from holdfast.services.journal import SessionWriter
-from holdfast.store.sqlite.migrate import migrations
+    from holdfast.store.sqlite.migrate import migrations
 
     connection = sqlite3.connect(tmp_path / "plain.db")
     try:
