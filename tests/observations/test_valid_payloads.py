@@ -13,7 +13,6 @@ from holdfast.observations.claims import (
     accept_correction,
     accept_deletion,
     accept_payload,
-    require_session_key,
 )
 from holdfast.observations.issues import WarningCode
 from tests.domain.strategies import JSON
@@ -350,11 +349,3 @@ def test_a_reason_is_a_short_text(reason: Any) -> None:
         accept_deletion("abc123", is_deleted=True, reason=reason)
 
     assert refused.value.details["field"] == "reason"
-
-
-def test_a_session_is_asked_for_by_what_could_name_one() -> None:
-    assert require_session_key("abc123") == "abc123"
-    with pytest.raises(Invalid):
-        require_session_key("abc")
-    with pytest.raises(Invalid):
-        require_session_key(None)

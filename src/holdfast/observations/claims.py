@@ -277,12 +277,6 @@ def accept_deletion(session_id: Any, *, is_deleted: bool, reason: Any = None) ->
     return _build_valid(EntityType.AGENT_SESSION, session_id, payload, [])
 
 
-def require_session_key(session_id: Any) -> str:
-    """Return a valid session id, or raise `Invalid`."""
-    _require_none(_key_issues(session_id))
-    return str(session_id)
-
-
 def require_idempotency_key(key: Any) -> str:
     """Return the idempotency key unchanged, or raise `Invalid` like an invalid payload."""
     _require_none(value_issues("idempotency_key", IdempotencyKey, key, is_required=True))

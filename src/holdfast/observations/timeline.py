@@ -12,7 +12,6 @@ from holdfast.domain.canonical_json import digest
 from holdfast.domain.ids import EntityId
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds
 from holdfast.observations.as_of import ALWAYS, TimeWindow
-from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import Entity, EntityType
 
 
@@ -105,28 +104,6 @@ def timeline(
         and (not event_types or event.event_type in event_types)
     )
     return tuple(sorted(asked, key=lambda event: event.place))
-
-
-def require_event_types(names: Any) -> tuple[EventType, ...]:
-    """Return valid event types, or raise `Invalid`."""
-    choices = ", ".join(EventType)
-    if names is not None and not isinstance(names, list | tuple):
-        message = "event_types must be an array"
-        issue = Issue(path=("event_types",), value=names, expected="type: array", message=message)
-        raise rejection((issue,))
-    issues = [
-        Issue(
-            path=("event_types", number),
-            value=name,
-            expected=f"one of: {choices}",
-            message=f"event_types[{number}] must be one of {choices}",
-        )
-        for number, name in enumerate(names or ())
-        if name not in tuple(EventType)
-    ]
-    if issues:
-        raise rejection(issues)
-    return tuple(EventType(name) for name in names or ())
 
 
 # Cached, because a new claim leaves most events of an entity unchanged.
