@@ -321,13 +321,10 @@ class Fold:
             elements = [
                 elements[place] for place in sorted(range(len(times)), key=times.__getitem__)
             ]
-        sources: dict[int, str] = {}
-        for each in elements:
-            sources.update(each.sources)
-        if name in self._corrected:
-            sources[self._corrected[name].number] = self._corrected[name].reference
-        if not sources and name in self._first:
-            sources[self._first[name].number] = self._first[name].reference
+        sources = found.sources
+        credited = self._corrected.get(name) or (None if sources else self._first.get(name))
+        if credited is not None:
+            sources = sources | {credited.number: credited.reference}
         return (
             [each.members for each in elements],
             tuple([each.references for each in elements]),

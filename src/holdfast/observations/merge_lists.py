@@ -98,6 +98,11 @@ class KeyedList:
         """Return the elements in order."""
         return self.by_key.values()
 
+    @property
+    def sources(self) -> dict[int, str]:
+        """Return the contributing claims by number."""
+        return {number: each for one in self.elements for number, each in one.sources.items()}
+
     def take(self, items: Items, stamp: ClaimStamp, *, is_new: bool = False) -> None:
         """Merge a claim into the list; a correction replaces the whole list.
 
@@ -241,6 +246,8 @@ class ActionList:
     def __init__(self) -> None:
         self.elements: list[Element] = []
         self._texts: list[ActionText] = []
+        # The contributing claims by number; an action keeps all it has.
+        self.sources: dict[int, str] = {}
         self._by_time: TimeIndex = {}
         self._removed: list[ActionText] = []
 
@@ -255,7 +262,7 @@ class ActionList:
             former = [*self._removed, *self._texts]
             new = ActionMatcher(texts, former)
             self._removed = [each for each in former if new.find(each) is None]
-            self.elements, self._texts, self._by_time = [], [], {}
+            self.elements, self.sources, self._texts, self._by_time = [], {}, [], {}
         elif self._removed and not is_new:
             removed = ActionMatcher(self._removed, texts)
             shown = [removed.find(each) is None for each in texts]
@@ -265,6 +272,7 @@ class ActionList:
             if place is None:
                 self._append(text)
                 self.elements.append(_start_element(item, stamp))
+                self.sources[stamp.number] = stamp.reference
             else:
                 self._extend(place, item, text, stamp)
 
@@ -273,6 +281,7 @@ class ActionList:
         self._append(_action_text(item))
         sources = {each.number: each.reference for each in stamps}
         self.elements.append(_build_element(item, {}, sources))
+        self.sources |= sources
         return True
 
     def _append(self, text: ActionText) -> None:
@@ -299,6 +308,7 @@ class ActionList:
             members = element.members | {name: item[name] for name in gained}
             sources = element.sources | {stamp.number: stamp.reference}
             self.elements[place] = _build_element(members, {}, sources)
+            self.sources[stamp.number] = stamp.reference
             self._texts[place] = ActionText(known.head, text.rest | known.rest)
             if _TIME in gained:
                 self._by_time[known.head, None].remove(place)
