@@ -5,6 +5,7 @@ the bytes that are hashed, stored and sent to readers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -412,7 +413,7 @@ def events_of(commit: SessionCommit) -> Sequence[NewEvent]:
     ]
     if not rows:
         return commit.events
-    return sorted((*commit.events, *rows), key=_sequence)
+    return sorted((*commit.events, *rows), key=attrgetter("sequence"))
 
 
 def last_event(commit: SessionCommit) -> Event:
@@ -427,7 +428,3 @@ def message_event(message_id: str, role: str, sequence: int) -> bytes:
     return encode_stored(
         MessageAppended(message_id=MessageId(message_id), role=Role(role), sequence=sequence)
     )
-
-
-def _sequence(event: NewEvent) -> int:
-    return event.sequence

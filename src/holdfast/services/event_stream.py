@@ -211,12 +211,13 @@ class EventBuffer:
     def _extend(self, items: list[Item]) -> None:
         total = self._totals[-1] if self._totals else 0
         for item in items:
+            weight = _weight(item)
             self._items.append(item)
-            self.last = end_of(item)
-            self._ends.append(self.last)
-            total += _weight(item)
+            self._ends.append(end_of(item))
+            total += weight
             self._totals.append(total)
-            self._size += _weight(item)
+            self._size += weight
+        self.last = self._ends[-1]
         self._trim()
         self._cool()
         self._announce()

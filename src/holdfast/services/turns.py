@@ -259,7 +259,7 @@ class Turns:
 
         is_lost = outcome is not None and outcome.is_lost
         # These change more than the session: its agent's zone, or the tools beside its state.
-        if is_lost or any(isinstance(draft, ToolsFound) for draft in drafts):
+        if is_lost or ToolsFound in map(type, drafts):
             written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)
             if is_lost:
                 self.forget(lease.key)

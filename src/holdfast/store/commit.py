@@ -155,7 +155,7 @@ def message_rows(commit: SessionCommit) -> Iterator[Row]:
     key = commit.before.key
     for row in commit.messages:
         message, at, event = row.message, row.at, row.event
-        id_, turn, role, sequence = message.id, message.turn, message.role.value, message.sequence
+        id_, turn, role, sequence = message.id, message.turn, message.role._value_, message.sequence
         model_id = message.model_id and pack_id(message.model_id)
         told = event_checksum((event, turn, at, id_, role, sequence))
         start = key, sequence, pack_id(id_), turn, role, row.content, model_id
@@ -180,8 +180,8 @@ def call_row(key: SessionKey, call: Call) -> Row:
         call.sequence,
         call.name,
         encode(call.arguments),
-        call.state.value,
-        call.effect.value,
+        call.state._value_,
+        call.effect._value_,
         call.idempotency_key,
         call.settlement.value if call.settlement else None,
         call.result_sequence,

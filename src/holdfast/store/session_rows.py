@@ -81,8 +81,9 @@ def state_values(head: SessionState) -> Row:
     """Return the values of the columns that a write may change, and their checksum."""
     values = (
         head.title,
-        head.status.value,
-        head.last_stop.value if head.last_stop else None,
+        # `_value_` is the value without the call of a property.
+        head.status._value_,
+        head.last_stop._value_ if head.last_stop else None,
         head.reason,
         head.turn,
         head.settled,

@@ -87,15 +87,6 @@ class Connection:
         self._cursor.close(True)
         self._cursor = self.raw.cursor()
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Disable lock waits inside the block; a statement on a locked store raises at once."""
-        self.patience.is_off = True
-        try:
-            yield
-        finally:
-            self.patience.is_off = False
-
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         return self.query(sql, parameters)
 
@@ -152,8 +143,11 @@ class Connection:
         """Commit; returns after the fsync and after the anchor of the log was updated."""
         self.query("COMMIT")
         if self.anchor is not None:
-            with self.at_once():
+            self.patience.is_off = True
+            try:
                 self.anchor.advance()
+            finally:
+                self.patience.is_off = False
 
     def empty_log(self) -> None:
         """Checkpoint the write-ahead log into the database file and truncate it."""

@@ -233,11 +233,14 @@ class Writer:
             look_at(connection, jobs)
             writing = [job for job in jobs if job.look is None]
             if writing:
-                with connection.at_once():
-                    self._begin()
+                # Without waiting for locks, because this may run on the event loop.
+                connection.patience.is_off = True
+                self._begin()
+                connection.patience.is_off = False
                 for job in writing:
                     self._apply(job)
         except (apsw.Error, MemoryError, _SpoiledError):
+            connection.patience.is_off = False
             self._undo()
             for job in jobs:
                 job.result = job.error = None
