@@ -1,23 +1,26 @@
-"""What a transaction is about, told from what it writes: a store that watches and can strike.
+"""What a write is about, told from what it writes: a store that watches and can strike.
 
-Works through the seam `Outside(wrap=…)`; the product is not changed.
+Works through the seam `Outside(wrap=…)`; the product is not changed. A write is a transaction or a
+commit: both are watched, and every control spoils both.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast import HoldfastError, StorageFull, Unavailable
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code
-from holdfast.domain.events import name_of
+from holdfast.domain.events import TurnEnded, decode_payload
 from holdfast.ports.store import Store, Tx
 
 T = TypeVar("T")
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
-# The first that fits names the transaction.
+# The first that fits names the write.
 KINDS = (
     ("session.closed", "close"),
     ("session.forked", "fork"),
@@ -48,12 +51,33 @@ KINDS = (
     ("events.prune", "prune"),
     ("agents.add", "agent"),
     ("agents.save", "agent change"),
-    ("epoch", "acquire"),
-    ("sessions.save", "release"),
+    ("acquire", "acquire"),
+    # Rows of a turn that come without an event: the details of a call, or what a request cost.
+    ("details", "details"),
+    ("release", "release"),
 )
 
 
 TABLES = tuple(name for name, each in vars(Tx).items() if isinstance(each, property))
+
+
+def marks_of(commit: SessionCommit) -> set[str]:
+    """Return what a commit does, as `KINDS` names it."""
+    before, state = commit.before, commit.state
+    marks = {event.name for event in commit.events}
+    for event in commit.events:
+        payload = decode_payload(event.content)
+        if isinstance(payload, TurnEnded):
+            marks.add(f"{event.name}:{payload.stop_reason}")
+    marks |= {f"message:{row.message.role}" for row in commit.messages}
+    # An interrupt takes the lease from its holder, and holds nothing itself.
+    if state.holder is not None and state.epoch != before.epoch:
+        marks |= {"acquire", *(f"{mark}+acquire" for mark in marks)}
+    if commit.calls or commit.costs or commit.approvals or commit.tools:
+        marks.add("details")
+    if before.holder is not None and state.holder is None:
+        marks.add("release")
+    return marks
 
 
 class SpyTable:
@@ -68,22 +92,10 @@ class SpyTable:
         method = getattr(self._table, verb)
 
         async def noted(*given: Any, **named: Any) -> Any:
-            self._note(verb, given)
+            self._seen.add(f"{self._name}.{verb}")
             return await method(*given, **named)
 
         return noted
-
-    def _note(self, verb: str, given: tuple[Any, ...]) -> None:
-        self._seen.add(f"{self._name}.{verb}")
-        if (self._name, verb) == ("events", "append"):
-            for event in given[1]:
-                name = name_of(event.payload)
-                self._seen.add(name)
-                self._seen.add(f"{name}:{getattr(event.payload, 'stop_reason', '')}")
-        if (self._name, verb) == ("messages", "append"):
-            self._seen.update(f"message:{row.message.role}" for row in given[1])
-        if (self._name, verb) == ("sessions", "save") and given[0].holder is not None:
-            self._seen.add(f"holds:{given[0].epoch}")
 
 
 class SpyTx:
@@ -93,13 +105,22 @@ class SpyTx:
         self.seen: set[str] = set()
         for name in TABLES:
             setattr(self, name, SpyTable(name, getattr(tx, name), self.seen))
+        self._tx = tx
+
+    async def append(self, commit: SessionCommit) -> None:
+        """Write a commit, watched."""
+        self.seen |= marks_of(commit)
+        await self._tx.append(commit)
 
 
 class SpyStore:
-    """A store that names every transaction and lets a test act around its commit."""
+    """A store that names every write and lets a test act around it."""
 
     def __init__(self, store: Store, before: "Strike", after: "Strike") -> None:
-        """`before` acts inside the transaction, `after` when it is on disk and nobody knows."""
+        """`before` acts inside a transaction, or when a commit is queued.
+
+        `after` acts when it is on disk and nobody knows.
+        """
         self._store = store
         self._before = before
         self._after = after
@@ -122,20 +143,52 @@ class SpyStore:
         self._after(kind_of(seen))
         return result
 
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit, watched."""
+        kind = kind_of(marks_of(commit))
+        self._before(kind)
+        return watched(self._store.commit(commit), lambda: self._after(kind))
+
 
 Strike = Callable[[str], None]
 
 
 def kind_of(seen: set[str]) -> str:
-    """Return the name of a transaction that did this."""
-    takes = any(each.startswith("holds:") for each in seen)
-    marks = seen | ({"epoch"} if takes else set())
-    if takes and "step.failed" in seen:
-        marks.add("step.failed+acquire")
-    for mark, kind in KINDS:
-        if mark in marks:
-            return kind
-    return "other"
+    """Return the name of a write that did this."""
+    return next((kind for mark, kind in KINDS if mark in seen), "other")
+
+
+def watched(done: asyncio.Future[None], after: Callable[[], None]) -> asyncio.Future[None]:
+    """Act when a commit is on disk, before anybody who waits for it is told."""
+
+    def act(ended: asyncio.Future[None]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            after()
+
+    # The first callback of a future runs first.
+    done.add_done_callback(act)
+    return done
+
+
+def answered(
+    done: asyncio.Future[None],
+    answer: Callable[[BaseException | None], BaseException | None],
+    told: asyncio.Future[None] | None = None,
+) -> asyncio.Future[None]:
+    """Return a future that ends with another answer than the store gave."""
+    told = told or asyncio.get_running_loop().create_future()
+
+    def act(ended: asyncio.Future[None]) -> None:
+        if told.done():
+            return
+        error = answer(ended.exception())
+        if error is None:
+            told.set_result(None)
+        else:
+            told.set_exception(error)
+
+    done.add_done_callback(act)
+    return told
 
 
 class EarlyStore:
@@ -149,6 +202,8 @@ class EarlyStore:
         self._delay = delay
         self._kind = kind
         self._late: set[Awaitable[object]] = set()
+        # Commits that were answered, and those queued behind them.
+        self._held: deque[tuple[SessionCommit, asyncio.Future[None]]] = deque()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -173,6 +228,25 @@ class EarlyStore:
     async def _do_later(self, work: Work[T]) -> None:
         await asyncio.sleep(self._delay)
         await self._store.write(work)
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Answer and queue the commit later, in front of those that build on it."""
+        is_early = kind_of(marks_of(commit)) == self._kind
+        if not is_early and not self._held:
+            return self._store.commit(commit)
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        if is_early:
+            told.set_result(None)
+        if not self._held:
+            loop.call_later(self._delay, self._queue_held)
+        self._held.append((commit, told))
+        return told
+
+    def _queue_held(self) -> None:
+        while self._held:
+            commit, told = self._held.popleft()
+            answered(self._store.commit(commit), lambda error: error, told)
 
 
 class DeafStore:
@@ -202,6 +276,13 @@ class DeafStore:
             if not results:
                 raise
             return results[-1]
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue the commit and do not listen."""
+        return answered(
+            self._store.commit(commit),
+            lambda error: None if isinstance(error, self._heard) else error,
+        )
 
 
 class WellStore:
@@ -249,8 +330,19 @@ class RegrettingStore:
 
         result = await self._store.write(watched, urgent=urgent)
         if kind_of(seen) == "admit":
-            raise StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
+            raise self._refusal()
         return result
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Write what a client asks for, and then refuse it."""
+        done = self._store.commit(commit)
+        if kind_of(marks_of(commit)) != "admit":
+            return done
+        return answered(done, lambda error: error or self._refusal())
+
+    @staticmethod
+    def _refusal() -> StorageFull:
+        return StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
 
 
 class FrankStore:
@@ -324,6 +416,14 @@ class UnfencedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    async def read(self, work: Work[T]) -> T:
+        """Read sessions as they were when we held them."""
+
+        async def unfenced(tx: Tx) -> T:
+            return await work(_UnfencedTx(tx, self._held))
+
+        return await self._store.read(unfenced)
+
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run the work on sessions that look as they were when we held them."""
 
@@ -332,14 +432,28 @@ class UnfencedStore:
 
         return await self._store.write(unfenced, urgent=urgent)
 
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit that no other holder stops."""
+        return asyncio.ensure_future(self.write(lambda tx: tx.append(commit)))
+
 
 class _UnfencedTx:
     def __init__(self, tx: Tx, held: dict[int, tuple[str, int]]) -> None:
         self._tx = tx
+        self._held = held
         self.sessions = _UnfencedSessions(tx.sessions, held)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
+
+    async def append(self, commit: SessionCommit) -> None:
+        state, stored = commit.state, await self._tx.sessions.head_by_key(commit.state.key)
+        if state.holder is not None:
+            self._held[state.key] = (state.holder, state.epoch)
+        if stored is not None:
+            real = replace(commit.before, holder=stored.holder, epoch=stored.epoch)
+            commit = replace(commit, before=real)
+        await self._tx.append(commit)
 
 
 class _UnfencedSessions:
@@ -356,16 +470,15 @@ class _UnfencedSessions:
     async def head_by_key(self, key: Any) -> Any:
         return self._as_it_was(await self._table.head_by_key(key))
 
+    async def get_by_key(self, key: Any) -> Any:
+        found = await self._table.get_by_key(key)
+        return found and (found[0], self._as_it_was(found[1]))
+
     def _as_it_was(self, head: Any) -> Any:
         if head is None or head.key not in self._held:
             return head
         holder, epoch = self._held[head.key]
-        return msgspec.structs.replace(head, holder=holder, epoch=epoch)
-
-    async def save(self, head: Any) -> None:
-        if head.holder is not None:
-            self._held[head.key] = (head.holder, head.epoch)
-        await self._table.save(head)
+        return replace(head, holder=holder, epoch=epoch)
 
     async def extend(self, holder: str, until: int) -> set[Any]:
         return set(await self._table.extend(holder, until)) | set(self._held)

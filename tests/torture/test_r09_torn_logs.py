@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError, RunScope, open_holdfast
-from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.connection import connect, drive
 from holdfast.store.sqlite.store import Tables
 from tests.marks import proves
 from tests.torture.clients.house import settings

@@ -21,6 +21,7 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.calls import CallState
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionContext
@@ -30,7 +31,7 @@ from holdfast.services.calls import SettlementAction, SettlementRequest
 from tests.builders import an_id
 from tests.tooled import open_wrapped
 from tests.torture.attempts import Record
-from tests.torture.spies import EarlyStore, SpyTx, Work, kind_of
+from tests.torture.spies import EarlyStore, SpyTx, Work, kind_of, marks_of, watched
 
 T = TypeVar("T")
 
@@ -127,7 +128,7 @@ class StrikingStore:
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         numbers: list[int] = []
 
-        async def watched(tx: Tx) -> T:
+        async def counted(tx: Tx) -> T:
             spy = SpyTx(tx)
             result = await work(spy)  # type: ignore[arg-type]
             kind = kind_of(spy.seen)
@@ -135,10 +136,14 @@ class StrikingStore:
                 numbers.append(self._striking.before("commit", kind))
             return result
 
-        result = await self._theirs.write(watched, urgent=urgent)
+        result = await self._theirs.write(counted, urgent=urgent)
         for number in numbers:
             self._striking.after("commit", number)
         return result
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        number = self._striking.before("commit", kind_of(marks_of(commit)))
+        return watched(self._theirs.commit(commit), lambda: self._striking.after("commit", number))
 
 
 class StrikingToolbox:

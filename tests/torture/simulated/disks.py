@@ -7,14 +7,17 @@ simulated is when it happens, whether it happens, and who learns of it.
 import asyncio
 import random
 import shutil
+from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
+import apsw
+
+from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, StorageFull, Unavailable
 from holdfast.ports.store import Tx
-from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.connection import connect, drive
 from holdfast.store.sqlite.store import Tables
 
 T = TypeVar("T")
@@ -89,6 +92,9 @@ class SimulatedStore:
     def __init__(self, disk: Disk, process: Mortal) -> None:
         self._disk = disk
         self._process = process
+        self._waiting: deque[_Job] = deque()
+        self._group: list[_Job] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def read(self, work: Work[T]) -> T:
         """Look at the disk as it is when the wait is over."""
@@ -96,19 +102,83 @@ class SimulatedStore:
         return self._disk.look(work)
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        """Write, unless this is the moment at which something goes wrong."""
-        await self._process.breathe(0.01)
+        """Write behind everything that this process has queued."""
+        return cast("T", await self._queue(_Job(work, is_urgent=urgent)))
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit."""
+        return self._queue(_Job(lambda tx: tx.append(commit), is_commit=True))
+
+    def _queue(self, job: "_Job") -> asyncio.Future[Any]:
+        self._waiting.append(job)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+            self._task.add_done_callback(self._end)
+        return job.done
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            return
+        # The process is gone; whatever unwinds in it waits for nothing.
+        self._task = None
+        for job in (*self._group, *self._waiting):
+            job.done.cancel()
+        self._group = []
+        self._waiting.clear()
+
+    async def _serve(self) -> None:
+        """Write what waits, in order and some of it at once, for as long as something waits."""
+        while self._waiting:
+            await self._process.breathe(0.01)
+            count = self._disk.luck.randint(1, len(self._waiting))
+            group = [self._waiting.popleft() for _ in range(count)]
+            # Work is not begun for a caller that has left; a commit is never left out.
+            self._group = [job for job in group if job.is_commit or not job.done.cancelled()]
+            await self._write(self._group)
+        self._task = None
+
+    async def _write(self, group: list["_Job"]) -> None:
+        """Write a group, unless this is the moment at which something goes wrong."""
         fate = self._disk.luck.randrange(1_000) if self._disk.is_stormy else 1_000
         if fate < DIES_BEFORE:
             self._process.die()
-        elif DIES_AFTER <= fate < FINDS_NO_ROOM and not urgent:
-            raise StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
-        elif FINDS_NO_ROOM <= fate < FINDS_NO_STORE:
-            raise Unavailable(Code.STORE_BUSY, "The store is busy; try again.")
+            raise asyncio.CancelledError
+        if FINDS_NO_ROOM <= fate < FINDS_NO_STORE:
+            busy = Unavailable(Code.STORE_BUSY, "The store is busy; try again.")
+            answers = [(job, None, busy) for job in group]
         else:
-            done = self._disk.transact(work)
+            is_full = DIES_AFTER <= fate < FINDS_NO_ROOM
+            answers = [(job, *self._run(job, is_full=is_full)) for job in group]
             if fate < DIES_AFTER:
                 self._process.die()
+                raise asyncio.CancelledError
             await self._process.breathe(0.002)
-            return done
-        raise asyncio.CancelledError
+        for job, result, error in answers:
+            if job.done.done():
+                continue
+            if error is None:
+                job.done.set_result(result)
+            else:
+                job.done.set_exception(error)
+
+    def _run(self, job: "_Job", *, is_full: bool) -> tuple[Any, BaseException | None]:
+        if is_full and not job.is_urgent:
+            return None, StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
+        try:
+            return self._disk.transact(job.work), None
+        except apsw.ConstraintError as error:
+            return None, VersionConflictError() if job.is_commit else error
+        except Exception as error:  # noqa: BLE001 — raised again in the caller
+            return None, error
+
+
+class _Job:
+    """A transaction or a commit of one process, and its caller's future."""
+
+    def __init__(
+        self, work: Work[Any], *, is_urgent: bool = False, is_commit: bool = False
+    ) -> None:
+        self.work = work
+        self.is_urgent = is_urgent
+        self.is_commit = is_commit
+        self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
