@@ -4,6 +4,7 @@ Decides nothing about turns (`turns.py`); notifies readers only after the commit
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -42,6 +43,7 @@ from holdfast.services.live_session import (
 )
 from holdfast.services.stamping import Stamping
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 # Limit of rows that are read in well under a millisecond.
 ROWS_BRIEF: Final = 50
@@ -294,42 +296,49 @@ class Journal:
     async def live_history(self, key: SessionKey) -> tuple[LiveSession, list[Message]]:
         """Return a session in memory with all its rows, inherited ones first."""
         live = await self.live(key)
-        if live.history is None:
-            # The store must have the rows that are counted by the state.
-            await self.settle(key)
+        while live.history is None:
+            if live.queued is not None and not live.queued.done():
+                # The store lacks the rows that are queued. A failed commit drops the session.
+                await asyncio.wait([live.queued])
+                live = await self.live(key)
+                continue
             state = live.state
 
-            async def read(tx: Tx) -> list[Message]:
+            async def read(tx: Tx, state: SessionState = state) -> list[Message]:
                 return await rows_of(tx, state, MessageRange(1, state.messages))
 
             # On the event loop only if the history is short.
             brief = state.messages <= ROWS_BRIEF
             rows = await self._store.read(Brief(read) if brief else read)
-            # Rows may have been queued while these were read, or the session was read again.
-            if live.state.messages != len(rows) or self._live.get(key) is not live:
-                return await self.live_history(key)
-            before = live.weight
-            live.history = rows
-            live.weight += weight_of(rows)
-            self._live.use(live, before)
+            # Rows may have been queued while these were read.
+            if live.state.messages == state.messages:
+                before = live.weight
+                live.history = rows
+                live.weight += weight_of(rows)
+                self._live.use(live, before)
         return live, live.history
 
     async def commit(self, lease: Lease, compose: Callable[[CommitBuilder], T]) -> T:
         """Write to a session for the holder of its lease; `compose` may run more than once."""
-        while True:
-            live = self._live.get(lease.key)
-            if live is None or live.turn is None:
-                live = await self.live(lease.key)
-            require_lease(live.state, lease)
-            builder = self.builder(live)
-            result = compose(builder)
-            try:
-                # A commit that is queued is not taken back when its caller is cancelled.
-                await asyncio.shield(self.queue(live, builder))
-                return result
-            except VersionConflictError:
-                # Another process wrote: the session was dropped from memory and is read again.
-                continue
+        live = self._live.get(lease.key)
+        if live is None or live.turn is None:
+            live = await self.live(lease.key)
+        require_lease(live.state, lease)
+        builder = self.builder(live)
+        result = compose(builder)
+        try:
+            # A commit that is queued is not taken back when its caller is cancelled.
+            await asyncio.shield(self.queue(live, builder))
+            return result
+        except VersionConflictError:
+            log.debug("another process wrote to the session")
+
+        async def write(writer: SessionWriter) -> T:
+            await writer.load_turn()
+            return compose(writer)
+
+        # In a transaction, because commits on what was read before it could be outrun forever.
+        return await self.write_by_key(lease.key, write, lease=lease)
 
     def builder(self, live: LiveSession) -> CommitBuilder:
         """Return a builder for a commit to a session in memory."""
