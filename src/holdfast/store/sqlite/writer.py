@@ -125,7 +125,7 @@ class Writer:
             if self._is_closed:
                 return
             self._is_closed = True
-            if self._is_free():
+            if not self._is_busy or (self._host is not None and self._host.is_closed()):
                 self._groups.put(None)
         # Not `to_thread`: no further thread may be available.
         while self._thread.is_alive():
@@ -137,16 +137,13 @@ class Writer:
             if self._is_closed:
                 raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
             self._waiting.append(job)
-            is_first = self._is_free()
+            # A loop that was invited may be blocked or closed; the group is still complete.
+            is_first = not self._is_busy or self._host not in {None, job.loop}
             if is_first:
                 self._is_busy, self._host = True, job.loop
         if is_first:
             job.loop.call_soon(self._gather)
         return job.future
-
-    def _is_free(self) -> bool:
-        """Return whether no group is in progress; a closed event loop will not run its group."""
-        return not self._is_busy or (self._host is not None and self._host.is_closed())
 
     def _gather(self) -> None:
         """Wait one more round of the loop, so that writes that are ready now join the group."""
@@ -163,12 +160,17 @@ class Writer:
         # A commit is never skipped, because later ones may build on it.
         jobs = [job for job in jobs if job.commit is not None or not job.future.cancelled()]
         self._use.acquire()
-        is_brief = all(job.is_brief for job in jobs)
-        is_written = is_brief and self._is_well() and self._write(jobs)
-        if is_written and len(jobs) <= FEW and self._mean < QUICK:
+        is_written = is_inline = False
+        try:
+            is_brief = all(job.is_brief for job in jobs)
+            is_written = is_brief and self._is_well() and self._write(jobs)
+            is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
+        finally:
+            # In any case: whoever does not finish the group leaves its callers waiting forever.
+            if not is_inline:
+                self._groups.put((jobs, is_written))
+        if is_inline:
             self._finish(jobs, is_written=True)
-        else:
-            self._groups.put((jobs, is_written))
 
     def _serve(self) -> None:
         while (group := self._groups.get()) is not None:
@@ -210,37 +212,60 @@ class Writer:
             self._commit(jobs)
             return
         look_at(self.connection, jobs)
-        writing = self._admitted([job for job in jobs if job.look is None])
+        self._run(self._admitted([job for job in jobs if job.look is None]))
+
+    def _run(self, jobs: Sequence[Job]) -> None:
+        """Run jobs in one transaction, or one by one if one of them fails."""
+        if not jobs:
+            return
+        is_shared = len(jobs) > 1
         try:
             self._require_sound()
+            if is_shared:
+                self._begin()
         except (HoldfastError, apsw.Error) as error:
-            self._fail(writing, error)
+            self._fail(jobs, error)
             return
-        if len(writing) > 1 and self._write(writing):
-            self._commit(writing)
+        if is_shared and self._apply_all(jobs):
+            self._commit(jobs)
             return
-        # One by one, so that a job that fails does not affect the others.
-        for place, job in enumerate(writing):
+        while jobs:
+            job, *jobs = jobs
             failure = self._run_alone(job)
             if failure is not None:
-                self._fail(writing[place:], failure)
-                break
+                self._fail([job, *jobs], failure)
+                return
+            if not self._is_sound():
+                # After a failed commit, nothing is acknowledged before the store was verified.
+                for later in jobs:
+                    later.error = job.error
+                return
+            # The reserve may have been released for urgent jobs only.
+            jobs = self._admitted(jobs)
 
     def _write(self, jobs: Sequence[Job]) -> bool:
-        """Write the rows of jobs without a commit; `False` if they must run one by one."""
-        connection = self.connection
+        """Write the rows of jobs without a commit or a wait; `False` if the thread must do it."""
+        look_at(self.connection, jobs)
+        writing = [job for job in jobs if job.look is None]
+        if not writing:
+            return True
         try:
-            look_at(connection, jobs)
-            writing = [job for job in jobs if job.look is None]
-            if writing:
-                # Without waiting for locks, because this may run on the event loop.
-                connection.patience.is_off = True
-                self._begin()
-                connection.patience.is_off = False
-                for job in writing:
-                    self._apply(job)
+            # Without waiting for locks, because this may run on the event loop.
+            self.connection.patience.is_off = True
+            self._begin()
+        except apsw.Error:
+            self._undo()
+            return False
+        finally:
+            self.connection.patience.is_off = False
+        return self._apply_all(writing)
+
+    def _apply_all(self, jobs: Sequence[Job]) -> bool:
+        """Write the rows of all jobs, or of none."""
+        try:
+            for job in jobs:
+                self._apply(job)
         except (apsw.Error, MemoryError, _SpoiledError):
-            connection.patience.is_off = False
             self._undo()
             for job in jobs:
                 job.result = job.error = None
@@ -249,15 +274,12 @@ class Writer:
 
     def _apply(self, job: Job) -> None:
         """Write the rows of one job; an error without changed rows is the job's own."""
-        if job.commit is not None:
-            try:
-                self.connection.write(job.commit)
-            except VersionConflictError as error:
-                job.error = error
-            return
         before = self.connection.raw.total_changes()
         try:
-            job.result = drive(cast("Work", job.work)())
+            if job.commit is not None:
+                self.connection.write(job.commit)
+            else:
+                job.result = drive(cast("Work", job.work)())
         except (apsw.Error, MemoryError):
             raise
         except BaseException as error:
@@ -304,9 +326,6 @@ class Writer:
         start = time.perf_counter()
         try:
             self.connection.commit()
-        except apsw.FullError as error:
-            self._fail(writing, error)
-            self._commit_from_reserve([job for job in writing if job.is_urgent])
         except apsw.Error as error:
             self._fail(writing, error)
         except HoldfastError as error:
@@ -315,16 +334,15 @@ class Writer:
                 job.error = error
         self._mean += _NEWEST * (time.perf_counter() - start - self._mean)
 
-    def _commit_from_reserve(self, jobs: Sequence[Job]) -> None:
+    def _run_from_reserve(self, jobs: Sequence[Job]) -> None:
         if not self._reserve.is_held:
             return
         self._reserve.give_up()
         for job in jobs:
-            error = self._run_alone(job)
-            if error is not None:
-                self._fail([job], error)
+            job.error = None
+        self._run(jobs)
 
-    def _admitted(self, jobs: list[Job]) -> list[Job]:
+    def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs that the disk has room for; the others get an error."""
         if not jobs or self._reserve.has_room or self._reserve.take():
             return jobs
@@ -340,6 +358,8 @@ class Writer:
         # An error while a poisoned store is verified must not clear the flag.
         self._is_poisoned = self._is_poisoned or told.code is Code.STORE_POISONED
         self._undo()
+        if isinstance(error, apsw.FullError):
+            self._run_from_reserve([job for job in jobs if job.is_urgent])
 
     def _undo(self) -> None:
         try:
@@ -349,10 +369,13 @@ class Writer:
             self._is_poisoned = True
 
     def _is_well(self) -> bool:
-        """Return whether the store is sound, in place, and has disk space."""
+        """Return whether the store is sound and has disk space."""
+        return self._is_sound() and self._reserve.has_room
+
+    def _is_sound(self) -> bool:
+        """Return whether no commit failed since the store was verified, and its files are there."""
         anchor = self.connection.anchor
-        is_displaced = anchor is not None and anchor.is_displaced
-        return not self._is_poisoned and not is_displaced and self._reserve.has_room
+        return not self._is_poisoned and not (anchor is not None and anchor.is_displaced)
 
     def _require_sound(self) -> None:
         """Raise while the store cannot be trusted; reopen and verify it after a failure."""
