@@ -11,23 +11,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import Code, Unavailable
-from holdfast.domain.events import Event, TurnStarted
-from holdfast.domain.ids import EventId, SessionId, SessionKey
+from holdfast.domain.ids import SessionKey
 from holdfast.domain.models import model_of
-from holdfast.ports.system import Notification
+from holdfast.ports.system import Frame, Notification
 from holdfast.store.sqlite.change_watch import INTERVAL, StoreDoorbell
 from holdfast.store.sqlite.store import SqliteStore
-from tests.builders import AT, a_head, an_id
+from tests.builders import a_head
 from tests.stand_ins import PATIENCE
 from tests.store.conftest import KEY
 
 pytestmark = pytest.mark.anyio
 
 HERE, THERE = SessionKey(1), SessionKey(2)
-NEWS = Event(
-    id=EventId(an_id(2)), session_id=SessionId(an_id(1)), sequence=1, at=AT, payload=TurnStarted()
-)
-TOLD = Notification(a_head(), [NEWS])
+TOLD = Notification(a_head(), [Frame(1, b"{}")])
 
 
 class Version:

@@ -225,7 +225,7 @@ async def test_a_fault_in_the_writer_itself_reaches_its_callers_and_stops_nothin
     refused = await _refused(store, TWO)
 
     assert isinstance(refused, Internal)
-    assert "the writer was stopped by a fault of ours" in caplog.messages
+    assert "the writer failed with an internal error" in caplog.messages
     reserve.rmdir()
     await _add(store, THREE)
     assert await _models(store) == {ONE, THREE}

@@ -61,7 +61,7 @@ async def test_a_statement_that_breaks_a_constraint_fails_alone(
         await broken
     await sound
     assert caught.value.code is Code.INTERNAL
-    assert caplog.messages == ["a statement broke a constraint"]
+    assert caplog.messages == ["a statement violated a constraint"]
     found = await store.read(lambda tx: tx.agents.by_slug(an_agent().owner, "helper"))
     assert (found, await _names(store)) == (None, {"sound"})
 
