@@ -16,8 +16,7 @@ import pytest
 from holdfast import Holdfast, HoldfastError, RunScope, open_holdfast
 from holdfast.ports.store import Tx
 from holdfast.store.sqlite.checks import faults
-from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.jobs import drive
+from holdfast.store.sqlite.connection import connect, drive
 from holdfast.store.sqlite.store import Tables
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.files import ZoneFiles
