@@ -18,6 +18,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.store import Tx
+from holdfast.search import index
 from holdfast.store.postgres import connect, writer
 from holdfast.store.postgres.commit import group_statement, rows_of
 from holdfast.store.postgres.connection import PostgresConnection
@@ -248,6 +249,30 @@ async def test_a_changed_title_is_noted_for_the_index(stores: Stores, databases:
 
     ((*noted,),) = databases.run("usual", ["SELECT key, first, last FROM search_tail"])
     assert noted == [(heads[0].key, 0, 0)]
+
+
+async def test_a_message_that_comes_while_the_index_catches_up_is_not_left_out(
+    stores: Stores, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (head,) = await _opened(stores[0])
+    first, second = new_messages(a_transcript(a_message("one"), a_message("two")))
+    state = replace(head, messages=1, events=1)
+    await stores[0].commit(SessionCommit(before=head, state=state, messages=(first,)))
+    later = replace(state, messages=2, events=2)
+    newest = index._newest
+
+    async def come_late(*given: Any) -> Any:
+        await stores[1].commit(SessionCommit(before=state, state=later, messages=(second,)))
+        return await newest(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_newest", come_late)
+        await stores[0].write(lambda tx: tx.search.catch_up(9))
+    tail = "SELECT key, first, last FROM search_tail"
+    between = databases.run("usual", [tail])
+    await stores[0].write(lambda tx: tx.search.catch_up(9))
+
+    assert (between, databases.run("usual", [tail])) == ([[(head.key, 2, None)]], [[]])
 
 
 async def test_a_commit_rings_in_the_other_process(stores: Stores) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -80,10 +80,11 @@ class IndexRange(Struct, frozen=True):
 
 
 class IndexBatch(Struct):
-    """Documents of a range, and the number to continue with if it is incomplete."""
+    """Documents of a range, the number to continue with, and the last one to be read at all."""
 
     documents: list[Document]
     further: int | None = None
+    last: int = 0
 
     def first(self, count: int) -> tuple[list[Document], int | None]:
         """Return at most `count` documents, and the number to continue with."""
@@ -105,6 +106,8 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
     """Index documents; return their number and whether everything up to `limit` was read."""
     added: list[tuple[int, str]] = []
     ended: list[Parameters] = []
+    # Ranges without an end, which are complete unless the session has more messages by now.
+    unbounded: dict[tuple[int, int], int] = {}
     done = 0
     tail = await database.fetch(locked(database, TAIL, skip=True), {"limit": limit})
     said, is_all = await _all_messages(database, tail, limit)
@@ -124,19 +127,34 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
             part = IndexBatch(await _documents(database, key, stretch, room + 1))
         found, further = part.first(room)
         here = {"key": key, "first": first}
-        if further is None:
-            ended.append(here)
-        else:
+        if further is not None:
             await database.execute(MOVE, {**here, "next": further})
+        elif key > 0 and first > 0 and last is None:
+            unbounded[key, first] = part.last
+        else:
+            ended.append(here)
         # Ranges of removed sessions count as well, because each costs a lookup.
         done += max(len(found), 1)
         added += [(place_of(key, number), words) for number, words in found if words is not None]
-    # Grouped by statement, because a remote database can pipeline them.
-    await database.execute_many(DONE, ended)
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
     documents = [{"document": document, "words": words} for document, words in sorted(added)]
     await database.execute_many(ADD, documents)
+    # Locked last, because whoever writes or removes messages waits for it.
+    newest = await _newest(database, {key for key, _ in said}) if database.for_update else {}
+    for (key, first), through in unbounded.items():
+        here = {"key": key, "first": first}
+        if newest.get(key, 0) > through:
+            await database.execute(MOVE, {**here, "next": through + 1})
+        else:
+            ended.append(here)
+    await database.execute_many(DONE, ended)
     return done, is_all
+
+
+async def _newest(database: Database, keys: Iterable[int]) -> dict[int, int]:
+    """Lock sessions; return the number of the last message of each."""
+    asked = {"keys": encode(sorted(keys)).decode()}
+    return {key: last for key, last, *_ in await database.fetch(locked(database, ORIGINS), asked)}
 
 
 async def _all_messages(
@@ -150,9 +168,7 @@ async def _all_messages(
     if not stretches:
         return {}, True
     keys = encode([key for key, _, _ in stretches]).decode()
-    sessions = {
-        key: rest for key, *rest in await database.fetch(locked(database, ORIGINS), {"keys": keys})
-    }
+    sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
     wanted = []
     for key, first, last in stretches:
         # Sequences have no gaps, so the number of messages is known without reading.
@@ -162,7 +178,7 @@ async def _all_messages(
         limit -= max(end - first + 1, 0)
         wanted.append(IndexRange(key, first, end, whole))
     fitting = await _fitting(database, wanted)
-    found = {(each.key, each.first): IndexBatch([], each.further) for each in fitting}
+    found = {(each.key, each.first): IndexBatch([], each.further, each.last) for each in fitting}
     for place, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
         each = fitting[place]
         _, *origin = sessions[each.key]
