@@ -7,6 +7,7 @@ changed is then in the difference, to be read by a person.
 import asyncio
 import hashlib
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,20 +104,25 @@ async def _written(house: Holdfast, session: SessionId, rows: tuple[FailedRow, .
     stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SeededRandomness(7)))
     journal = Journal(house.store, Deaf(), stamping)  # type: ignore[arg-type]
 
-    async def write(pen: SessionWriter) -> None:
-        for number, row in enumerate(rows, start=1):
-            if row.turn > pen.head.turn:
-                pen.head = admit_turn(pen.head)
-            draft = MessageDraft(id=MessageId(an_id(100 + number)), role=row.role, parts=row.parts)
-            # A result that only a call can have which was run.
-            match row.parts:
-                case (ToolResult(status=ResultStatus.OK | ResultStatus.UNKNOWN) as result,):
-                    started = ToolStarted(call_id=result.call_id, name=result.name, arguments={})
-                    await pen.tell(started, row.turn)
-            await pen.append(draft, row.turn)
-            clock.advance(seconds=1)
+    for number, row in enumerate(rows, start=1):
+        draft = MessageDraft(id=MessageId(an_id(100 + number)), role=row.role, parts=row.parts)
+        await journal.write(house.owner, session, partial(_write, row=row, draft=draft))
+        clock.advance(seconds=1)
 
-    await journal.write(house.owner, session, write)
+
+async def _write(writer: SessionWriter, row: FailedRow, draft: MessageDraft) -> None:
+    if row.turn > writer.state.turn:
+        writer.state = admit_turn(writer.state)
+    match row.parts:
+        case (ToolResult() as result,):
+            await writer.load_call(result.call_id)
+            # A result that only a call can have which was run.
+            if result.status in {ResultStatus.OK, ResultStatus.UNKNOWN}:
+                started = ToolStarted(call_id=result.call_id, name=result.name, arguments={})
+                # When the files were derived, the start of a call had a time of its own.
+                writer.tick()
+                writer.add_event(started, row.turn)
+    writer.add_message(draft, row.turn)
 
 
 def _digest(content: bytes, home: Path) -> str:

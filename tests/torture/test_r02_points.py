@@ -75,7 +75,7 @@ def test_nothing_is_lost_or_done_twice_around_any_commit(
     assert refused <= {"session_not_found", "id_reused"}
 
 
-# The first message is a transaction: the liar runs it twice, and the second time it has other bytes.
+# The first message is a transaction: the liar runs it twice, the second time with other bytes.
 # The fourth one is queued while the commit of the third is held back.
 @proves("R02")
 @pytest.mark.parametrize(("nth", "lost"), [(2, 1), (5, 2)])

@@ -63,20 +63,21 @@ async def lived(house: House, events: int, size: int) -> SessionId:
     turns = events // EVENTS_OF_A_TURN
     answer = "so many words " * (size // turns // 14)
 
-    async def write(pen: SessionWriter, count: int) -> None:
+    async def write(writer: SessionWriter, count: int) -> None:
+        await writer.load_turn()
         for _ in range(count):
             said = MessageDraft(role=Role.USER, parts=(Text(text="tell me more"),))
-            await admit(pen, said, OnBusy.QUEUE)
-            await begin(pen)
-            turn = pen.head.settled + 1
-            await pen.tell(StepDelta(step=1, channel=Channel.TEXT, offset=0, text="so"), turn)
+            await admit(writer, said, OnBusy.QUEUE)
+            begin(writer)
+            turn = writer.state.settled + 1
+            writer.add_event(StepDelta(step=1, channel=Channel.TEXT, offset=0, text="so"), turn)
             told = MessageDraft(role=Role.ASSISTANT, parts=(Text(text=answer),))
-            await pen.append(told, turn)
-            await end(pen, Outcome(stop_reason=StopReason.STOP))
+            writer.add_message(told, turn)
+            end(writer, Outcome(stop_reason=StopReason.STOP))
 
     for start in range(0, turns, BATCH):
         count = min(BATCH, turns - start)
-        await house.journal.write(house.owner, session.id, lambda pen, n=count: write(pen, n))
+        await house.journal.write(house.owner, session.id, lambda writer, n=count: write(writer, n))
     return session.id
 
 
