@@ -162,6 +162,25 @@ async def test_what_builds_on_a_commit_that_failed_fails_too(store: SqliteStore)
 
 
 @pytest.mark.usefixtures("place")
+async def test_times_and_counters_that_are_equal_by_chance_are_not_the_same_version(
+    store: SqliteStore, file: Path
+) -> None:
+    """Two processes after their clock was set back: each row is a microsecond after the last."""
+    (state,) = await _open(store, 1)
+    other = SqliteStore(file, KEY)
+    theirs, ours = _says(state, "theirs"), _says(state, "ours")
+    assert theirs.state.updated_at == ours.state.updated_at
+
+    await other.commit(theirs)
+    futures = [store.commit(ours), store.commit(_says(ours.state, "on ours"))]
+
+    assert await _fates(*futures) == [VersionConflictError, VersionConflictError]
+    assert await _texts(store, state) == ["theirs"]
+    await other.close()
+    assert await store.check() == []
+
+
+@pytest.mark.usefixtures("place")
 async def test_commits_of_a_session_are_applied_in_their_order(store: SqliteStore) -> None:
     (state,) = await _open(store, 1)
     one, futures = state, []
@@ -366,3 +385,18 @@ async def test_a_group_waits_for_another_process_and_is_still_one_commit(
     assert set(await _fates(*futures)) == {None}
     assert DISK.asked["sync", "history.db-wal"] - synced <= 2
     await other.close()
+
+
+async def test_rows_that_sqlite_rolled_back_are_not_acknowledged(store: SqliteStore) -> None:
+    """Work that hides an error from the writer, after which SQLite has ended the transaction."""
+    (state,) = await _open(store, 1)
+
+    async def hide(tx: Tx) -> None:
+        store._writer.connection.query("ROLLBACK")
+
+    async with held(store):
+        futures = [store.commit(_says(state, "lost"))]
+        hidden = asyncio.create_task(store.write(hide))
+
+    assert None not in await _fates(*futures, hidden)
+    assert await _texts(store, state) == []

@@ -129,6 +129,7 @@ def is_same_version(one: SessionState, other: SessionState) -> bool:
         and one.epoch == other.epoch
         and one.holder == other.holder
         and one.updated_at == other.updated_at
+        and one.chain == other.chain
     )
 
 

@@ -41,7 +41,8 @@ _SET: Final = ", ".join(
     f"{name} = {_UNTIL if name == 'until' else f'?{number}'}" for name, number in _NUMBER.items()
 )
 _KEY: Final = len(STATE) + 1
-# Fence and version in one: a commit on an outdated state changes no row.
+# Fence and version in one: a commit on an outdated state changes no row. Includes the hash of the
+# last message: after a clock was set back, two processes give their rows the same times.
 UPDATE: Final = (
     f"UPDATE sessions SET {_SET} WHERE key = ?{_KEY} AND epoch = ?{_KEY + 1}"  # noqa: S608
     f" AND holder IS ?{_KEY + 2} AND messages = ?{_KEY + 3} AND events = ?{_KEY + 4}"
@@ -57,7 +58,7 @@ APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
     key = commit.before.key
-    cursor.execute(UPDATE, state_row(commit))
+    cursor.execute(UPDATE, (*state_row(commit), commit.before.chain))
     if not cursor.connection.changes():
         raise VersionConflictError
     if commit.messages:

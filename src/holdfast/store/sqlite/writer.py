@@ -320,9 +320,9 @@ class Writer:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Commit the open transaction; an error of the commit fails all its jobs."""
-        if not self.connection.raw.in_transaction:
-            return
         writing = [job for job in jobs if job.look is None]
+        if not writing:
+            return
         start = time.perf_counter()
         try:
             self.connection.commit()
