@@ -115,13 +115,13 @@ async def lived(house: House, count: int) -> SessionId:
     text = MARK.decode() + "so many words, " * (SIZE // 15)
     said = MessageDraft(role=Role.SYSTEM, parts=(Text(text=text),))
 
-    async def write(pen: SessionWriter, rows: int) -> None:
+    async def write(writer: SessionWriter, rows: int) -> None:
         for _ in range(rows):
-            await pen.append(said, 0)
+            writer.add_message(said, 0)
 
     for start in range(0, count, IN_A_WRITE):
         rows = min(IN_A_WRITE, count - start)
-        await house.journal.write(house.owner, session.id, lambda pen, n=rows: write(pen, n))
+        await house.journal.write(house.owner, session.id, lambda writer, n=rows: write(writer, n))
     return session.id
 
 
