@@ -355,8 +355,9 @@ class Writer:
         log.error("a commit failed: %s (%s)", error, told.code)
         for job in jobs:
             job.error = told
-        # An error while a poisoned store is verified must not clear the flag.
-        self._is_poisoned = self._is_poisoned or told.code is Code.STORE_POISONED
+        # Not for removed files: reopening would close the log, which is to be copied back.
+        if isinstance(error, apsw.Error) and told.code is Code.STORE_POISONED:
+            self._is_poisoned = True
         self._undo()
         if isinstance(error, apsw.FullError):
             self._run_from_reserve([job for job in jobs if job.is_urgent])
