@@ -345,6 +345,25 @@ class RegrettingStore:
         return StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
 
 
+class StumblingStore:
+    """A store that raises, at each third step, what no caller is prepared for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._steps = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
+        """Queue a commit, or stumble."""
+        self._steps += kind_of(marks_of(commit)) == "step"
+        if self._steps == 3:
+            self._steps = 0
+            raise RuntimeError("the store has stumbled")
+        return self._store.commit(commit)
+
+
 class FrankStore:
     """A store that passes on what the machine says, in words no caller is prepared for."""
 

@@ -25,7 +25,7 @@ from tests.torture.conftest import Sized, Tell
 from tests.torture.simulated.clients import AGENT
 from tests.torture.simulated.outside import TOOLS
 from tests.torture.simulated.towns import Life, lived
-from tests.torture.spies import EarlyStore, UnfencedStore
+from tests.torture.spies import EarlyStore, StumblingStore, UnfencedStore
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_no_life_breaks_a_promise(tmp_path: Path, seed: int, sized: Sized, tell:
 
 @pytest.mark.usefixtures("quiet")
 @proves("R16")
-@pytest.mark.parametrize("wrap", [EarlyStore, UnfencedStore])
+@pytest.mark.parametrize("wrap", [EarlyStore, StumblingStore, UnfencedStore])
 def test_a_broken_store_is_found_and_its_seed_finds_it_again(
     tmp_path: Path, seed: int, wrap: Callable[[Store], Store], tell: Tell
 ) -> None:

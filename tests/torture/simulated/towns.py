@@ -34,6 +34,12 @@ SELECT id
     OR (turn > settled AND status IN ('pending', 'idle'))
 """
 ROWS_OF: Final = "SELECT count(*) FROM calls WHERE idempotency_key = :key"
+RAISED: Final = """
+SELECT session_key, turn
+  FROM messages
+ WHERE role = 'system'
+   AND instr(parts, CAST('Internal error in Holdfast; see the log' AS BLOB))
+"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,12 @@ def lived(
         runner.get_loop().set_task_factory(make_task)
         town = Town(world)
         clients = [Client(town, number) for number in range(luck.choice((1, 2, 3)))]
-        faults = [*runner.run(_happen(town, clients)), *_doubles(world), *_illegal(world)]
+        faults = [
+            *runner.run(_happen(town, clients)),
+            *_doubles(world),
+            *_illegal(world),
+            *_raised(world),
+        ]
     disk.close()
     faults += judged(folder, clients)
     return Life(tuple(faults), world.trace, town.deaths, disk.commits)
@@ -156,6 +167,12 @@ def _illegal(world: World) -> Iterator[str]:
 
     for history in world.disk.look(read):
         yield from (f"UNREADABLE {fault}" for fault in prefix_faults(history))
+
+
+def _raised(world: World) -> Iterator[str]:
+    """Yield each turn that a fault of the house has ended; models and tools fail in other words."""
+    for session, turn in world.disk.asked(RAISED):
+        yield f"RAISED turn {turn} of the session with key {session} ended with an internal error"
 
 
 def judged(folder: Path, clients: list[Client]) -> Iterator[str]:
