@@ -197,6 +197,20 @@ async def test_a_loop_that_is_gone_is_told_nothing(store: SqliteStore) -> None:
     assert await _names(store) == {"one", "two"}
 
 
+async def test_who_comes_behind_a_loop_that_is_gone_is_served(store: SqliteStore) -> None:
+    async def ask_and_leave() -> None:
+        asyncio.create_task(store.write(_one("gone")))  # noqa: RUF006 — it is left alone
+        await asyncio.sleep(0)
+
+    async with held(store):
+        await asyncio.to_thread(lambda: asyncio.run(ask_and_leave()))
+        behind = asyncio.create_task(store.write(_one("behind")))
+
+    async with asyncio.timeout(10):
+        await behind
+    assert await _names(store) == {"behind"}
+
+
 async def test_what_was_submitted_is_finished_before_the_store_closes(file: Path) -> None:
     store = SqliteStore(file, KEY)
     waiting = [_adding(store, str(number)) for number in range(20)]

@@ -196,7 +196,8 @@ class Writer:
             self._use.release()
         _deliver(jobs)
         with self._lock:
-            self._host = self._waiting[0].loop if self._waiting else None
+            loops = (job.loop for job in self._waiting)
+            self._host = next((loop for loop in loops if not loop.is_closed()), None)
             self._is_busy = self._host is not None
             is_over = self._is_closed and not self._is_busy
             host = self._host
