@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import RunScope
 from holdfast.app import Environment
-from holdfast.domain.commits import OpenTurn, SessionCommit
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull
 from holdfast.domain.ids import MessageId, SessionId, SessionKey
@@ -21,7 +21,7 @@ from holdfast.domain.sessions import Session, SessionState
 from holdfast.ports.store import Store
 from holdfast.services import live_session
 from holdfast.services.live_session import LiveSession, LiveSessions
-from tests.builders import a_head, a_session, an_id
+from tests.builders import a_head, an_id
 from tests.houses import House, open_house
 from tests.stand_ins import GatedRuntime
 
@@ -335,7 +335,7 @@ async def test_a_process_without_the_lease_and_its_holder_lose_nothing(
 def _live(number: int) -> LiveSession:
     session_id = SessionId(an_id(number))
     head = a_head(session_id=session_id, key=SessionKey(number))
-    return LiveSession(a_session(id=session_id), head, OpenTurn(), None)
+    return LiveSession(head)
 
 
 def test_the_oldest_sessions_are_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
 from holdfast.ports.store import Brief, Tx
-from holdfast.services.history_cache import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.store.sqlite import writer as sqlite_writer
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_head, a_session, an_agent, an_id

@@ -125,7 +125,7 @@ def is_same_version(one: SessionState, other: SessionState) -> bool:
     """Return whether nothing was written between two states; a lease may have been extended."""
     return (
         one.events == other.events
-        and one.chain == other.chain
+        and one.messages == other.messages
         and one.epoch == other.epoch
         and one.holder == other.holder
         and one.updated_at == other.updated_at

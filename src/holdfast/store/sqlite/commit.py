@@ -58,7 +58,7 @@ APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
     key = commit.before.key
-    cursor.execute(UPDATE, (*state_row(commit), commit.before.chain))
+    cursor.execute(UPDATE, state_row(commit))
     if not cursor.connection.changes():
         raise VersionConflictError
     if commit.messages:
