@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,14 +43,23 @@ class Talk:
         answer = self._client.post("/v1/agents/holdfast/sessions", json={"id": SESSION})
         assert answer.status_code == 201, answer.text
 
-    def send(self, luck: random.Random) -> httpx.Response:
+    def send(self, luck: random.Random, role: str = "user") -> httpx.Response:
         """Send one message, and remember it if it was accepted."""
         key = new_id(luck)
-        body = {"id": key, "role": "user", "content": {"text": "short"}, "on_busy": "queue"}
+        body = {"id": key, "role": role, "content": {"text": "short"}}
+        body |= {"on_busy": "queue"} if role == "user" else {}
         answer = self._client.post(f"/v1/sessions/{SESSION}/messages", json=body)
         if answer.status_code == 201:
             self.accepted.add(key)
         return answer
+
+    def wait(self) -> None:
+        """Wait until no turn runs, and none begins for a moment."""
+        quiet = 0
+        while quiet < 5:
+            time.sleep(0.05)
+            session = self._client.get(f"/v1/sessions/{SESSION}").json()
+            quiet = 0 if session["status"] in {"pending", "running"} else quiet + 1
 
     def health(self) -> int:
         """Return the status of the health check."""
@@ -143,6 +153,9 @@ def killed(home: Path, crew: Crew, luck: random.Random) -> tuple[Path, set[str]]
     talk = Talk(server)
     for _ in range(30):
         assert talk.send(luck).status_code == 201
+    talk.wait()
+    # It starts no turn, so that the log ends with a commit that was acknowledged.
+    assert talk.send(luck, role="assistant").status_code == 201
     talk.close()
     server.kill()
     (home / "history.db-shm").unlink()
