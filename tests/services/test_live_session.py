@@ -20,6 +20,7 @@ from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.ports.store import Store
 from holdfast.services import live_session
+from holdfast.services.journal import SessionWriter
 from holdfast.services.live_session import LiveSession, LiveSessions
 from tests.builders import a_head, an_id
 from tests.houses import House, open_house
@@ -172,6 +173,25 @@ async def test_a_history_waits_for_the_rows_that_are_queued(
 
     assert [row.text for row in (await reading)[1]] == ["one", "two"]
     await saying
+
+
+async def test_a_transaction_that_changes_nothing_leaves_what_is_queued(
+    house: House, lease: Lease, store: Doubtful
+) -> None:
+    live = await house.journal.live(lease.key)
+    store.open.clear()
+    saying = asyncio.create_task(_say(house, lease, "two"))
+    await asyncio.sleep(0)
+
+    async def nothing(_: SessionWriter) -> None:
+        return None
+
+    await house.journal.write_by_key(lease.key, nothing)
+
+    assert await house.journal.live(lease.key) is live
+    store.open.set()
+    await saying
+    assert [row.text for row in (await house.journal.live_history(lease.key))[1]] == ["one", "two"]
 
 
 async def test_a_history_is_read_although_the_commit_it_waits_for_fails(

@@ -262,8 +262,11 @@ class Journal:
             # The transaction may have changed what is beside the state.
             live.session = None
             self._live.use(live, before)
-        else:
+        elif live.queued is None or live.queued.done():
             self._live.drop(commit.state.key)
+        else:
+            # Something is queued behind it: the store decides whether that is outdated.
+            live.session = None
 
     def forget(self, key: SessionKey) -> None:
         """Drop a session from memory."""
