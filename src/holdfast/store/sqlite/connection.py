@@ -3,6 +3,7 @@
 Threads and transactions are handled in `writer.py`.
 """
 
+import os
 import random
 import time
 import zlib
@@ -163,6 +164,15 @@ class Connection:
         finally:
             if self.anchor is not None:
                 self.anchor.close()
+
+
+@contextmanager
+def ending_without_memory() -> Iterator[None]:
+    """End the process if memory runs out where no caller can be told; the next one recovers."""
+    try:
+        yield
+    except MemoryError:
+        os.abort()
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:

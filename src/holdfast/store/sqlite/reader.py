@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import apsw
 
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
-from holdfast.store.sqlite.connection import Connection, drive
+from holdfast.store.sqlite.connection import Connection, drive, ending_without_memory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -98,9 +99,11 @@ class Readers:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work in a reader thread; return its result or raise its error."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
         with threads_permitting():
-            future = self._pool.submit(work)
-        return await asyncio.wrap_future(future)
+            self._pool.submit(_answer, loop, done, work)
+        return await done
 
     async def close(self) -> None:
         """Finish queued work and stop the threads."""
@@ -110,6 +113,34 @@ class Readers:
     def end(self) -> None:
         """Finish queued work and block this thread until the readers stop."""
         self._pool.shutdown()
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], work: Callable[[], T]
+) -> None:
+    """Run work in this thread and deliver its result; skipped if the caller was cancelled."""
+    if done.cancelled():
+        return
+    with ending_without_memory():
+        try:
+            resolve = partial(_set_result, done, work())
+        except BaseException as error:  # noqa: BLE001 — raised again in the caller
+            resolve = partial(_set_error, done, error)
+        # A closed event loop has no waiting caller.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(resolve)
+
+
+def _set_result(done: asyncio.Future[T], result: T) -> None:
+    with ending_without_memory():
+        if not done.done():
+            done.set_result(result)
+
+
+def _set_error(done: asyncio.Future[Any], error: BaseException) -> None:
+    with ending_without_memory():
+        if not done.done():
+            done.set_exception(error)
 
 
 @contextmanager

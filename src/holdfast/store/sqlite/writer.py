@@ -7,6 +7,7 @@ take long, and every group that failed, runs in the thread.
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -19,7 +20,12 @@ import apsw
 
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
-from holdfast.store.sqlite.connection import Connection, drive, translate_error
+from holdfast.store.sqlite.connection import (
+    Connection,
+    drive,
+    ending_without_memory,
+    translate_error,
+)
 from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 
 log = logging.getLogger(__name__)
@@ -142,14 +148,27 @@ class Writer:
             if is_first:
                 self._is_busy, self._host = True, job.loop
         if is_first:
-            job.loop.call_soon(self._gather)
+            try:
+                job.loop.call_soon(self._gather)
+            except MemoryError:
+                os.abort()
         return job.future
 
     def _gather(self) -> None:
         """Wait one more round of the loop, so that writes that are ready now join the group."""
-        asyncio.get_running_loop().call_soon(self._run_group)
+        try:
+            asyncio.get_running_loop().call_soon(self._run_group)
+        except MemoryError:
+            os.abort()
 
     def _run_group(self) -> None:
+        try:
+            self._run_next()
+        except MemoryError:
+            # Callers would wait forever; the next process recovers.
+            os.abort()
+
+    def _run_next(self) -> None:
         """Write the rows of the next group on this loop; the thread does what may block."""
         with self._lock:
             # A late callback: another loop took over.
@@ -175,7 +194,8 @@ class Writer:
     def _serve(self) -> None:
         while (group := self._groups.get()) is not None:
             jobs, is_written = group
-            self._finish(jobs, is_written=is_written)
+            with ending_without_memory():
+                self._finish(jobs, is_written=is_written)
         try:
             self.connection.close()
         except apsw.Error as error:
@@ -186,11 +206,16 @@ class Writer:
         """Make a group durable, deliver its results, and invite the next group."""
         try:
             self._complete(jobs, is_written=is_written)
-        except BaseException:
+        except BaseException as error:
             # If this raised, every caller would wait forever.
             self._is_poisoned = True
+            told = (
+                translate_error(error)
+                if isinstance(error, MemoryError)
+                else Internal(Code.INTERNAL, "The store's writer failed; try again.")
+            )
             for job in jobs:
-                job.error = Internal(Code.INTERNAL, "The store's writer failed; try again.")
+                job.error = told
             log.exception("the writer failed with an internal error")
         finally:
             self._use.release()
@@ -427,5 +452,8 @@ def _deliver(jobs: Sequence[Job]) -> None:
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        job.resolve()
+    try:
+        for job in jobs:
+            job.resolve()
+    except MemoryError:
+        os.abort()
