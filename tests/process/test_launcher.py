@@ -173,7 +173,7 @@ async def test_cancelling_ends_everybody_before_it_is_heard(
 
 
 async def test_cancelling_at_once_starts_nothing(launcher: Launcher, tmp_path: Path) -> None:
-    source = "import pathlib, time; time.sleep(0.2); pathlib.Path('late').touch()"
+    source = "import pathlib, time; time.sleep(1); pathlib.Path('late').touch()"
     for _ in range(3):
         task = asyncio.ensure_future(launcher.run(python(source, tmp_path), time_limit=20))
         await asyncio.sleep(0)
@@ -181,6 +181,8 @@ async def test_cancelling_at_once_starts_nothing(launcher: Launcher, tmp_path: P
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    # Longer than the program would need, had it been left running.
+    await asyncio.sleep(1.2)
     assert os.listdir(tmp_path) == []
 
 

@@ -168,7 +168,7 @@ class Connection:
 
 @contextmanager
 def ending_without_memory() -> Iterator[None]:
-    """End the process if memory runs out where no caller can be told; the next one recovers."""
+    """End the process if memory runs out where no caller can be notified; the next recovers."""
     try:
         yield
     except MemoryError:

@@ -209,13 +209,13 @@ class Writer:
         except BaseException as error:
             # If this raised, every caller would wait forever.
             self._is_poisoned = True
-            told = (
+            failure = (
                 translate_error(error)
                 if isinstance(error, MemoryError)
                 else Internal(Code.INTERNAL, "The store's writer failed; try again.")
             )
             for job in jobs:
-                job.error = told
+                job.error = failure
             log.exception("the writer failed with an internal error")
         finally:
             self._use.release()
