@@ -13,9 +13,9 @@ from holdfast.app import Environment
 from holdfast.domain.commits import SessionCommit
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull
-from holdfast.domain.ids import MessageId, SessionId, SessionKey
+from holdfast.domain.ids import CallId, MessageId, SessionId, SessionKey
 from holdfast.domain.leases import Lease
-from holdfast.domain.messages import Role, Text
+from holdfast.domain.messages import Role, Text, ToolCall
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.ports.store import Store
@@ -192,6 +192,20 @@ async def test_a_transaction_that_changes_nothing_leaves_what_is_queued(
     store.open.set()
     await saying
     assert [row.text for row in (await house.journal.live_history(lease.key))[1]] == ["one", "two"]
+
+
+async def test_a_recorded_call_is_not_for_the_next_turn_to_run(house: House) -> None:
+    session = await house.open()
+    call = ToolCall(id=CallId("theirs"), name="tool", arguments={})
+    await house.messages.record(
+        house.owner, session.id, MessageDraft(role=Role.TOOL_CALL, parts=(call,))
+    )
+
+    live = house.journal.find_live(house.owner, session.id)
+
+    assert live is not None
+    assert live.turn is not None
+    assert dict(live.turn.calls) == {}
 
 
 async def test_a_history_is_read_although_the_commit_it_waits_for_fails(

@@ -367,7 +367,7 @@ class Journal:
         """Wait until everything queued for a session is on disk."""
         live = self._live.get(key)
         if live is not None and live.queued is not None:
-            # An outdated one was dropped from memory; its caller is told.
+            # An outdated one was dropped from memory; its caller gets the error.
             with suppress(VersionConflictError):
                 await asyncio.shield(live.queued)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.approvals import ApprovalState
+from holdfast.domain.calls import is_retry
 from holdfast.domain.commits import OpenTurn, SessionCommit
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepStarted, name_of
@@ -72,7 +73,10 @@ class LiveSession:
         if commit.state.settled != before.settled:
             self.turn = OpenTurn()
         elif self.turn is not None:
-            self.turn = _advanced(self.turn, commit)
+            # A new retry needs the call that it repeats, which must be read.
+            known = self.turn.calls
+            is_new_retry = any(is_retry(call) and call.id not in known for call in commit.calls)
+            self.turn = None if is_new_retry else _advanced(self.turn, commit)
 
 
 def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn:
@@ -80,9 +84,12 @@ def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn:
     if not (commit.calls or commit.costs or commit.approvals):
         return replace(turn, steps=turn.steps + steps) if steps else turn
     waiting = {each.id: each for each in (*turn.waiting, *commit.approvals)}
+    number = commit.state.settled + 1
+    # Calls of other turns, and those that a client recorded, are not for this turn to run.
+    calls = {call.id: call for call in commit.calls if call.turn == number}
     return replace(
         turn,
-        calls={**turn.calls, **{call.id: call for call in commit.calls}},
+        calls={**turn.calls, **calls},
         waiting=tuple(each for each in waiting.values() if each.state is ApprovalState.WAITING),
         costs=(*turn.costs, *commit.costs),
         steps=turn.steps + steps,

@@ -185,7 +185,7 @@ class Writer:
             is_written = is_brief and self._is_well() and self._write(jobs)
             is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
         finally:
-            # In any case: whoever does not finish the group leaves its callers waiting forever.
+            # In any case: the callers of a group that is not finished wait forever.
             if not is_inline:
                 self._groups.put((jobs, is_written))
         if is_inline:
