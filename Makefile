@@ -19,13 +19,15 @@ $(BIN)/python:
 # uv installs the same locked set several times faster; pip is enough, and compiles unasked.
 INSTALL = $(shell command -v uv >/dev/null 2>&1 && echo 'VIRTUAL_ENV=$(VENV) uv pip install --compile-bytecode' || echo '$(BIN)/python -m pip --disable-pip-version-check install')
 
+# A lock file is complete. Resolving it again fails under pip once a package that is required with an extra has a
+# newer release than the locked one.
 $(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
-	$(INSTALL) --quiet --require-hashes -r requirements.lock
+	$(INSTALL) --quiet --require-hashes --no-deps -r requirements.lock
 	$(INSTALL) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
-	$(INSTALL) --quiet --require-hashes -r requirements-dev.lock
+	$(INSTALL) --quiet --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
 # Built again when something it is made of has changed; without Node the server says how to get it.
