@@ -48,7 +48,7 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
 
 
 class StatusFilter(Struct, frozen=True, kw_only=True):
-    """A status, optionally combined with whether the last turn ended in an error."""
+    """A status, optionally combined with whether the last turn failed."""
 
     status: Status
     has_failed: bool | None = None

@@ -63,6 +63,10 @@ class StopReason(StrEnum):
     ERROR = "error"
 
 
+# A turn stopped by a limit has no answer, so that it counts as failed like one with an error.
+FAILED_STOPS: Final = frozenset({StopReason.ERROR, StopReason.TURN_LIMIT, StopReason.BUDGET})
+
+
 class OnBusy(StrEnum):
     """How a message that arrives while a turn runs is handled; the sender chooses."""
 

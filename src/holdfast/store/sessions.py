@@ -294,11 +294,11 @@ def _status_condition(status_filters: tuple[StatusFilter, ...], parameters: dict
     return f"({' OR '.join(clauses)})"
 
 
-# A session without a completed turn has not failed.
+# The stop reasons are `FAILED_STOPS`; a session without a completed turn has not failed.
 _ENDED: Final = {
     None: "s.status = ",
-    True: "s.last_stop IS NOT DISTINCT FROM 'error' AND s.status = ",
-    False: "s.last_stop IS DISTINCT FROM 'error' AND s.status = ",
+    True: "coalesce(s.last_stop, '') IN ('budget', 'error', 'turn_limit') AND s.status = ",
+    False: "coalesce(s.last_stop, '') NOT IN ('budget', 'error', 'turn_limit') AND s.status = ",
 }
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
 _UPDATED_AT: Final = 21

@@ -34,7 +34,7 @@ from holdfast.domain.events import (
     TurnStarted,
     name_of,
 )
-from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.sessions import FAILED_STOPS, Status
 from holdfast.wire.costs import cost_form, usage_form
 from holdfast.wire.messages import error_text
 from holdfast.wire.scalars import format_time
@@ -186,7 +186,7 @@ def _turn_ended(payload: TurnEnded, event: Event) -> tuple[Word, ...]:
         "reason": None,
         "more_turns": payload.more_turns,
     }
-    if payload.stop_reason is not StopReason.ERROR:
+    if payload.stop_reason not in FAILED_STOPS:
         return (("session.completed", data),)
     error = {"code": failure.code, "message": failure.message} if failure else None
     return (("session.failed", {**data, "error": error}),)

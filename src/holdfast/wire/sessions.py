@@ -17,6 +17,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import LOCAL_OWNER, AgentId, ModelId, RepoId, SessionId
 from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import (
+    FAILED_STOPS,
     Budget,
     ForkPoint,
     OnExceed,
@@ -61,7 +62,7 @@ def status_word(session: Session | SessionState) -> StatusWord:
             return "running"
         case Status.FAILED:
             return "failed"
-        case Status.IDLE if session.last_stop is StopReason.ERROR:
+        case Status.IDLE if session.last_stop in FAILED_STOPS:
             return "failed"
         case _:
             return "completed"

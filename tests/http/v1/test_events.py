@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import open_holdfast
 from holdfast.app import Environment
+from holdfast.domain.models import Prices
 from tests.houses import raw
 from tests.http.sse_reader import listening
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
@@ -140,6 +141,47 @@ async def test_a_turn_that_fails_says_why(home: Path, outside: Environment) -> N
     assert (error["data"]["next_model_id"], error["data"]["will_retry"]) == (None, False)
     assert failed["data"]["stop_reason"] == "error"
     assert failed["data"]["error"]["code"] == "provider_auth"
+
+
+@demands("S2-061k")
+@pytest.mark.parametrize(
+    ("limits", "stop", "code"),
+    [
+        ({"turn_cap": 1}, "turn_limit", "turn_limit"),
+        ({"budget": {"microcents": 1, "on_exceed": "fail"}}, "budget", "budget_exceeded"),
+    ],
+)
+async def test_a_turn_stopped_by_a_limit_has_failed(
+    home: Path,
+    outside: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    limits: dict[str, Any],
+    stop: str,
+    code: str,
+) -> None:
+    priced = Prices(input=300_000_000, output=1_500_000_000, cache_read=0, cache_write=0)
+    monkeypatch.setattr("holdfast.llm.router.prices_of", lambda _: priced)
+    config = a_config(home, says("one"))
+    async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
+        session = await visitor.session(**limits)
+        await visitor.told(session, "hello")
+        if "turn_cap" in limits:
+            await visitor.told(session, "once more")
+        last = (await _events(visitor, session, "types=session.failed,session.completed"))[-1]
+        after = (await visitor.get(f"/v1/sessions/{session['id']}")).document
+        lists = [
+            [
+                each["id"]
+                for each in (await visitor.get(f"/v1/sessions?status={word}")).document["data"]
+            ]
+            for word in ("failed", "completed")
+        ]
+
+    assert (last["event_type"], last["data"]["stop_reason"]) == ("session.failed", stop)
+    assert last["data"]["error"]["code"] == code
+    assert (after["status"], after["state"], after["last_stop"]) == ("failed", "idle", stop)
+    assert lists == [[session["id"]], []]
 
 
 @demands("S2-061f")
