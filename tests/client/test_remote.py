@@ -17,10 +17,10 @@ from holdfast.domain.errors import Code, Denied, Invalid, NotFound, Unavailable
 from holdfast.domain.ids import LOCAL_OWNER, ModelId, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.queries import SessionQuery
-from holdfast.http.openapi.examples import EXAMPLES
 from holdfast.workflows.session_export import ExportFormat
 from tests.cli.commands.test_history import SESSION
 from tests.client.servers import QUICK, Call, answering, impostor, serving
+from tests.http.openapi.render import DOCUMENT
 from tests.http.v1.client import a_repository
 from tests.tooled import a_config
 
@@ -114,7 +114,8 @@ async def test_what_only_the_servers_machine_can_do_is_refused_with_a_remedy() -
 async def test_an_interrupted_turn_may_end_later(
     turn: int | None, settled: int, is_settled: bool
 ) -> None:
-    session: dict[str, Any] = {**EXAMPLES["SessionForm"], "turn": 2, "settled": settled}
+    schema = json.loads(DOCUMENT.read_text("utf-8"))["components"]["schemas"]["SessionForm"]
+    session: dict[str, Any] = {**schema["examples"][0], "turn": 2, "settled": settled}
     form = {"session": session, "interrupted": turn is not None, "turn": turn}
     act = answering(200 if is_settled else 202, json.dumps(form))
     async with impostor(act) as server, connect(server.url, "t", timeouts=QUICK) as client:

@@ -14,7 +14,6 @@ from holdfast.http.api.sessions import API_ROUTES
 from holdfast.http.app import V1_ROUTES, build_route_table
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import PATH_PARAMETERS, build_document, names_in
-from holdfast.http.openapi.examples import EXAMPLES
 from holdfast.http.openapi.responses import HEADERS, errors_of
 from holdfast.http.openapi.schemas import REFINEMENTS
 from holdfast.http.routing import AGENT_SESSION_PATH, SESSION_PATH, Route
@@ -32,6 +31,11 @@ MADE = build_document(
     build_route_table(well, Metrics(), server_names(8765), "0", nobody).routes, "0"
 )
 PLAIN = json.loads(json.dumps(MADE))
+EXAMPLES = {
+    name: schema["examples"][0]
+    for name, schema in PLAIN["components"]["schemas"].items()
+    if "examples" in schema
+}
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -125,7 +129,7 @@ def test_an_example_is_one_of_its_type(name: str) -> None:
 def test_nothing_is_said_of_what_is_not_there() -> None:
     schemas = PLAIN["components"]["schemas"]
 
-    assert set(EXAMPLES) | set(REFINEMENTS) <= set(schemas)
+    assert set(REFINEMENTS) <= set(schemas)
     used = json.dumps(PLAIN["paths"])
     assert [name for name in HEADERS if f"/headers/{name}" not in used] == []
     names = {name.lower() for name in HEADERS}

@@ -128,8 +128,8 @@ def parameters_of(route: Route) -> list[Document]:
 def header_parameters() -> Document:
     """Return the parameter components that operations refer to."""
     return {
-        name: {"name": name, "in": "header", "required": False, **schema_description}
-        for name, schema_description in HEADERS.items()
+        name: {"name": name, "in": "header", "required": False, **header}
+        for name, header in HEADERS.items()
     }
 
 
@@ -165,13 +165,8 @@ def _query_parameters(route: Route) -> list[Document]:
 
 def _query_parameter(name: str, whole: Document, *, is_required: bool) -> Document:
     schema = strip_null(whole)
-    schema_description: Any = schema.pop("description", None)
-    parameter = {"name": name, "in": "query", "required": is_required, "schema": schema}
-    return (
-        parameter
-        if schema_description is None
-        else {**parameter, "description": schema_description}
-    )
+    about = {"description": schema.pop("description")} if "description" in schema else {}
+    return {"name": name, "in": "query", "required": is_required, "schema": schema, **about}
 
 
 def _header_parameters(route: Route) -> list[Document]:
@@ -197,8 +192,8 @@ def _takes_a_key(route: Route) -> bool:
 
 
 def _takes_an_id(route: Route) -> bool:
-    other_media_types = getattr(route.body, "__args__", (route.body,))
-    return not route.tolerant and all("id" in _names(kind) for kind in other_media_types)
+    kinds = getattr(route.body, "__args__", (route.body,))
+    return not route.tolerant and all("id" in _names(kind) for kind in kinds)
 
 
 def _names(kind: Any) -> tuple[str, ...]:
@@ -270,10 +265,7 @@ def build_document(routes: Sequence[Route], version: str) -> Document:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [
-            {"name": name, "description": schema_description}
-            for name, schema_description in _TAGS.items()
-        ],
+        "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": schemas.components,

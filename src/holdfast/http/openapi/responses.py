@@ -241,10 +241,7 @@ _ERROR_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
 
 def header_components() -> Document:
     """Return the header components that responses refer to."""
-    return {
-        name: {**code_list, "required": name not in _SOMETIMES}
-        for name, code_list in HEADERS.items()
-    }
+    return {name: {**each, "required": name not in _SOMETIMES} for name, each in HEADERS.items()}
 
 
 def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Document:
@@ -256,10 +253,10 @@ def responses_of(route: Route, routes: Sequence[Route], schemas: Schemas) -> Doc
             answers[status]["links"] = links
     for status, codes in errors_of(route).items():
         refused = _error_response(status, codes, schemas)
-        other_media_types = alternatives(route.responses.get(status))
-        if ErrorForm in other_media_types:
+        kinds = alternatives(route.responses.get(status))
+        if ErrorForm in kinds:
             # The route has its own error format, too.
-            refused["content"]["application/json"]["schema"] = schemas.of(other_media_types)
+            refused["content"]["application/json"]["schema"] = schemas.of(kinds)
             answers[status] = refused
         # The health route has its own body for status 503.
         answers.setdefault(status, refused)

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.http.openapi.examples import EXAMPLES
 from holdfast.http.routing import Route
 from holdfast.wire.errors import ErrorForm
 
@@ -61,26 +60,54 @@ REFINEMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 Document = dict[str, Any]
-_REFERENCE: Final = "#/components/schemas/{name}"
+_REFERENCE: Final = f"{_COMPONENTS}{{name}}"
+
+
+# Text by the name of its field, where a pattern or readers need more than that name.
+_SAMPLES: Final[Mapping[str, str]] = {
+    "archive_zoneid": "agent:code-assistant:archive:1767323045678",
+    "generation": "8296baa9455e3e70",
+    "model": "offline:holdfast",
+    "name": "Code assistant",
+    "path": "/srv/work/sums",
+    "role": "user",
+    "slug": "code-assistant",
+    "snippet": "The [tide] is high at noon.",
+    "state": "idle",
+    "status": "active",
+    "text": "How much is 2+2?",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "title": "Sums",
+    "working_dir": "/srv/work/sums",
+    "zone": "agent:code-assistant:current",
+}
+_BY_FORMAT: Final[Mapping[str, str]] = {
+    "date-time": "2026-01-02T03:04:05.678901Z",
+    "uuid": "019b7ca9-8f2e-7222-8aaa-000000000002",
+}
 
 
 class Schemas:
     """A schema for each type of a table, and the components they share."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        other_media_types: list[Any] = [ErrorForm]
-        for route in routes:
-            other_media_types += [route.body] if route.body else []
-            other_media_types += [
-                kind for each in route.responses.values() for kind in alternatives(each)
-            ]
+        returned = [
+            kind
+            for route in routes
+            for each in route.responses.values()
+            for kind in alternatives(each)
+        ]
+        types = [ErrorForm, *(route.body for route in routes if route.body), *returned]
         # Compared by name, because some types are not hashable.
-        unique = {repr(kind): kind for kind in other_media_types}
+        unique = {repr(kind): kind for kind in types}
         found, components = msgspec.json.schema_components(unique.values(), ref_template=_REFERENCE)
         self._schemas = dict(zip(unique, found, strict=True))
         self.components: Final[Document] = {
-            name: _component(name, schema) for name, schema in sorted(components.items())
+            name: {**schema, **REFINEMENTS.get(name, {})}
+            for name, schema in sorted(components.items())
         }
+        for name in {_component_name(self.of(kind)) for kind in (ErrorForm, *returned)} - {""}:
+            self.components[name]["examples"] = [example_of(self.components[name], components)]
 
     def of(self, kind: Any) -> Document:
         """Return the schema of a type, or of a union of several."""
@@ -95,18 +122,42 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
-def _component(name: str, schema: Document) -> Document:
-    examples = {"examples": [EXAMPLES[name]]} if name in EXAMPLES else {}
-    return {**schema, **REFINEMENTS.get(name, {}), **examples}
+def _component_name(schema: Document) -> str:
+    """Return the component that a schema, or the items of its list, refers to."""
+    return str(schema.get("items", schema).get("$ref", "")).removeprefix(_COMPONENTS)
+
+
+def example_of(schema: Document, components: Document, *, field: str = "") -> Any:
+    """Return a value that fits a schema, with every field."""
+    if "$ref" in schema:
+        return example_of(components[_component_name(schema)], components, field=field)
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], components, field=field)
+    text = _BY_FORMAT.get(schema.get("format", ""), _SAMPLES.get(field, field))
+    if choices := schema.get("enum"):
+        return text if text in choices else choices[0]
+    items = schema.get("items")
+    values: Document = {
+        "array": [example_of(items, components, field=field)] if items else [],
+        "boolean": True,
+        "integer": schema.get("minimum", 1),
+        "number": schema.get("minimum", 1),
+        "object": {
+            name: example_of(each, components, field=name)
+            for name, each in schema.get("properties", {}).items()
+        },
+        "string": text,
+    }
+    return values.get(schema.get("type", ""))
 
 
 def strip_null(schema: Document) -> Document:
     """Return the schema of a value that is omitted rather than null, as in a query."""
     rest = {name: each for name, each in schema.items() if (name, each) != ("default", None)}
-    other_media_types = [kind for kind in rest.pop("anyOf", ()) if kind != {"type": "null"}]
-    if len(other_media_types) == 1:
-        return {**other_media_types[0], **rest}
-    return {"anyOf": other_media_types, **rest} if other_media_types else rest
+    kinds = [kind for kind in rest.pop("anyOf", ()) if kind != _NOTHING]
+    if len(kinds) == 1:
+        return {**kinds[0], **rest}
+    return {"anyOf": kinds, **rest} if kinds else rest
 
 
 def inline_references(schema: Any, definitions: Mapping[str, Document]) -> Any:
