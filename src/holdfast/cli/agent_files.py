@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
 from holdfast.cli.connect import connect
-from holdfast.cli.options import AgentRef
+from holdfast.cli.options import AgentRef, argument
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.domain.agents import Agent, LlmRuntime
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 class ImportOptions:
     """A file that describes an agent."""
 
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An agent file, .agent.yaml.", show_default=False)
-    ]
+    file: Annotated[Path, argument("FILE", "An agent file, .agent.yaml.")]
 
 
 async def import_file(printer: Printer, options: ImportOptions) -> None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from holdfast.cli.errors import FINDINGS
+from holdfast.cli.options import flag
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, HoldfastError
 
@@ -25,9 +24,9 @@ class DoctorOptions:
 
     rebuild: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "First rebuild all derived data: histories, timelines and the search index.",
             "--rebuild",
-            help="First rebuild all derived data: histories, timelines and the search index.",
         ),
     ] = False
 

@@ -20,6 +20,21 @@ _WITH_VALUE: Final = frozenset({"--config", "--color", "--server"})
 _LEVELS: Final = {1: "info", 2: "debug"}
 
 
+def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
+    """Return an option with a value; without names, it is named after its field."""
+    return typer.Option(*names, metavar=metavar, help=text, **settings)
+
+
+def flag(text: str, *names: str, **settings: Any) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def argument(metavar: str, text: str, **settings: Any) -> Any:
+    """Return a positional argument."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, **settings)
+
+
 class Color(StrEnum):
     """When to use colours."""
 
@@ -32,37 +47,30 @@ class Color(StrEnum):
 class GlobalOptions:
     """The global flags."""
 
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Use this configuration file."),
-    ] = None
-    color: Annotated[Color, typer.Option("--color", help="When to use colors.")] = Color.AUTO
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = (
-        False
+    json: Annotated[bool, flag("Print JSON instead of text.", "--json")] = False
+    config: Annotated[Path | None, option("FILE", "Use this configuration file.", "--config")] = (
+        None
     )
+    color: Annotated[Color, option(None, "When to use colors.", "--color")] = Color.AUTO
+    quiet: Annotated[bool, flag("Print only results and errors.", "--quiet", "-q")] = False
     verbose: Annotated[
         int,
-        typer.Option(
-            "--verbose",
-            "-v",
-            count=True,
-            show_default=False,
-            help="Log more; use twice for everything.",
+        flag(
+            "Log more; use twice for everything.", "--verbose", "-v", count=True, show_default=False
         ),
     ] = 0
     server: Annotated[
         str | None,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            envvar="HOLDFAST_SERVER",
-            help="Use this server instead of the local store; authenticates with "
+        option(
+            "URL",
+            "Use this server instead of the local store; authenticates with "
             "HOLDFAST_TOKEN, or on the same machine with the token of the home folder.",
+            "--server",
+            envvar="HOLDFAST_SERVER",
         ),
     ] = None
     # For the help only: `main` handles it before anything else is loaded.
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
+    version: Annotated[bool, flag("Print the version and exit.", "--version")] = False
 
     def load(self, flags: Mapping[str, Any] | None = None) -> "Config":
         """Return the configuration, and configure logging from it.
@@ -122,47 +130,37 @@ class InputForm(StrEnum):
 class Paging:
     """Pagination of a listing."""
 
-    limit: Annotated[
-        int, typer.Option(metavar="N", help=f"At most this many, 1 to {LIMIT_MOST}.")
-    ] = LIMIT
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
+    limit: Annotated[int, option("N", f"At most this many, 1 to {LIMIT_MOST}.")] = LIMIT
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRef:
     """A session by its id."""
 
-    id: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
+    id: Annotated[str, argument("ID", SESSION_HELP)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRef:
     """An agent by its id or slug."""
 
-    ref: Annotated[
-        str, typer.Argument(metavar="AGENT", help="The agent's slug or id.", show_default=False)
-    ]
+    ref: Annotated[str, argument("AGENT", "The agent's slug or id.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions:
     """Options for resuming a session."""
 
-    resume: Annotated[str, typer.Argument(metavar="ID", help=SESSION_HELP, show_default=False)]
+    resume: Annotated[str, argument("ID", SESSION_HELP)]
     prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT", help="Send this message, print the answer and exit."),
+        str | None, argument("PROMPT", "Send this message, print the answer and exit.")
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Print all earlier turns.")] = False
+    all: Annotated[bool, flag("Print all earlier turns.", "--all")] = False
     cwd: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Continue in this folder instead of the session's own."),
+        Path | None, option("DIR", "Continue in this folder instead of the session's own.")
     ] = None
-    yes_to: Annotated[
-        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
-    ] = None
+    yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,55 +169,43 @@ class ChatOptions:
 
     prompt: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PROMPT",
-            help="Send this message, print the answer and exit; - reads it from stdin. "
-            "Without it, chat at the terminal, or send each line of stdin as a message.",
+        argument(
+            "PROMPT",
+            "Send this message, print the answer and exit; - reads it from stdin. Without"
+            " it, chat at the terminal, or send each line of stdin as a message.",
         ),
     ] = None
     agent: Annotated[
-        str | None,
-        typer.Option(metavar="AGENT", help="The agent's slug or id; default: the built-in agent."),
+        str | None, option("AGENT", "The agent's slug or id; default: the built-in agent.")
     ] = None
-    model: Annotated[
-        str | None, typer.Option(metavar="P:N", help="The model to try first, provider:name.")
-    ] = None
-    resume: Annotated[str | None, typer.Option(metavar="ID", help="Resume this session.")] = None
-    repo: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Work in this Git repository.")
-    ] = None
+    model: Annotated[str | None, option("P:N", "The model to try first, provider:name.")] = None
+    resume: Annotated[str | None, option("ID", "Resume this session.")] = None
+    repo: Annotated[Path | None, option("PATH", "Work in this Git repository.")] = None
     cwd: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Work in this folder instead of the current one; with --resume, instead of "
+        option(
+            "DIR",
+            "Work in this folder instead of the current one; with --resume, instead of "
             "the session's own.",
         ),
     ] = None
-    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The session's title.")] = None
+    title: Annotated[str | None, option("TITLE", "The session's title.")] = None
     var: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", help="A variable of the session; repeatable. Never a secret."),
+        list[str] | None, option("K=V", "A variable of the session; repeatable. Never a secret.")
     ] = None
     tools: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Allow only these tools of the agent; '' allows none."),
+        str | None, option("A,B", "Allow only these tools of the agent; '' allows none.")
     ] = None
     fs_scope: Annotated[
-        FsTier | None,
-        typer.Option(metavar="TIER", help=f"Restrict file access: {', '.join(FsTier)}."),
+        FsTier | None, option("TIER", f"Restrict file access: {', '.join(FsTier)}.")
     ] = None
-    yes_to: Annotated[
-        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
-    ] = None
-    all: Annotated[bool, typer.Option("--all", help="With --resume: print all earlier turns.")] = (
-        False
-    )
+    yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None
+    all: Annotated[bool, flag("With --resume: print all earlier turns.", "--all")] = False
     input: Annotated[
         InputForm,
-        typer.Option(
-            metavar="FORMAT",
-            help="The format of stdin: text, one message per line; or ndjson, one JSON object "
+        option(
+            "FORMAT",
+            "The format of stdin: text, one message per line; or ndjson, one JSON object "
             "per line with text, id and on_busy, read while turns run.",
         ),
     ] = InputForm.TEXT
@@ -242,26 +228,19 @@ def message_cursor(cursor: str | None, after: int) -> int:
 class WorkflowFile:
     """A workflow file."""
 
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A workflow file, .relavium.yaml; - reads stdin.",
-            show_default=False,
-        ),
-    ]
+    file: Annotated[str, argument("FILE", "A workflow file, .relavium.yaml; - reads stdin.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions(WorkflowFile):
     """Options for formatting a workflow."""
 
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the result to the file; comments are lost.")
-    ] = False
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check whether the file is in canonical form.")
-    ] = False
+    write: Annotated[bool, flag("Write the result to the file; comments are lost.", "--write")] = (
+        False
+    )
+    check: Annotated[bool, flag("Only check whether the file is in canonical form.", "--check")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,12 +248,7 @@ class RunOptions(WorkflowFile):
     """Options for running a workflow."""
 
     cwd: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Work in this folder instead of the current one."),
+        Path | None, option("DIR", "Work in this folder instead of the current one.")
     ] = None
-    model: Annotated[
-        str | None, typer.Option(metavar="P:N", help="The model to try first, provider:name.")
-    ] = None
-    yes_to: Annotated[
-        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
-    ] = None
+    model: Annotated[str | None, option("P:N", "The model to try first, provider:name.")] = None
+    yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
 from holdfast.cli.files import write_file, writing
-from holdfast.cli.options import SessionRef
+from holdfast.cli.options import SessionRef, flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import find_session
 from holdfast.cli.terminal import is_terminal
@@ -40,14 +40,14 @@ class WorkflowOptions(SessionRef):
 
     out: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The file to write; - is stdout. Default: a workflow is named after its "
+        option(
+            "FILE",
+            "The file to write; - is stdout. Default: a workflow is named after its "
             "session, any other format is printed.",
             show_default=False,
         ),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,9 @@ class ExportOptions(WorkflowOptions):
 
     form: Annotated[
         ExportFormat,
-        typer.Option(
-            "--format", metavar="FORMAT", help=f"The format: {', '.join(sorted(ExportFormat))}."
-        ),
+        option("FORMAT", f"The format: {', '.join(sorted(ExportFormat))}.", "--format"),
     ] = ExportFormat.WORKFLOW
-    through: Annotated[
-        int | None, typer.Option(metavar="N", help="Export only up to this message.")
-    ] = None
+    through: Annotated[int | None, option("N", "Export only up to this message.")] = None
 
 
 async def export(printer: Printer, options: ExportOptions) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.command import command
+from holdfast.cli.options import option
 from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Conflict, Invalid
 
@@ -24,16 +25,13 @@ class AcpOptions:
     """With whom the editor talks, and where."""
 
     agent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AGENT", help="The agent's slug or id; default: the configured agent."
-        ),
+        str | None, option("AGENT", "The agent's slug or id; default: the configured agent.")
     ] = None
     root: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The folder that contains all work; default: AGENT_WORKSPACE_ROOT, else the "
+        option(
+            "DIR",
+            "The folder that contains all work; default: AGENT_WORKSPACE_ROOT, else the "
             "current folder.",
         ),
     ] = None

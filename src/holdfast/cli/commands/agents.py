@@ -16,7 +16,7 @@ from holdfast.acp.client.presets import PRESETS, preset_fields
 from holdfast.cli.agent_files import ImportOptions, export_file, import_file, merge_tools
 from holdfast.cli.command import NoOptions, command
 from holdfast.cli.connect import connect, open_local
-from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging
+from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.workspace import working_dir
 from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime
@@ -55,9 +55,7 @@ def _where(each: "DetectedAgent") -> str:
 class CheckOptions(AgentRef):
     """How closely to look."""
 
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Also open a session in an empty folder.")
-    ] = False
+    deep: Annotated[bool, flag("Also open a session in an empty folder.", "--deep")] = False
 
 
 async def check(printer: Printer, options: CheckOptions) -> None:
@@ -86,10 +84,8 @@ async def check(printer: Printer, options: CheckOptions) -> None:
 class ProgramSessionsOptions(AgentRef):
     """Which of the conversations that a program keeps."""
 
-    cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Use this folder instead of the current one.")
-    ] = None
-    all: Annotated[bool, typer.Option("--all", help="List the sessions of all folders.")] = False
+    cwd: Annotated[Path | None, option("DIR", "Use this folder instead of the current one.")] = None
+    all: Annotated[bool, flag("List the sessions of all folders.", "--all")] = False
 
 
 async def show_program_sessions(printer: Printer, options: ProgramSessionsOptions) -> None:
@@ -143,36 +139,24 @@ class AgentProgramOptions:
     """What can be said about an agent that is a program of its own."""
 
     preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Start from a preset: {', '.join(sorted(PRESETS))}."),
+        str | None, option("NAME", f"Start from a preset: {', '.join(sorted(PRESETS))}.")
     ] = None
     command: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROGRAM", help="A program that implements the Agent Client Protocol."
-        ),
+        str | None, option("PROGRAM", "A program that implements the Agent Client Protocol.")
     ] = None
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARG", help="An argument for the program; repeatable."),
-    ] = None
+    arg: Annotated[list[str] | None, option("ARG", "An argument for the program; repeatable.")] = (
+        None
+    )
     env: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="K=V",
-            help="An environment variable for the program; repeatable. Never a secret.",
-        ),
+        option("K=V", "An environment variable for the program; repeatable. Never a secret."),
     ] = None
     env_name: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Pass this variable of your environment on to the program; repeatable.",
-        ),
+        option("NAME", "Pass this variable of your environment on to the program; repeatable."),
     ] = None
     mode: Annotated[
-        str | None,
-        typer.Option(metavar="MODE", help="The program's session mode, one of those it offers."),
+        str | None, option("MODE", "The program's session mode, one of those it offers.")
     ] = None
 
     def fields(self) -> dict[str, Any]:
@@ -253,15 +237,12 @@ class AgentFilter(StrEnum):
 class AgentListOptions(Paging):
     """Which agents."""
 
-    status: Annotated[AgentFilter, typer.Option(help="Show only agents with this status.")] = (
+    status: Annotated[AgentFilter, option(None, "Show only agents with this status.")] = (
         AgentFilter.ACTIVE
     )
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Only agents with this tag.")
-    ] = None
+    tag: Annotated[list[str] | None, option("TAG", "Only agents with this tag.")] = None
     query: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Only agents with this text in their name or slug."),
+        str | None, option("TEXT", "Only agents with this text in their name or slug.")
     ] = None
 
 
@@ -313,28 +294,22 @@ async def show_one(printer: Printer, options: AgentRef) -> None:
 class AgentOptions:
     """What can be said about an agent; what is left out stays as it is."""
 
-    slug: Annotated[
-        str | None, typer.Option(metavar="SLUG", help="The agent's slug: A-Z, a-z, 0-9, _ and -.")
-    ] = None
+    slug: Annotated[str | None, option("SLUG", "The agent's slug: A-Z, a-z, 0-9, _ and -.")] = None
     system_prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The system prompt, sent with every turn.")
+        str | None, option("TEXT", "The system prompt, sent with every turn.")
     ] = None
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="P:N",
-            help="A model, provider:name; repeat it to add fallbacks. '' uses the configured "
-            "model.",
+        option(
+            "P:N",
+            "A model, provider:name; repeat it to add fallbacks. '' uses the configured model.",
         ),
     ] = None
     tools: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="The agent's tools, separated by commas; '' is none."),
+        str | None, option("A,B", "The agent's tools, separated by commas; '' is none.")
     ] = None
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; repeatable.")] = None
-    description: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A description of the agent.")
-    ] = None
+    tag: Annotated[list[str] | None, option("TAG", "A tag; repeatable.")] = None
+    description: Annotated[str | None, option("TEXT", "A description of the agent.")] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields; an empty description removes it."""
@@ -360,10 +335,9 @@ class AgentOptions:
 class AgentCreateOptions(AgentProgramOptions, AgentOptions):
     """A new agent."""
 
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The agent's name; required without a preset."),
-    ] = None
+    name: Annotated[str | None, option("NAME", "The agent's name; required without a preset.")] = (
+        None
+    )
 
     def changes(self) -> dict[str, Any]:
         """Return the fields of the new agent; options take precedence over the preset."""
@@ -399,8 +373,8 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
 class AgentEditOptions(AgentOptions, AgentRef):
     """Changes to an agent."""
 
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The agent's name.")] = None
-    status: Annotated[AgentStatus | None, typer.Option(help="Archive or restore the agent.")] = None
+    name: Annotated[str | None, option("NAME", "The agent's name.")] = None
+    status: Annotated[AgentStatus | None, option(None, "Archive or restore the agent.")] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields."""

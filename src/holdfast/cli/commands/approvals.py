@@ -7,7 +7,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging
+from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
@@ -27,14 +27,11 @@ class ApprovalListOptions(Paging):
     """Which questions."""
 
     session: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Only requests of this session, answered or not."),
+        str | None, option("ID", "Only requests of this session, answered or not.")
     ] = None
     state: Annotated[
         ApprovalState | None,
-        typer.Option(
-            metavar="STATE", help=f"Only requests in this state: {', '.join(ApprovalState)}."
-        ),
+        option("STATE", f"Only requests in this state: {', '.join(ApprovalState)}."),
     ] = None
 
 
@@ -76,19 +73,12 @@ class OneApproval:
 
     first: Annotated[
         str,
-        typer.Argument(
-            metavar="SESSION",
-            help=f"{SESSION_HELP} If it is the only argument, the id of a pending request.",
-            show_default=False,
+        argument(
+            "SESSION", f"{SESSION_HELP} If it is the only argument, the id of a pending request."
         ),
     ]
     second: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="APPROVAL",
-            help="The request's id, or a prefix of at least 8 characters.",
-            show_default=False,
-        ),
+        str | None, argument("APPROVAL", "The request's id, or a prefix of at least 8 characters.")
     ] = None
 
 
@@ -105,25 +95,20 @@ async def show_one(printer: Printer, options: OneApproval) -> None:
 class AnswerOptions(OneApproval):
     """What to answer."""
 
-    allow: Annotated[bool, typer.Option("--allow", help="Allow the call.")] = False
-    deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False
+    allow: Annotated[bool, flag("Allow the call.", "--allow")] = False
+    deny: Annotated[bool, flag("Deny the call.", "--deny")] = False
     for_session: Annotated[
         bool,
-        typer.Option(
-            "--for-session",
-            help="With --allow: also allow similar calls for the rest of the session.",
+        flag(
+            "With --allow: also allow similar calls for the rest of the session.", "--for-session"
         ),
     ] = False
     note: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="The reason, shown to the agent; at most 500 characters."
-        ),
+        str | None, option("TEXT", "The reason, shown to the agent; at most 500 characters.")
     ] = None
-    digest: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="Answer only if the request has this digest."),
-    ] = None
+    digest: Annotated[str | None, option("HEX", "Answer only if the request has this digest.")] = (
+        None
+    )
 
 
 async def answer(printer: Printer, options: AnswerOptions) -> None:

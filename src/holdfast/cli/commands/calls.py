@@ -7,7 +7,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT_MOST, YES_TO_HELP, Paging
+from holdfast.cli.options import LIMIT_MOST, YES_TO_HELP, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.calls import Call, CallState
@@ -27,15 +27,10 @@ CALL_HELP: Final = "The call's id."
 class CallListOptions(Paging):
     """Which calls."""
 
-    session: Annotated[
-        str | None, typer.Option(metavar="ID", help="List the calls of this session.")
-    ] = None
-    unknown: Annotated[
-        bool, typer.Option("--unknown", help="Only calls with an unknown outcome.")
-    ] = False
+    session: Annotated[str | None, option("ID", "List the calls of this session.")] = None
+    unknown: Annotated[bool, flag("Only calls with an unknown outcome.", "--unknown")] = False
     state: Annotated[
-        CallState | None,
-        typer.Option(metavar="STATE", help=f"Only calls in this state: {', '.join(CallState)}."),
+        CallState | None, option("STATE", f"Only calls in this state: {', '.join(CallState)}.")
     ] = None
 
 
@@ -78,13 +73,10 @@ async def show_list(printer: Printer, options: CallListOptions) -> None:
 class OneCall:
     """A call by its id, and the session it belongs to."""
 
-    call: Annotated[str, typer.Argument(metavar="CALL", help=CALL_HELP, show_default=False)]
+    call: Annotated[str, argument("CALL", CALL_HELP)]
     session: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID",
-            help="The session of the call; optional for a call with an unknown outcome.",
-        ),
+        option("ID", "The session of the call; optional for a call with an unknown outcome."),
     ] = None
 
 
@@ -103,25 +95,18 @@ async def show_one(printer: Printer, options: OneCall) -> None:
 class SettleOptions(OneCall):
     """How an unknown outcome is put right."""
 
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Run the call again, wait, and print the result.")
-    ] = False
-    skip: Annotated[bool, typer.Option("--skip", help="Record the call as not executed.")] = False
+    retry: Annotated[bool, flag("Run the call again, wait, and print the result.", "--retry")] = (
+        False
+    )
+    skip: Annotated[bool, flag("Record the call as not executed.", "--skip")] = False
     done: Annotated[
         str | None,
-        typer.Option(
-            metavar="RESULT", help="Record the call as executed, with this result: JSON, or text."
-        ),
+        option("RESULT", "Record the call as executed, with this result: JSON, or text."),
     ] = None
     note: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="The reason, shown to the agent; at most 500 characters."
-        ),
+        str | None, option("TEXT", "The reason, shown to the agent; at most 500 characters.")
     ] = None
-    yes_to: Annotated[
-        list[str] | None, typer.Option("--yes-to", metavar="TOOL", help=YES_TO_HELP)
-    ] = None
+    yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None
 
 
 async def settle(printer: Printer, options: SettleOptions) -> int | None:

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import SESSION_HELP
+from holdfast.cli.options import SESSION_HELP, option
 from holdfast.cli.output import Printer, money
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.costs import CostGroup, CostQuery, CostSum
@@ -20,26 +20,15 @@ class CostsOptions:
     """What is added up by what."""
 
     by: Annotated[
-        CostGroup,
-        typer.Option("--group-by", metavar="GROUP", help=f"Group by: {', '.join(CostGroup)}."),
+        CostGroup, option("GROUP", f"Group by: {', '.join(CostGroup)}.", "--group-by")
     ] = CostGroup.MODEL
-    session: Annotated[
-        str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
-    ] = None
-    agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Only this agent: its slug or id.")
-    ] = None
+    session: Annotated[str | None, option("ID", f"Only this session. {SESSION_HELP}")] = None
+    agent: Annotated[str | None, option("AGENT", "Only this agent: its slug or id.")] = None
     since: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="TIME",
-            help="Only from this date or time on, such as 2026-01-31T12:00Z.",
-        ),
+        option("TIME", "Only from this date or time on, such as 2026-01-31T12:00Z.", "--from"),
     ] = None
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Only before this date or time.")
-    ] = None
+    until: Annotated[str | None, option("TIME", "Only before this date or time.", "--to")] = None
 
 
 async def show_costs(printer: Printer, options: CostsOptions) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
+from holdfast.cli.options import argument, option
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import session_titles
 from holdfast.cli.workspace import absolute_path
@@ -35,9 +36,7 @@ _STDIN: Final = Path("-")
 class HistoryRef:
     """A session by the id that it was submitted with."""
 
-    session_id: Annotated[
-        str, typer.Argument(metavar="SESSION_ID", help=SESSION_HELP, show_default=False)
-    ]
+    session_id: Annotated[str, argument("SESSION_ID", SESSION_HELP)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +45,10 @@ class IdempotentOptions:
 
     key: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "KEY",
+            "An idempotency key: a submission with the same key is stored once.",
             "--idempotency-key",
-            metavar="KEY",
-            help="An idempotency key: a submission with the same key is stored once.",
         ),
     ] = None
 
@@ -58,10 +57,8 @@ class IdempotentOptions:
 class PageOptions:
     """A part of a listing."""
 
-    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, 1 to 500.")] = LIMIT
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
+    limit: Annotated[int, option("N", "At most this many, 1 to 500.")] = LIMIT
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 async def read_document(file: Path) -> Any:
@@ -110,9 +107,7 @@ REASON_HELP = "The reason, for human readers."
 class SubmitOptions(IdempotentOptions):
     """A document with what happened in a session."""
 
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False, allow_dash=True)
-    ] = Path("-")
+    file: Annotated[Path, argument("FILE", FILE_HELP, allow_dash=True)] = Path("-")
 
 
 async def submit(printer: Printer, options: SubmitOptions) -> None:
@@ -138,16 +133,9 @@ class EntityOptions(IdempotentOptions):
     """A document with what is known of an entity."""
 
     entity_type: Annotated[
-        str,
-        typer.Argument(
-            metavar="TYPE",
-            help="feature_unit, release, agent_decision or validation_result.",
-            show_default=False,
-        ),
+        str, argument("TYPE", "feature_unit, release, agent_decision or validation_result.")
     ]
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False, allow_dash=True)
-    ] = Path("-")
+    file: Annotated[Path, argument("FILE", FILE_HELP, allow_dash=True)] = Path("-")
 
 
 async def submit_entity(printer: Printer, options: EntityOptions) -> None:
@@ -177,22 +165,12 @@ class CorrectOptions(HistoryRef, IdempotentOptions):
     """One field, and what it should have been."""
 
     field: Annotated[
-        str,
-        typer.Argument(
-            metavar="FIELD",
-            help="actions, checkpoints, outcomes, duration, started_at or ended_at.",
-            show_default=False,
-        ),
+        str, argument("FIELD", "actions, checkpoints, outcomes, duration, started_at or ended_at.")
     ]
     value: Annotated[
-        str,
-        typer.Argument(
-            metavar="VALUE",
-            help="A JSON value, or plain text; null clears duration and ended_at.",
-            show_default=False,
-        ),
+        str, argument("VALUE", "A JSON value, or plain text; null clears duration and ended_at.")
     ]
-    reason: Annotated[str | None, typer.Option(metavar="WORDS", help=REASON_HELP)] = None
+    reason: Annotated[str | None, option("WORDS", REASON_HELP)] = None
 
 
 async def correct(printer: Printer, options: CorrectOptions) -> None:
@@ -220,7 +198,7 @@ async def correct(printer: Printer, options: CorrectOptions) -> None:
 class RemovalOptions(HistoryRef, IdempotentOptions):
     """Whose history, and why."""
 
-    reason: Annotated[str | None, typer.Option(metavar="WORDS", help=REASON_HELP)] = None
+    reason: Annotated[str | None, option("WORDS", REASON_HELP)] = None
 
 
 async def delete(printer: Printer, options: RemovalOptions) -> None:
@@ -290,10 +268,8 @@ ORDERS = "started_at, ended_at, duration, last_observation_at or session_id"
 class OrderedPageOptions(PageOptions):
     """A part of a listing, in an order."""
 
-    order_by: Annotated[str, typer.Option(metavar="FIELD", help=f"Sort by {ORDERS}.")] = (
-        "started_at"
-    )
-    order: Annotated[str, typer.Option(metavar="DIRECTION", help="asc or desc.")] = "desc"
+    order_by: Annotated[str, option("FIELD", f"Sort by {ORDERS}.")] = "started_at"
+    order: Annotated[str, option("DIRECTION", "asc or desc.")] = "desc"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,16 +277,11 @@ class QueryOptions(OrderedPageOptions):
     """Which sessions, in which order, and as of when."""
 
     session_id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SESSION_ID", help=f"{SESSION_HELP} Without it, all sessions are listed."
-        ),
+        str | None, argument("SESSION_ID", f"{SESSION_HELP} Without it, all sessions are listed.")
     ] = None
-    offset: Annotated[
-        int, typer.Option(metavar="N", help="Skip this many; for more pages use --cursor.")
-    ] = 0
-    at: Annotated[str | None, typer.Option(metavar="TIME", help=AT_HELP)] = None
-    at_ingested: Annotated[str | None, typer.Option(metavar="TIME", help=INGESTED_HELP)] = None
+    offset: Annotated[int, option("N", "Skip this many; for more pages use --cursor.")] = 0
+    at: Annotated[str | None, option("TIME", AT_HELP)] = None
+    at_ingested: Annotated[str | None, option("TIME", INGESTED_HELP)] = None
 
 
 async def query(printer: Printer, options: QueryOptions) -> None:
@@ -428,14 +399,11 @@ async def observations(printer: Printer, options: ClaimsOptions) -> None:
 class CheckpointOptions(HistoryRef):
     """Which checkpoint, as of when."""
 
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The checkpoint's name.", show_default=False)
-    ]
+    name: Annotated[str, argument("NAME", "The checkpoint's name.")]
     timestamp: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="The time of the checkpoint; default: the latest."),
+        str | None, option("TIME", "The time of the checkpoint; default: the latest.")
     ] = None
-    at: Annotated[str | None, typer.Option(metavar="TIME", help=AT_HELP)] = None
+    at: Annotated[str | None, option("TIME", AT_HELP)] = None
 
 
 async def checkpoint(printer: Printer, options: CheckpointOptions) -> None:
@@ -464,24 +432,19 @@ class EntitiesOptions(PageOptions):
 
     entity_type: Annotated[
         str,
-        typer.Argument(
-            metavar="TYPE",
-            help="agent_session, feature_unit, release, agent_decision or validation_result.",
-            show_default=False,
+        argument(
+            "TYPE", "agent_session, feature_unit, release, agent_decision or validation_result."
         ),
     ]
     filters: Annotated[
         str | None,
-        typer.Option(
-            metavar="JSON",
-            help="A JSON object of field paths, each with a value, with contains, or with gte "
-            "and lte.",
+        option(
+            "JSON",
+            "A JSON object of field paths, each with a value, with contains, or with gte and lte.",
         ),
     ] = None
-    order_by: Annotated[str, typer.Option(metavar="FIELD", help=f"Sort by {ORDERS}.")] = (
-        "last_observation_at"
-    )
-    order: Annotated[str, typer.Option(metavar="DIRECTION", help="asc or desc.")] = "desc"
+    order_by: Annotated[str, option("FIELD", f"Sort by {ORDERS}.")] = "last_observation_at"
+    order: Annotated[str, option("DIRECTION", "asc or desc.")] = "desc"
 
 
 async def entities(printer: Printer, options: EntitiesOptions) -> None:

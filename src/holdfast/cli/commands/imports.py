@@ -9,6 +9,7 @@ import typer
 from holdfast.cli.command import command
 from holdfast.cli.connect import open_local
 from holdfast.cli.errors import FINDINGS
+from holdfast.cli.options import argument, flag
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
 
@@ -23,12 +24,9 @@ PROGRESS: Final = 1_000
 class BlockZonesOptions:
     """A folder of another program."""
 
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="The folder with the databases.", show_default=False),
-    ]
+    folder: Annotated[Path, argument("DIR", "The folder with the databases.")]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
+        bool, flag("Show what would be written, and write nothing.", "--dry-run")
     ] = False
 
 
@@ -63,20 +61,12 @@ async def block_zones(printer: Printer, options: BlockZonesOptions) -> int:
 class MemoryOptions:
     """A folder with memories."""
 
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="The folder that contains sessions/.", show_default=False
-        ),
-    ]
+    folder: Annotated[Path, argument("DIR", "The folder that contains sessions/.")]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
+        bool, flag("Show what would be written, and write nothing.", "--dry-run")
     ] = False
     repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair", help="Fill in missing values: an action, or the time of the file."
-        ),
+        bool, flag("Fill in missing values: an action, or the time of the file.", "--repair")
     ] = False
 
 

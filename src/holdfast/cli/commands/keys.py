@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.options import LIMIT_MOST, Paging, argument
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.cli.terminal import is_terminal
@@ -29,11 +29,10 @@ class OneKey:
 
     key: Annotated[
         str,
-        typer.Argument(
-            metavar="KEY",
-            help="A provider (openai), one of several keys of a provider (openai:work), an "
-            "MCP server (mcp:NAME) or a host (host:NAME).",
-            show_default=False,
+        argument(
+            "KEY",
+            "A provider (openai), one of several keys of a provider (openai:work), an MCP"
+            " server (mcp:NAME) or a host (host:NAME).",
         ),
     ]
 

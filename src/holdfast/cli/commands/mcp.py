@@ -12,6 +12,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli.command import command
 from holdfast.cli.commands.serve import ServeOptions, serve_http
+from holdfast.cli.options import flag, option
 from holdfast.cli.output import Printer
 
 if TYPE_CHECKING:
@@ -23,15 +24,9 @@ if TYPE_CHECKING:
 class McpOptions:
     """How clients reach it."""
 
-    http: Annotated[bool, typer.Option("--http", help="Run the HTTP server, with MCP at /mcp.")] = (
-        False
-    )
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="With --http, the address to listen on.")
-    ] = "127.0.0.1"
-    port: Annotated[
-        int, typer.Option(metavar="PORT", help="With --http, the port; 0 picks a free one.")
-    ] = 8765
+    http: Annotated[bool, flag("Run the HTTP server, with MCP at /mcp.", "--http")] = False
+    host: Annotated[str, option("HOST", "With --http, the address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, option("PORT", "With --http, the port; 0 picks a free one.")] = 8765
 
 
 def mcp(printer: Printer, options: McpOptions) -> "int | Coroutine[Any, Any, int]":

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.options import LIMIT_MOST, Paging, argument, option
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
 from holdfast.domain.errors import Code, Denied
@@ -41,15 +41,9 @@ async def show_list(printer: Printer, options: Paging) -> None:
 class AddOptions:
     """A new repository."""
 
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="The path of a Git work tree.", show_default=False),
-    ]
+    path: Annotated[Path, argument("PATH", "The path of a Git work tree.")]
     name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The repository's name; default: the name of its folder."
-        ),
+        str | None, option("NAME", "The repository's name; default: the name of its folder.")
     ] = None
 
 
@@ -80,9 +74,7 @@ async def add(printer: Printer, options: AddOptions) -> None:
 class RemoveOptions:
     """A repository by its id."""
 
-    id: Annotated[
-        str, typer.Argument(metavar="ID", help="The repository's id.", show_default=False)
-    ]
+    id: Annotated[str, argument("ID", "The repository's id.")]
 
 
 async def remove(printer: Printer, options: RemoveOptions) -> None:

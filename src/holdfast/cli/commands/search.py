@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.command import command
 from holdfast.cli.commands.costs import parse_time_option
 from holdfast.cli.connect import connect
-from holdfast.cli.options import SESSION_HELP
+from holdfast.cli.options import SESSION_HELP, argument, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session, short_ids
 from holdfast.cli.terminal import is_terminal
@@ -34,44 +34,25 @@ class SearchOptions:
 
     query: Annotated[
         str,
-        typer.Argument(
-            metavar="QUERY",
-            help='Words that must all match; "…" is a phrase, word* a prefix, -word excludes.',
-            show_default=False,
+        argument(
+            "QUERY", 'Words that must all match; "…" is a phrase, word* a prefix, -word excludes.'
         ),
     ]
-    session: Annotated[
-        str | None, typer.Option(metavar="ID", help=f"Only this session. {SESSION_HELP}")
-    ] = None
-    agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Only this agent: its slug or id.")
-    ] = None
-    repo: Annotated[
-        str | None,
-        typer.Option(metavar="REPO", help="Only this repository: its id, name or path."),
-    ] = None
+    session: Annotated[str | None, option("ID", f"Only this session. {SESSION_HELP}")] = None
+    agent: Annotated[str | None, option("AGENT", "Only this agent: its slug or id.")] = None
+    repo: Annotated[str | None, option("REPO", "Only this repository: its id, name or path.")] = (
+        None
+    )
     role: Annotated[
-        Role | None,
-        typer.Option(metavar="ROLE", help=f"Only messages of this role: {', '.join(Role)}."),
+        Role | None, option("ROLE", f"Only messages of this role: {', '.join(Role)}.")
     ] = None
-    tool: Annotated[
-        str | None, typer.Option(metavar="TOOL", help="Only calls and results of this tool.")
-    ] = None
+    tool: Annotated[str | None, option("TOOL", "Only calls and results of this tool.")] = None
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Only from this date or time on, such as 2026-01-31T12:00Z."
-        ),
+        str | None, option("TIME", "Only from this date or time on, such as 2026-01-31T12:00Z.")
     ] = None
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only before this date or time.")
-    ] = None
-    limit: Annotated[
-        int, typer.Option(metavar="N", help=f"At most this many, 1 to {LIMIT_MOST}.")
-    ] = LIMIT_USUAL
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
+    until: Annotated[str | None, option("TIME", "Only before this date or time.")] = None
+    limit: Annotated[int, option("N", f"At most this many, 1 to {LIMIT_MOST}.")] = LIMIT_USUAL
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 async def show_hits(printer: Printer, options: SearchOptions) -> None:

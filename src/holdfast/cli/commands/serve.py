@@ -23,6 +23,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli.command import command
 from holdfast.cli.errors import exit_code, translate_error
+from holdfast.cli.options import flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.server_file import SERVER_FILE, ServerFile
 
@@ -167,35 +168,22 @@ def restart_delay(failures: int) -> float:
 class ServeOptions:
     """Where to listen, and who may."""
 
-    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[
-        int, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.")
-    ] = 8765
-    workers: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=64, help="The number of worker processes."),
-    ] = 1
+    host: Annotated[str, option("HOST", "The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, option("PORT", "The port to listen on; 0 picks a free one.")] = 8765
+    workers: Annotated[int, option("N", "The number of worker processes.", min=1, max=64)] = 1
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="An additional host name of the server, for the Host check; repeatable.",
+        option(
+            "HOST[:PORT]", "An additional host name of the server, for the Host check; repeatable."
         ),
     ] = None
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The TLS certificate.")] = (
-        None
-    )
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The private key of the certificate.")
-    ] = None
+    tls_cert: Annotated[Path | None, option("FILE", "The TLS certificate.")] = None
+    tls_key: Annotated[Path | None, option("FILE", "The private key of the certificate.")] = None
     behind_proxy: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "A proxy in front of Holdfast terminates TLS, so it may listen on other addresses.",
             "--behind-proxy",
-            help="A proxy in front of Holdfast terminates TLS, so it may listen on other "
-            "addresses.",
         ),
     ] = False
 

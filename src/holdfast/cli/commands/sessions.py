@@ -18,7 +18,10 @@ from holdfast.cli.options import (
     SESSION_HELP,
     Paging,
     SessionRef,
+    argument,
+    flag,
     message_cursor,
+    option,
 )
 from holdfast.cli.output import Printer, local_time, money
 from holdfast.cli.session_refs import find_session, short_ids
@@ -38,14 +41,10 @@ if TYPE_CHECKING:
 class EventsOptions(SessionRef):
     """Which events."""
 
-    after: Annotated[int, typer.Option(metavar="N", help="Only events after this one.")] = 0
-    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, 1 to 10,000.")] = 1_000
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new events, until Ctrl-C.")
-    ] = False
+    after: Annotated[int, option("N", "Only events after this one.")] = 0
+    limit: Annotated[int, option("N", "At most this many, 1 to 10,000.")] = 1_000
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
+    follow: Annotated[bool, flag("Wait for new events, until Ctrl-C.", "--follow", "-f")] = False
 
 
 async def show_events(printer: Printer, options: EventsOptions) -> None:
@@ -167,14 +166,9 @@ class ForkOptions(SessionRef):
     """Where to fork."""
 
     at: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="The message to fork at; default: the end of the last turn."
-        ),
+        int | None, option("N", "The message to fork at; default: the end of the last turn.")
     ] = None
-    title: Annotated[str | None, typer.Option(metavar="TITLE", help="The title of the fork.")] = (
-        None
-    )
+    title: Annotated[str | None, option("TITLE", "The title of the fork.")] = None
 
 
 async def fork(printer: Printer, options: ForkOptions) -> None:
@@ -194,12 +188,10 @@ async def fork(printer: Printer, options: ForkOptions) -> None:
 class CloseOptions(SessionRef):
     """How to close."""
 
-    ending: Annotated[Ending, typer.Option("--as", help="The final status of the session.")] = (
+    ending: Annotated[Ending, option(None, "The final status of the session.", "--as")] = (
         Ending.COMPLETED
     )
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The reason for closing it.")
-    ] = None
+    reason: Annotated[str | None, option("TEXT", "The reason for closing it.")] = None
 
 
 async def close(printer: Printer, options: CloseOptions) -> None:
@@ -223,11 +215,9 @@ async def close(printer: Printer, options: CloseOptions) -> None:
 class DeleteOptions(SessionRef):
     """What becomes of forks."""
 
-    cascade: Annotated[bool, typer.Option("--cascade", help="Delete its forks too.")] = False
-    detach: Annotated[bool, typer.Option("--detach", help="First make its forks independent.")] = (
-        False
-    )
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    cascade: Annotated[bool, flag("Delete its forks too.", "--cascade")] = False
+    detach: Annotated[bool, flag("First make its forks independent.", "--detach")] = False
+    yes: Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")] = False
 
 
 async def delete(printer: Printer, options: DeleteOptions) -> int | None:
@@ -290,22 +280,14 @@ class SessionListOptions(Paging):
 
     status: Annotated[
         list[Status] | None,
-        typer.Option(
-            metavar="STATUS",
-            help=f"Only sessions with this status: {', '.join(Status)}; repeatable.",
-        ),
+        option("STATUS", f"Only sessions with this status: {', '.join(Status)}; repeatable."),
     ] = None
-    agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="Only sessions of this agent.")
-    ] = None
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Only sessions with this tag.")
-    ] = None
-    query: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Only sessions with this text in their title."),
-    ] = None
-    all: Annotated[bool, typer.Option("--all", help="All sessions, without a limit.")] = False
+    agent: Annotated[str | None, option("AGENT", "Only sessions of this agent.")] = None
+    tag: Annotated[list[str] | None, option("TAG", "Only sessions with this tag.")] = None
+    query: Annotated[str | None, option("TEXT", "Only sessions with this text in their title.")] = (
+        None
+    )
+    all: Annotated[bool, flag("All sessions, without a limit.", "--all")] = False
 
     def is_narrowed(self) -> bool:
         """Return whether any filter is set."""
@@ -345,13 +327,11 @@ async def show_one(printer: Printer, options: SessionRef) -> None:
 class MessagesOptions(SessionRef):
     """Which messages."""
 
-    after: Annotated[int, typer.Option(metavar="N", help="Only messages after this one.")] = 0
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most this many; default: all, up to 10,000.")
-    ] = None
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
+    after: Annotated[int, option("N", "Only messages after this one.")] = 0
+    limit: Annotated[int | None, option("N", "At most this many; default: all, up to 10,000.")] = (
+        None
+    )
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 async def show_messages(printer: Printer, options: MessagesOptions) -> None:
@@ -403,10 +383,7 @@ async def _interrupted(
 class VerifyOptions:
     """Which sessions to check."""
 
-    id: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help=f"{SESSION_HELP} Default: all sessions."),
-    ] = None
+    id: Annotated[str | None, argument("ID", f"{SESSION_HELP} Default: all sessions.")] = None
 
 
 async def verify(printer: Printer, options: VerifyOptions) -> int:

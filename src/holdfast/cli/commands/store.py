@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast.cli.command import NoOptions, command
+from holdfast.cli.options import argument, flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
 
@@ -135,14 +136,14 @@ class CopyOptions:
 
     to: Annotated[
         str,
-        typer.Option(
-            metavar="URL|FOLDER|FILE.db",
-            help="An empty database (postgresql://…), a folder for a new home, or a file.",
+        option(
+            "URL|FOLDER|FILE.db",
+            "An empty database (postgresql://…), a folder for a new home, or a file.",
             show_default=False,
         ),
     ]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check both databases and count rows; change nothing.")
+        bool, flag("Check both databases and count rows; change nothing.", "--dry-run")
     ] = False
 
 
@@ -295,14 +296,10 @@ class DownOptions:
     """How far down."""
 
     to: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="The last migration to keep; 0 reverts all.", show_default=False
-        ),
+        int, option("N", "The last migration to keep; 0 reverts all.", show_default=False)
     ]
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Revert even if data is lost; a backup is written first."),
+        bool, flag("Revert even if data is lost; a backup is written first.", "--force")
     ] = False
 
 
@@ -367,10 +364,8 @@ def _backup_before_down(config: "Config", connection: "Connection", *, force: bo
 class BackupOptions:
     """Where to."""
 
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)
-    ]
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+    file: Annotated[Path, argument("FILE", "The file to write.")]
+    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
 
 
 def backup(printer: Printer, options: BackupOptions) -> None:
@@ -397,14 +392,9 @@ def backup(printer: Printer, options: BackupOptions) -> None:
 class RestoreOptions:
     """Where from."""
 
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file written by `backup`.", show_default=False)
-    ]
+    file: Annotated[Path, argument("FILE", "A file written by `backup`.")]
     plain: Annotated[
-        bool,
-        typer.Option(
-            "--plain", help="Allow replacing an encrypted store with an unencrypted backup."
-        ),
+        bool, flag("Allow replacing an encrypted store with an unencrypted backup.", "--plain")
     ] = False
 
 
@@ -440,22 +430,17 @@ def restore(printer: Printer, options: RestoreOptions) -> None:
 class SalvageOptions:
     """Where to."""
 
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="The file to write, for `restore`.", show_default=False
-        ),
-    ]
+    file: Annotated[Path, argument("FILE", "The file to write, for `restore`.")]
     messages: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write messages after the damage, which cannot be part of the store, as JSON "
+        option(
+            "FILE",
+            "Write messages after the damage, which cannot be part of the store, as JSON "
             "lines; not encrypted.",
             show_default=False,
         ),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
 
 
 def salvage(printer: Printer, options: SalvageOptions) -> int:

@@ -12,6 +12,7 @@ import typer
 from holdfast.cli.command import command
 from holdfast.cli.commands.history import LIMIT, parse_choice
 from holdfast.cli.connect import connect
+from holdfast.cli.options import argument, option
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import session_titles
 from holdfast.cli.terminal import is_terminal
@@ -44,37 +45,24 @@ class TimelineOptions:
 
     entity_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ENTITY_ID",
-            help="The id of an entity, its alias, or the id that outcomes refer to. Default: "
+        argument(
+            "ENTITY_ID",
+            "The id of an entity, its alias, or the id that outcomes refer to. Default: "
             "all sessions.",
         ),
     ] = None
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Only from this date or time on.")
-    ] = None
+    start: Annotated[str | None, option("TIME", "Only from this date or time on.", "--from")] = None
     end: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="TIME", help="Only up to this time, or to the end of this date."
-        ),
+        str | None, option("TIME", "Only up to this time, or to the end of this date.", "--to")
     ] = None
     types: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type", metavar="TYPE", help=f"Only these events; repeatable: {', '.join(SYMBOLS)}."
-        ),
+        option("TYPE", f"Only these events; repeatable: {', '.join(SYMBOLS)}.", "--type"),
     ] = None
     limit: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="At most this many events, 1 to 500; without an id, this many sessions.",
-        ),
+        int, option("N", "At most this many events, 1 to 500; without an id, this many sessions.")
     ] = LIMIT
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue after this page.")
-    ] = None
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 async def timeline(printer: Printer, options: TimelineOptions) -> None:

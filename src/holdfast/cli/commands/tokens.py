@@ -12,7 +12,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import open_local
-from holdfast.cli.options import LIMIT_MOST, Paging
+from holdfast.cli.options import LIMIT_MOST, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.server_file import read_server_file
 from holdfast.cli.session_refs import PREFIX_SHORTEST
@@ -31,10 +31,8 @@ _SCOPES = f"{', '.join(Scope)}; each includes the previous one."
 class TokenListOptions(Paging):
     """Which tokens."""
 
-    owner: Annotated[
-        str | None, typer.Option(metavar="OWNER", help="Only the tokens of this owner.")
-    ] = None
-    all: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False
+    owner: Annotated[str | None, option("OWNER", "Only the tokens of this owner.")] = None
+    all: Annotated[bool, flag("Include expired and revoked tokens.", "--all")] = False
 
 
 async def show_list(printer: Printer, options: TokenListOptions) -> None:
@@ -70,28 +68,18 @@ async def show_list(printer: Printer, options: TokenListOptions) -> None:
 class TokenCreateOptions:
     """A new token."""
 
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="A name that says what the token is for.", show_default=False
-        ),
-    ]
-    scope: Annotated[
-        Scope, typer.Option(metavar="SCOPE", help=f"The scope of the token: {_SCOPES}")
-    ] = Scope.WRITE
+    name: Annotated[str, argument("NAME", "A name that says what the token is for.")]
+    scope: Annotated[Scope, option("SCOPE", f"The scope of the token: {_SCOPES}")] = Scope.WRITE
     expires: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="The lifetime: seconds, or a number with s, m, h or d, such as 30d; default: "
+        option(
+            "TIME",
+            "The lifetime: seconds, or a number with s, m, h or d, such as 30d; default: "
             "no expiry.",
         ),
     ] = None
     owner: Annotated[
-        str,
-        typer.Option(
-            metavar="OWNER", help="The owner it acts for; owners cannot see each other's data."
-        ),
+        str, option("OWNER", "The owner it acts for; owners cannot see each other's data.")
     ] = LOCAL_OWNER
 
 
@@ -115,11 +103,7 @@ class RevokeOptions:
 
     id: Annotated[
         str,
-        typer.Argument(
-            metavar="ID",
-            help=f"The token's id, or a prefix of at least {PREFIX_SHORTEST} characters.",
-            show_default=False,
-        ),
+        argument("ID", f"The token's id, or a prefix of at least {PREFIX_SHORTEST} characters."),
     ]
 
 
@@ -146,12 +130,10 @@ async def revoke(printer: Printer, options: RevokeOptions) -> None:
 class LinkOptions:
     """Who signs in."""
 
-    scope: Annotated[
-        Scope, typer.Option(metavar="SCOPE", help=f"The scope of the browser session: {_SCOPES}")
-    ] = Scope.ADMIN
-    owner: Annotated[str, typer.Option(metavar="OWNER", help="The owner the browser acts for.")] = (
-        LOCAL_OWNER
+    scope: Annotated[Scope, option("SCOPE", f"The scope of the browser session: {_SCOPES}")] = (
+        Scope.ADMIN
     )
+    owner: Annotated[str, option("OWNER", "The owner the browser acts for.")] = LOCAL_OWNER
 
 
 async def link(printer: Printer, options: LinkOptions) -> None:

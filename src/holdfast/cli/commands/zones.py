@@ -13,6 +13,7 @@ import typer
 
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect, open_local
+from holdfast.cli.options import argument, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.domain.errors import Code, Invalid
 
@@ -29,14 +30,14 @@ MS_HELP = "The time of the archive, as shown by `zones archives`."
 class ZoneRef:
     """A desk by the id it belongs to."""
 
-    id: Annotated[str, typer.Argument(metavar="ID", help=ID_HELP, show_default=False)]
+    id: Annotated[str, argument("ID", ID_HELP)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveRef(ZoneRef):
     """An archive by its time."""
 
-    ms: Annotated[str, typer.Argument(metavar="MS", help=MS_HELP, show_default=False)]
+    ms: Annotated[str, argument("MS", MS_HELP)]
 
 
 def archive_ms(id_: str, text: str) -> int:
@@ -79,7 +80,7 @@ async def archive(printer: Printer, options: ZoneRef) -> None:
 class ArchivesOptions(ZoneRef):
     """Which archives."""
 
-    limit: Annotated[int, typer.Option(metavar="N", help="At most this many, up to 100.")] = 20
+    limit: Annotated[int, option("N", "At most this many, up to 100.")] = 20
 
 
 async def archives(printer: Printer, options: ArchivesOptions) -> None:
@@ -136,8 +137,7 @@ class PurgeOptions(ZoneRef):
     """The same id twice."""
 
     confirm: Annotated[
-        str,
-        typer.Option(metavar="ID", help="Repeat the id to confirm that all its zones are deleted."),
+        str, option("ID", "Repeat the id to confirm that all its zones are deleted.")
     ] = ""
 
 
@@ -153,10 +153,7 @@ class WriteOptions(ZoneRef):
     """A snapshot from stdin."""
 
     if_modified: Annotated[
-        int | None,
-        typer.Option(
-            metavar="MS", help="Only if the current snapshot has this time; 0 means none exists."
-        ),
+        int | None, option("MS", "Only if the current snapshot has this time; 0 means none exists.")
     ] = None
 
 
@@ -254,19 +251,13 @@ async def show(printer: Printer, options: ZoneRef) -> None:
 class ReadOptions(ZoneRef):
     """What to read of a desk or an archive."""
 
-    ms: Annotated[str | None, typer.Argument(metavar="MS", help=MS_HELP)] = None
-    output: Annotated[
-        bool, typer.Option("--output", help="Print the output instead of the snapshot.")
-    ] = False
-    start: Annotated[
-        int | None, typer.Option(metavar="N", help="The first line, counting from 0.")
-    ] = None
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most this many lines; default 200.")
-    ] = None
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Print new output as it arrives, until Ctrl-C.")
-    ] = False
+    ms: Annotated[str | None, argument("MS", MS_HELP)] = None
+    output: Annotated[bool, flag("Print the output instead of the snapshot.", "--output")] = False
+    start: Annotated[int | None, option("N", "The first line, counting from 0.")] = None
+    limit: Annotated[int | None, option("N", "At most this many lines; default 200.")] = None
+    follow: Annotated[bool, flag("Print new output as it arrives, until Ctrl-C.", "--follow")] = (
+        False
+    )
 
 
 async def read(printer: Printer, options: ReadOptions) -> None:
@@ -342,10 +333,8 @@ def _printed_content(content: str | None, nothing: str) -> str:
 class ReplayOptions(ZoneRef):
     """How much is shown."""
 
-    window: Annotated[
-        int, typer.Option(metavar="N", help="Lines to show if a snapshot covers the output.")
-    ] = 5000
-    page: Annotated[int, typer.Option(metavar="N", help="Lines to show if no snapshot does.")] = 200
+    window: Annotated[int, option("N", "Lines to show if a snapshot covers the output.")] = 5000
+    page: Annotated[int, option("N", "Lines to show if no snapshot does.")] = 200
 
 
 async def replay(printer: Printer, options: ReplayOptions) -> None:
