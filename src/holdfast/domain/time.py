@@ -22,11 +22,22 @@ def instant(stamp: int) -> datetime:
 
 DAY: Final = 86_400_000
 _USUAL: Final = 40
-_SPELLING: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:T([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:[.,]([0-9]+))?)?"
-    r"(Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
+# Calendar, week and ordinal dates, each extended or basic.
+_DATE: Final = re.compile(
+    r"(?P<year>[0-9]{4})(?:"
+    r"(?P<dash>-?)(?P<month>[0-9]{2})(?P=dash)(?P<day>[0-9]{2})"
+    r"|(?P<week_dash>-?)W(?P<week>[0-9]{2})(?P=week_dash)(?P<weekday>[1-7])"
+    r"|-?(?P<ordinal>[0-9]{3}))"
 )
+# The last unit given may have a fraction.
+_TIME: Final = re.compile(
+    r"(?P<hour>[0-9]{2})"
+    r"(?:(?P<colon>:?)(?P<minute>[0-5][0-9])(?:(?P=colon)(?P<second>[0-5][0-9]|60))?)?"
+    r"(?:[.,](?P<fraction>[0-9]+))?"
+    r"(?P<offset>Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?"
+)
+_HOUR: Final = 3_600_000
+_MINUTE: Final = 60_000
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 _EARLIEST: Final = (1 - _FIRST_DAY) * DAY
 _LATEST: Final = (date(9999, 12, 31).toordinal() + 1 - _FIRST_DAY) * DAY - 1
@@ -61,27 +72,64 @@ class Moment:
 
 
 def parse_iso8601(text: str) -> Moment | None:
-    """Return the time in a text; `None` if it is not valid ISO 8601 in the years 1 to 9999."""
+    """Return the time in a text; `None` if it is not an ISO 8601 date or time of years 1 to 9999.
+
+    A date must name a day: a year, a month or a week alone is refused.
+    """
     # Unusually long texts are not cached, because they would take memory.
     return _remembered(text) if len(text) <= _USUAL else _parsed(text)
 
 
 def _parsed(text: str) -> Moment | None:
-    found = _SPELLING.fullmatch(text)
+    given_date, has_time, given_time = text.partition("T")
+    days = _days(given_date)
+    if days is None or not has_time:
+        return None if days is None else Moment(ms=days * DAY, is_assumed=True, is_date=True)
+    found = _TIME.fullmatch(given_time)
     if found is None:
         return None
-    year, month, day, hour, minute, second, fraction, offset = found.groups()
-    try:
-        days = date(int(year), int(month), int(day)).toordinal() - _FIRST_DAY
-    except ValueError:
+    hour, minute, second = (int(found[each] or 0) for each in ("hour", "minute", "second"))
+    thousandths = second * 1000 + _fraction(found)
+    offset = _offset(found["offset"])
+    # Hour 24 is only the end of a day, and a leap second is only the last one of a UTC day.
+    if hour > 24 or (hour == 24 and (minute or thousandths)):
         return None
-    if hour is None:
-        return Moment(ms=days * DAY, is_assumed=True, is_date=True)
-    minutes = int(hour) * 60 + int(minute) - _offset(offset)
-    thousandths = int(second or 0) * 1000 + int(f"{fraction or '':0<3.3}")
-    ms = days * DAY + minutes * 60_000 + thousandths
+    if second == 60 and (hour * 60 + minute - offset) % 1440 != 1439:
+        return None
+    ms = days * DAY + hour * _HOUR + (minute - offset) * _MINUTE + thousandths
     # An offset can move the time out of the calendar, where it cannot be formatted.
-    return Moment(ms=ms, is_assumed=offset is None) if _EARLIEST <= ms <= _LATEST else None
+    is_assumed = found["offset"] is None
+    return Moment(ms=ms, is_assumed=is_assumed) if _EARLIEST <= ms <= _LATEST else None
+
+
+def _days(text: str) -> int | None:
+    """Return the days since the epoch of a date; None if the calendar has no such day."""
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    year = int(found["year"])
+    try:
+        if found["month"]:
+            day = date(year, int(found["month"]), int(found["day"])).toordinal()
+        elif found["week"]:
+            day = date.fromisocalendar(year, int(found["week"]), int(found["weekday"])).toordinal()
+        else:
+            day = date(year, 1, 1).toordinal() + int(found["ordinal"]) - 1
+            if date.fromordinal(day).year != year:
+                return None
+    except (ValueError, OverflowError):
+        return None
+    return day - _FIRST_DAY
+
+
+def _fraction(found: re.Match[str]) -> int:
+    """Return the milliseconds of a fraction of the smallest unit given, rounded down."""
+    digits = found["fraction"]
+    if digits is None:
+        return 0
+    unit = 1000 if found["second"] else _MINUTE if found["minute"] else _HOUR
+    # Later digits are below a millisecond, and long integers take quadratic time to parse.
+    return int(f"{digits:0<9.9}") * unit // 1_000_000_000
 
 
 # Cached, because clients resend whole lists with the same times.
