@@ -1,5 +1,7 @@
 """Memories of another program become observations: once, as they are, and the source stays."""
 
+import codecs
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.importers.cursor_memory import (
     CursorMemory,
+    FileWarning,
     ImportVerification,
     KindCount,
     MemoryImportOptions,
     MemoryReport,
+    SkippedFile,
 )
 from holdfast.importers.cursor_memory_files import (
     LARGEST,
@@ -24,6 +28,7 @@ from holdfast.importers.cursor_memory_files import (
     file_key,
     repair_fields,
 )
+from holdfast.observations.issues import WarningCode
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery
 from tests.importers.memories import (
@@ -36,7 +41,7 @@ from tests.importers.memories import (
     bytes_below,
     memories,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +77,14 @@ async def test_one_memory_of_each_kind_is_brought(quiet: Holdfast, root: Path) -
         repaired=0,
         failed=0,
         warnings=1,
+        warned=(
+            FileWarning(
+                file="feature_units/FU-061.json",
+                code=WarningCode.TIMESTAMP_ASSUMED_UTC,
+                field="created_at",
+                message="created_at has no offset and was read as UTC",
+            ),
+        ),
         by_kind={
             kind: KindCount(files=1, entities=1)
             for kind in ("session", "feature_unit", "release", "decision", "validation")
@@ -132,6 +145,92 @@ async def test_names_that_changed_are_mapped(quiet: Holdfast, root: Path) -> Non
         ("custom", "plain"),
         ("custom", "x"),
     }
+
+
+async def test_names_in_camel_case_are_mapped_and_mending_overrides_none(
+    quiet: Holdfast, root: Path
+) -> None:
+    told = {
+        "sessionId": "camel-1",
+        "actions": [{"type": "run_tests", "result": "success"}],
+        "startedAt": "2025-12-31T11:00:00Z",
+        "endedAt": "2025-12-31T12:00:00Z",
+    }
+    a_memory(root, "sessions/session-other.json", told)
+    release = {
+        "releaseId": "v1.0.0",
+        "version": "One",
+        "featureUnits": ["FU-1"],
+        "status": "planning",
+        "acceptanceCriteria": ["it works"],
+        "createdAt": "2025-12-30T00:00:00Z",
+        "updatedAt": "2025-12-31T00:00:00Z",
+    }
+    a_memory(root, "releases/one.json", release)
+    a_memory(root, "sessions/two.json", {**told, "session_id": "snake-1"})
+
+    report = await brought(quiet, root, repair=True)
+
+    assert (report.imported, report.repairs) == (3, ())
+    assert await snapshot(quiet, "camel-1") == {
+        "session_id": "camel-1",
+        "actions": told["actions"],
+        "checkpoints": [],
+        "outcomes": [],
+        "started_at": told["startedAt"],
+        "ended_at": told["endedAt"],
+    }
+    # Both spellings in one file: the schema's own is the one that counts.
+    assert [(each.file, each.code, each.field) for each in report.warned] == [
+        ("sessions/two.json", WarningCode.UNKNOWN_FIELD, "sessionId")
+    ]
+
+
+async def test_what_is_not_read_is_reported(quiet: Holdfast, root: Path) -> None:
+    a_memory(root, "sessions/session-abc123.json", SESSION)
+    for name in ("sessions/note.md", "sessions/deep/log.jsonl", "README.md", "drafts/a.json"):
+        a_memory(root, name, b"{}")
+
+    report = await brought(quiet, root)
+
+    folders = "sessions/, feature_units/, releases/, decisions/, validations/"
+    assert (report.files, report.imported, report.is_whole) == (1, 1, True)
+    assert report.skipped == (
+        SkippedFile(file="README.md", reason=f"only {folders} are read"),
+        SkippedFile(file="drafts", reason=f"only {folders} are read"),
+        SkippedFile(file="sessions/deep/log.jsonl", reason="only .json files are read"),
+        SkippedFile(file="sessions/note.md", reason="only .json files are read"),
+    )
+
+
+@each_case(
+    ("named", "meant"),
+    [
+        ("", "{root}/.cursor/memory"),
+        (".cursor", "{root}/.cursor/memory"),
+        (".cursor/memory/sessions", "{root}/.cursor/memory"),
+        ("elsewhere", "the folder that contains sessions/"),
+    ],
+)
+def test_a_folder_beside_the_right_one_is_refused_with_the_right_one(
+    root: Path, named: str, meant: str
+) -> None:
+    memories(root / ".cursor" / "memory")
+    (root / "elsewhere").mkdir(exist_ok=True)
+
+    with pytest.raises(Invalid) as refused:
+        MemoryFolder(root / named)
+
+    assert refused.value.message == (
+        f"{root / named} contains none of sessions/, feature_units/, releases/, decisions/, "
+        f"validations/; name {meant.format(root=root)}."
+    )
+
+
+async def test_a_byte_order_mark_is_no_part_of_a_file(quiet: Holdfast, root: Path) -> None:
+    a_memory(root, "sessions/marked.json", codecs.BOM_UTF8 + json.dumps(SESSION).encode())
+
+    assert (await brought(quiet, root)).imported == 1
 
 
 def test_a_file_is_known_by_its_place_and_its_bytes() -> None:
@@ -224,7 +323,7 @@ async def test_what_is_missing_is_a_failure_or_mended(quiet: Holdfast, root: Pat
 async def test_what_cannot_be_read_keeps_no_other_back(quiet: Holdfast, root: Path) -> None:
     memories(root)
     a_memory(root, "sessions/a.json", b"\xff")
-    a_memory(root, "sessions/b.json", b'{"session_id": "abc123", "session_id": "abc124"}')
+    a_memory(root, "sessions/b.json", b'{"id": "abc123", "id": "abc124"}')
     a_memory(root, "sessions/c.json", [])
     a_memory(root, "sessions/d.json", b"[" * 100_000)
     a_memory(root, "sessions/deep/er/e.json", {**SESSION, "session_id": "deeper"})

@@ -24,6 +24,7 @@ from holdfast.observations.claims import (
     accept_payload,
     build_observation,
 )
+from holdfast.observations.issues import WarningCode
 from holdfast.observations.merge import resolve
 from holdfast.observations.model import EntityType, ObservationKind, Subject
 from holdfast.observations.queries import ImportMark, TimelineQuery
@@ -57,6 +58,15 @@ class ImportFailure(Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
+class FileWarning(Struct, frozen=True, kw_only=True):
+    """A problem with the data of a file that was imported nevertheless."""
+
+    file: str
+    code: WarningCode
+    field: str
+    message: str
+
+
 class SkippedFile(Struct, frozen=True, kw_only=True):
     """A path in the folder that was not read, and why."""
 
@@ -83,6 +93,7 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
     repaired: int
     failed: int
     warnings: int
+    warned: tuple[FileWarning, ...]
     by_kind: dict[str, KindCount]
     repairs: tuple[FieldRepair, ...]
     failures: tuple[ImportFailure, ...]
@@ -169,10 +180,11 @@ class _Run:
         self._owner = owner
         self._folder = folder
         self._options = options
-        self._counts = dict.fromkeys(("imported", "unchanged", "repaired", "warnings"), 0)
+        self._counts = dict.fromkeys(("imported", "unchanged", "repaired"), 0)
         self._files = dict.fromkeys(EntityType, 0)
         self._subjects: dict[Subject, bool] = {}
         self._repairs: list[FieldRepair] = []
+        self._warned: list[FileWarning] = []
         self._failures: list[ImportFailure] = []
 
     async def bring(self, kind: EntityType, path: str) -> None:
@@ -196,7 +208,7 @@ class _Run:
             else known.subject
         )
         is_new = known is None and await self._write(found)
-        self._note(found, subject, is_new=is_new)
+        self._note(path, found, subject, is_new=is_new)
 
     def _inspect(self, kind: EntityType, path: str) -> _FileClaim:
         """Return the claim of a file, validated like a submission."""
@@ -219,9 +231,12 @@ class _Run:
         # A concurrent run may have imported it already.
         return not done.deduplicated
 
-    def _note(self, found: _FileClaim, subject: Subject, *, is_new: bool) -> None:
+    def _note(self, path: str, found: _FileClaim, subject: Subject, *, is_new: bool) -> None:
         self._counts["imported" if is_new else "unchanged"] += 1
-        self._counts["warnings"] += len(found.accepted.warnings)
+        self._warned += [
+            FileWarning(file=path, code=each.code, field=each.field, message=each.message)
+            for each in found.accepted.warnings
+        ]
         self._counts["repaired"] += bool(found.repairs)
         self._repairs += found.repairs
         # In a dry run the timeline is computed from this file alone.
@@ -250,6 +265,8 @@ class _Run:
             files=sum(self._files.values()),
             failed=len(self._failures),
             **self._counts,
+            warnings=len(self._warned),
+            warned=tuple(self._warned),
             by_kind=by_kind,
             repairs=tuple(self._repairs),
             failures=tuple(self._failures),

@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from msgspec import Struct
 from holdfast.domain.canonical_json import digest
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.time import format_iso8601, instant_of, moment
-from holdfast.observations.model import SOURCE_LONGEST, EntityType
+from holdfast.observations.model import PAYLOADS, SOURCE_LONGEST, EntityType
 from holdfast.observations.queries import ImportMark
+from holdfast.observations.validation import members_of
 
 FOLDERS: Final = {
     "sessions": EntityType.AGENT_SESSION,
@@ -30,6 +32,9 @@ FOLDERS: Final = {
 # Size limit of a file, including whitespace.
 LARGEST: Final = 8 << 20
 ENDING: Final = ".json"
+# Where a project keeps its memories, for the remedy of an error.
+NEARBY: Final = (".cursor/memory", "memory")
+_NAMES: Final = ", ".join(f"{name}/" for name in FOLDERS)
 
 
 class MemoryFile(Struct, frozen=True, kw_only=True):
@@ -61,13 +66,16 @@ class MemoryFolder:
                 Code.NOT_A_FOLDER,
                 f"{root} is not a folder; name the folder that contains sessions/.",
             )
-        # By relative path: links that are not followed, and folders that cannot be listed.
+        self._require_memories(root)
+        # By relative path: what is not read, and folders that cannot be listed.
         self.skipped: dict[str, str] = {}
         self.unreadable: dict[str, str] = {}
 
     def files(self) -> list[tuple[EntityType, str]]:
-        """Return the files to read, sorted by relative path."""
+        """Return the files to read, sorted by relative path; notes what is not read."""
         found = [(kind, path) for name, kind in FOLDERS.items() for path in self._below(name)]
+        others = sorted(set(os.listdir(self.path)) - set(FOLDERS))
+        self.skipped |= dict.fromkeys(others, f"only {_NAMES} are read")
         return sorted(found, key=lambda each: each[1])
 
     def read(self, entity_type: EntityType, path: str) -> MemoryFile:
@@ -89,6 +97,15 @@ class MemoryFolder:
             modified_ms=known.st_mtime_ns // 1_000_000,
         )
 
+    def _require_memories(self, root: Path) -> None:
+        """Refuse a folder above or below the right one, where an import would find no file."""
+        if any(os.path.lexists(os.path.join(self.path, name)) for name in FOLDERS):
+            return
+        nearby = (*(root / each for each in NEARBY), root.parent)
+        meant = next((each for each in nearby if (each / "sessions").is_dir()), None)
+        remedy = "the folder that contains sessions/" if meant is None else str(meant)
+        raise Invalid(Code.NOT_A_FOLDER, f"{root} contains none of {_NAMES}; name {remedy}.")
+
     def _below(self, folder: str) -> Iterator[str]:
         top = os.path.join(self.path, folder)
         if os.path.islink(top):
@@ -102,6 +119,8 @@ class MemoryFolder:
                     self._pass_over(path)
                 elif name in names and name.endswith(ENDING):
                     yield path
+                elif name in names:
+                    self.skipped[path] = f"only {ENDING} files are read"
 
     def _is_inside(self, path: str) -> bool:
         end = os.path.realpath(os.path.join(self.path, path))
@@ -123,6 +142,8 @@ class MemoryFolder:
 
 NAME: Final = "cursor-memory"
 IMPORTED: Final = {"type": "session_imported", "result": "success"}
+# Where the next word of a name in camelCase begins.
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _DAY: Final = re.compile(r"(\d{4})(\d{2})(\d{2})(?!\d)", re.ASCII)
 _UNIT: Final = re.compile(r"FU-[0-9]+")
 _VERSION: Final = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
@@ -165,7 +186,13 @@ def map_fields(file: MemoryFile, data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     # Modified in place, because the object may carry its list of duplicate keys.
-    for name, names in _ALIASES[file.entity_type].items():
+    aliases = _ALIASES[file.entity_type]
+    known = {*members_of(PAYLOADS[file.entity_type]), *chain(*aliases.values())}
+    for given in list(data):
+        name = _HUMP.sub(r"_\g<0>", given).lower()
+        if name != given and name in known and data.get(name) is None:
+            data[name] = data.pop(given)
+    for name, names in aliases.items():
         given = next((each for each in names if data.get(each) is not None), None)
         if given is not None and given != name:
             data[name] = data.pop(given)

@@ -102,6 +102,8 @@ def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
     printer.line(f"{summary}.".capitalize())
     for repair in report.repairs:
         printer.line(f"{repair.file}: {repair.field} from {repair.rule}")
+    for warned in report.warned:
+        printer.warn(f"{warned.file}: warning: {warned.message}")
     for skip in report.skipped:
         printer.warn(f"{skip.file}: {skip.reason}")
     for failure in report.failures:
