@@ -14,6 +14,7 @@ from holdfast.mcp.tool_types import arguments_of, input_schema
 from holdfast.observations.model import Text, UnitId
 from tests.mcp.clients import Client
 from tests.mcp.payloads import COMPLETE
+from tests.observations.claims import FEATURE_UNIT
 
 PROMISED = {
     "submit_agent_session",
@@ -84,6 +85,42 @@ def test_the_schema_of_a_submission_takes_what_is_taken() -> None:
     assert not judge.is_valid({"session_id": "abc123"})
 
 
+def test_the_texts_say_what_a_time_is_and_what_may_be_null() -> None:
+    members = TOOLS["submit_agent_session"].input_schema()["properties"]
+
+    time = "An ISO 8601 date or time; UTC if it has no offset."
+    assert members["started_at"]["description"] == f"When the session started. {time}"
+    assert members["ended_at"]["description"].endswith(f"May be null. {time}")
+    checkpoint = members["checkpoints"]["items"]["properties"]
+    assert checkpoint["timestamp"]["description"] == f"When it was reached. {time}"
+    assert "Null clears duration and ended_at" in TOOLS["submit_agent_session"].description
+
+
+def test_the_schema_of_every_type_is_in_the_tool_that_takes_it() -> None:
+    fields = TOOLS["submit_entity"].input_schema()["properties"]["fields"]
+    judge = Draft202012Validator(fields)
+
+    assert [(each["title"], each["required"]) for each in fields["anyOf"]] == [
+        ("feature_unit", ["id", "description", "status", "created_at", "updated_at"]),
+        (
+            "release",
+            [
+                "id",
+                "version",
+                "feature_units",
+                "status",
+                "acceptance_criteria",
+                "created_at",
+                "updated_at",
+            ],
+        ),
+        ("agent_decision", ["decision", "rationale", "timestamp"]),
+        ("validation_result", ["validation_type", "status", "timestamp"]),
+    ]
+    assert judge.is_valid(FEATURE_UNIT)
+    assert not judge.is_valid({**FEATURE_UNIT, "status": "unheard of"})
+
+
 def test_every_kind_has_a_schema() -> None:
     class Taken(Struct, kw_only=True):
         ids: Annotated[
@@ -100,7 +137,11 @@ def test_every_kind_has_a_schema() -> None:
                 "items": {"type": "string", "pattern": "^FU-[0-9]+$"},
                 "uniqueItems": True,
             },
-            "words": {"description": "Words.", "type": "string", "maxLength": 65_536},
+            "words": {
+                "description": "Words. May be null.",
+                "type": "string",
+                "maxLength": 65_536,
+            },
         },
         "required": ["ids"],
         "additionalProperties": True,

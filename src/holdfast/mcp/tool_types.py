@@ -13,7 +13,7 @@ from holdfast.api import LocalHoldfast
 from holdfast.domain.ids import Owner
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.model import EXACT
+from holdfast.observations.model import EXACT, Object
 from holdfast.observations.validation import members_of, value_issues
 from holdfast.wire.errors import ErrorForm
 
@@ -28,6 +28,15 @@ class IntegerType(Struct, frozen=True, kw_only=True):
 
 class BooleanType(Struct, frozen=True):
     """A boolean."""
+
+
+class ObjectType(Struct, frozen=True):
+    """An object of one of several types, each under the name that selects it.
+
+    The types are only documented here; the service validates by the one that was selected.
+    """
+
+    types: Mapping[str, type[Struct]]
 
 
 class Argument(Struct, frozen=True):
@@ -51,7 +60,12 @@ def one_of(words: Iterable[str]) -> Any:
 def arguments_of(payload: type[Struct]) -> tuple[Argument, ...]:
     """Return the members of a payload as arguments."""
     return tuple(
-        Argument(name, kind, kind.__metadata__[-1].description, is_required)
+        Argument(
+            name,
+            kind,
+            f"{kind.__metadata__[-1].description}{'' if is_required else ' May be null.'}",
+            is_required,
+        )
         for name, (kind, is_required) in members_of(payload).items()
     )
 
@@ -90,6 +104,8 @@ def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
                 if is_flag
                 else [_issue(name, value, "one of: true, false", "must be true or false")]
             )
+        case ObjectType():
+            return value_issues(name, Object, value)
         case kind:
             return value_issues(name, kind, value)
 
@@ -108,6 +124,9 @@ def _issue(name: str, value: Any, expected: str, rule: str) -> Issue:
 
 
 Schema = dict[str, Any]
+# Not `format: date-time`, because a bare date or a time without offset is valid too.
+_TIME_SCHEMA: Final = {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
+_TIME_WORDS: Final = " An ISO 8601 date or time; UTC if it has no offset."
 _DEFINITION: Final = "#/$defs/{name}"
 # Not listed here, because every tool would repeat the list of all error codes.
 _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
@@ -115,10 +134,8 @@ _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
 
 def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one allows additional members."""
-    # Null is accepted but not declared, because some clients reject a field with two types.
-    properties = {
-        each.name: {"description": each.description, **_type_schema(each.kind)} for each in taken
-    }
+    # Null is described but not declared, because some clients reject a field with two types.
+    properties = {each.name: _described(each) for each in taken}
     required = [each.name for each in taken if each.is_required]
     return {
         "type": "object",
@@ -126,6 +143,12 @@ def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
         **({"required": required} if required else {}),
         "additionalProperties": is_open,
     }
+
+
+def _described(argument: Argument) -> Schema:
+    schema = _type_schema(argument.kind)
+    words = f"{argument.description}{_TIME_WORDS if schema == _TIME_SCHEMA else ''}"
+    return {"description": words, **schema}
 
 
 def output_schema(given: Sequence[type[Struct]]) -> Schema:
@@ -174,6 +197,12 @@ def _type_schema(kind: Any) -> Schema:
             return _integer_schema(kind)
         case BooleanType():
             return {"type": "boolean"}
+        case ObjectType(types=types):
+            forms = [
+                {"title": name, **input_schema(arguments_of(each), is_open=True)}
+                for name, each in types.items()
+            ]
+            return {"type": "object", "anyOf": forms}
         case _ if get_origin(kind) is Literal:
             # `inspect` would sort the words.
             return {"type": "string", "enum": list(get_args(kind))}
@@ -192,10 +221,11 @@ def _schema_of(kind: inspect.Type) -> Schema:
         case inspect.UnionType(types=(bare, *_)):
             schema = _schema_of(bare)
         case inspect.CustomType():
-            # Not `format: date-time`, because a bare date or a time without offset is valid too.
-            schema = {"type": "string", "examples": ["2025-12-31T11:00:00Z", "2025-12-31"]}
+            schema = _TIME_SCHEMA
         case inspect.StrType():
             schema = _text_schema(kind)
+        case inspect.LiteralType(values=words):
+            schema = {"type": "string", "enum": list(words)}
         case inspect.EnumType(cls=words):
             schema = {"type": "string", "enum": [each.value for each in words]}
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
