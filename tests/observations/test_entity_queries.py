@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.domain.errors import Invalid
 from holdfast.domain.time import instant_of, milliseconds
+from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityOrder, matches, order_value, require_filters
 from tests.marks import each_case
 from tests.observations.claims import COMPLETE, a_claim, a_deletion, resolved
@@ -77,11 +78,70 @@ def test_what_is_missing_is_ordered_by_nothing() -> None:
 def test_filters_are_met_by_equality_parts_and_ranges(
     filters: dict[str, Any], is_meant: bool
 ) -> None:
-    assert matches(SNAPSHOT, require_filters(filters)) is is_meant
+    assert matches(SNAPSHOT, filters) is is_meant
+
+
+SESSION = {
+    "session_id": "abc123",
+    "actions": [
+        {"type": "run_tests", "result": "failure", "details": {"tests": [{"name": "a"}, "b"]}},
+        {"type": "commit", "result": "success", "took": 5},
+    ],
+    "checkpoints": [],
+}
+
+
+@each_case(
+    ("filters", "is_meant"),
+    [
+        ({"actions.result": "failure"}, True),
+        ({"actions.result": "unknown"}, False),
+        ({"actions.type": {"contains": "tests"}}, True),
+        ({"actions.took": {"gte": 5}}, True),
+        ({"actions.took": {"gte": 6}}, False),
+        ({"actions.details.tests.name": "a"}, True),
+        ({"actions.details.tests": {"contains": "b"}}, True),
+        ({"checkpoints.name": "spec_complete"}, False),
+        ({"checkpoints": []}, True),
+        ({"duration": None}, False),
+    ],
+)
+def test_a_path_through_a_list_leads_to_every_item(filters: dict[str, Any], is_meant: bool) -> None:
+    assert matches(SESSION, require_filters(EntityType.AGENT_SESSION, filters)) is is_meant
 
 
 def test_no_filters_are_no_wish() -> None:
-    assert require_filters(None) == {}
+    assert require_filters(EntityType.RELEASE, None) == {}
+
+
+@each_case(
+    ("entity_type", "path", "message"),
+    [
+        (
+            EntityType.VALIDATION_RESULT,
+            "outcome",
+            "filters.outcome is not a field of validation_result; its fields are "
+            "validation_type, status, details, target, timestamp.",
+        ),
+        (
+            EntityType.AGENT_SESSION,
+            "session_id.length",
+            "filters.session_id.length must end at session_id, which has no fields of its own.",
+        ),
+        (
+            EntityType.FEATURE_UNIT,
+            "dependencies.id",
+            "filters.dependencies.id must end at dependencies, which has no fields of its own.",
+        ),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_the_fields_there_are(
+    entity_type: EntityType, path: str, message: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        require_filters(entity_type, {path: 1})
+
+    assert (refused.value.details["field"], refused.value.message) == (f"filters.{path}", message)
 
 
 @each_case(
@@ -97,6 +157,6 @@ def test_no_filters_are_no_wish() -> None:
 )
 def test_other_wishes_are_refused(filters: Any, field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        require_filters(filters)
+        require_filters(EntityType.FEATURE_UNIT, filters)
 
     assert refused.value.details["field"] == field

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
+from holdfast.domain.messages import Role, Text
 from holdfast.domain.queries import encode_count
+from holdfast.domain.sessions import Session
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.model import Entity, EntityType
 from holdfast.observations.queries import (
@@ -33,25 +36,33 @@ async def observe(house: Holdfast, session_id: str, **more: Any) -> None:
     await house.observations.submit(house.owner, a_payload(session_id=session_id, **more))
 
 
+async def used(house: Holdfast) -> Session:
+    """Open a session with a message in it."""
+    session = await house.open()
+    draft = MessageDraft(role=Role.SYSTEM, parts=(Text(text="a note"),))
+    await house.messages.record(house.owner, session.id, draft)
+    return session
+
+
 async def mixed(house: Holdfast, clock: SettableClock) -> None:
     """Fill a house with sessions of every sort, several of one moment."""
     for number in range(3):
-        await house.open()
-        session = await house.open()
+        await used(house)
+        session = await used(house)
         clock.advance(seconds=7)
         await house.sessions.close(house.owner, session.id)
-        joined = await house.open()
+        joined = await used(house)
         started = f"2026-0{number + 1}-01T00:00:00Z"
         await observe(house, joined.id, started_at=started)
         clock.advance(milliseconds=5)
-        both = await house.open()
+        both = await used(house)
         ended = "2027-01-01T00:00:00Z"
         await observe(house, both.id, started_at=started, ended_at=ended, duration=9)
         clock.advance(seconds=3)
         await house.sessions.close(house.owner, both.id)
         await observe(house, f"seen-{number}", started_at=started, duration=2 + number)
         await observe(house, f"other-{number}", ended_at="2026-02-01")
-    corrected = await house.open()
+    corrected = await used(house)
     await house.sessions.close(house.owner, corrected.id)
     for field, value in (("duration", 77.5), ("ended_at", None), ("started_at", "2020-01-01")):
         right = Correction(session_id=corrected.id, field=field, value=value)
@@ -128,14 +139,14 @@ async def test_what_has_no_beginning_left_stands_where_it_was_first_spoken_of(
 ) -> None:
     corrected = []
     for _ in range(2):
-        session = await quiet.open()
+        session = await used(quiet)
         clock.advance(minutes=1)
         right = Correction(session_id=session.id, field="duration", value=3)
         await quiet.observations.correct(quiet.owner, right)
         await quiet.sessions.delete(quiet.owner, session.id)
         clock.advance(minutes=1)
         corrected.append(session.id)
-    opened = await quiet.open()
+    opened = await used(quiet)
 
     every = await walked(quiet, HistoryQuery(limit=1))
 
@@ -210,7 +221,7 @@ async def test_what_comes_meanwhile_shifts_nothing(quiet: Holdfast, clock: Setta
     query = HistoryQuery(limit=6)
     first = await quiet.observations.query(quiet.owner, query)
     clock.advance(days=400)
-    await quiet.open()
+    await used(quiet)
     await observe(quiet, "brand-new", started_at="2030-01-01")
 
     rest = await quiet.observations.query(quiet.owner, cursor=first.next_cursor)
@@ -240,7 +251,7 @@ async def test_a_listing_is_shown_as_it_was(
     await quiet.observations.delete(quiet.owner, every[0].key)
     assert any(each.hosted and "ended_at" in each.snapshot for each in thirds[2::3])
     await quiet.observations.restore(quiet.owner, "revived")
-    await quiet.open()
+    await used(quiet)
 
     before = await walked(quiet, HistoryQuery(limit=4, at=then, **wish))  # type: ignore[arg-type]
 
@@ -287,7 +298,7 @@ async def test_entities_of_a_type_are_listed_by_what_they_say(quiet: Holdfast) -
 
 
 async def test_sessions_are_found_by_what_they_say_ours_too(quiet: Holdfast) -> None:
-    session = await quiet.open()
+    session = await used(quiet)
     await quiet.observations.submit(quiet.owner, MINIMAL)
 
     async def found(**filters: Any) -> list[str]:
@@ -327,3 +338,24 @@ async def test_a_damaged_entity_does_not_hide_its_neighbours(
     rebuilt = await quiet.observations.rebuild()
     assert len(rebuilt.differences) == 1
     assert len((await quiet.observations.query(quiet.owner)).items) == 2
+
+
+async def test_the_previous_session_is_one_that_was_used(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    worked = await used(quiet)
+    clock.advance(minutes=1)
+    unused = await quiet.open()
+    fork = await quiet.sessions.fork(quiet.owner, worked.id)
+    latest = HistoryQuery(limit=1)
+
+    before = await quiet.observations.query(quiet.owner, latest)
+    shown = await quiet.observations.show(quiet.owner, unused.id)
+    await observe(quiet, unused.id, started_at="2030-01-01")
+    after = await quiet.observations.query(quiet.owner, latest)
+
+    # A fork has inherited its message; nothing happened in it yet.
+    assert fork.id not in {worked.id, unused.id}
+    assert ([each.key for each in before.items], before.total) == ([worked.id], 1)
+    assert shown.entity.key == unused.id
+    assert (after.total, (await walked(quiet, HistoryQuery()))[1].key) == (2, worked.id)

@@ -112,7 +112,6 @@ def test_an_update_that_leaves_a_checkpoint_out_does_not_remove_it() -> None:
     ]
 
 
-@demands("S3-063")
 def test_a_single_value_is_the_latest_that_was_claimed() -> None:
     end = "2025-12-31T12:00:00Z"
     entity = resolved(a_claim(1, duration=5), a_claim(2), a_claim(3, duration=7, ended_at=end))

@@ -65,6 +65,36 @@ async def test_a_session_is_told_under_what_its_outcomes_name(quiet: Holdfast) -
     assert await told(quiet, "ent_31ed4722e1f7ffa6ea9a9ed8") == own
 
 
+@demands("S3-120", "S3-120b", "S3-120c", "S3-120d")
+async def test_sessions_and_what_they_work_on_share_their_timelines(
+    quiet: Holdfast, clock: SettableClock
+) -> None:
+    worked_on = [{"type": "created", "id": "FU-061"}, {"type": "worked_on", "id": "v0.2.3"}]
+    await submit(quiet, a_payload(outcomes=worked_on))
+    entities = quiet.observations.submit_entity
+    await entities(quiet.owner, "feature_unit", FEATURE_UNIT)
+    clock.advance(seconds=1)
+    await entities(quiet.owner, "feature_unit", {**FEATURE_UNIT, "status": "in_progress"})
+    await entities(quiet.owner, "release", {**RELEASE, "feature_units": []})
+    await entities(quiet.owner, "agent_decision", {**DECISION, "context": {"session_id": "abc123"}})
+    await entities(quiet.owner, "validation_result", {**VALIDATION, "target": "abc123"})
+
+    assert words((await told(quiet, "FU-061")).events) == [
+        "Session abc123 started",
+        "Status of FU-061: planning",
+        "Status of FU-061: in_progress",
+    ]
+    assert words((await told(quiet, "v0.2.3")).events) == [
+        "Session abc123 started",
+        "Status of v0.2.3: planning",
+    ]
+    assert words((await told(quiet, "abc123")).events) == [
+        "Session abc123 started",
+        "Decision: Use SQLite by default",
+        "Validation: test passed",
+    ]
+
+
 async def test_an_id_and_a_key_give_the_same_events(quiet: Holdfast) -> None:
     await submit(quiet)
     entities = quiet.observations.submit_entity

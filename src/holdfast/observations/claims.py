@@ -109,7 +109,14 @@ def _contradictions(
     (start, end), duration = times, fields.get("duration")
     if start is not None and end is not None:
         if end < start:
-            found.append(ended_before_started(fields))
+            found.append(
+                SchemaWarning(
+                    code=WarningCode.ENDED_BEFORE_STARTED,
+                    field="ended_at",
+                    message="The session ends before it starts",
+                    details={"started_at": fields["started_at"], "ended_at": fields["ended_at"]},
+                )
+            )
         # Integer milliseconds, because a duration may be an integer too large for a float.
         if duration is not None and abs(duration * 1000 - (end - start)) > DURATION_TOLERANCE:
             rule = "is not the time between started_at and ended_at"
@@ -129,18 +136,8 @@ def _contradictions(
     return found
 
 
-def ended_before_started(fields: Mapping[str, Any]) -> SchemaWarning:
-    """Return the warning for a session whose end precedes its start."""
-    return SchemaWarning(
-        code=WarningCode.ENDED_BEFORE_STARTED,
-        field="ended_at",
-        message="The session ends before it starts",
-        details={"started_at": fields["started_at"], "ended_at": fields["ended_at"]},
-    )
-
-
 def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
-    """Return the contradictions in a merged session, for the result of a correction."""
+    """Return the contradictions in a merged session, also between different claims."""
     start, end = snapshot.get("started_at"), snapshot.get("ended_at")
     times = instant_of(start) if start else None, instant_of(end) if end else None
     reached = [instant_of(each["timestamp"]) for each in snapshot.get("checkpoints") or ()]

@@ -107,13 +107,15 @@ SELECT value, id, key, session_key
  ORDER BY value {direction}, id
  LIMIT :limit
 """
+# Sessions without a message of their own are not listed: there is nothing to continue in them.
 HOSTED: Final = """
--- Hosted sessions without an observation.
+-- Hosted sessions without an observation, with at least so many messages of their own.
 SELECT s.key, s.id, s.created_at, s.updated_at,
        CASE WHEN s.status NOT IN ('pending', 'running', 'idle') THEN s.finished_at END
   FROM sessions s
  WHERE s.owner = :owner
    AND s.created_at BETWEEN :first AND :last
+   AND s.messages - COALESCE(s.forked_at, 0) >= :least
    AND NOT EXISTS (SELECT 1 FROM entities e WHERE e.session_key = s.key)
 """
 BOUND: Final = """
@@ -122,6 +124,7 @@ SELECT s.created_at
   FROM sessions s
  WHERE s.owner = :owner
    AND s.created_at BETWEEN :first AND :last
+   AND s.messages > COALESCE(s.forked_at, 0)
    AND NOT EXISTS (SELECT 1 FROM entities e WHERE e.session_key = s.key)
  ORDER BY s.created_at {direction}
  LIMIT 1 OFFSET :limit - 1
@@ -136,13 +139,14 @@ SELECT count(*)
    AND session_key IS NULL
 """
 COUNT_HOSTED: Final = """
--- How many sessions there are, but for those whose history was deleted.
-SELECT (SELECT count(*) FROM sessions WHERE owner = :owner)
-       - (SELECT count(*)
-            FROM entities
-           WHERE owner = :owner
-             AND session_key IS NOT NULL
-             AND is_deleted = 1)
+-- How many sessions there are, but for unused ones and those whose history was deleted.
+SELECT count(*)
+  FROM sessions s
+  LEFT JOIN entities e ON e.session_key = s.key
+ WHERE s.owner = :owner
+   AND CASE WHEN e.key IS NULL THEN s.messages > COALESCE(s.forked_at, 0)
+            ELSE e.is_deleted = 0
+       END
 """
 EVERY: Final = f"""
 -- Every entity of a type.
@@ -208,7 +212,7 @@ class EntityListings:
 
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
         # A full scan, because the entity id of a session without claims is not stored.
-        every = await self.hosted(owner)
+        every = await self._opened(owner, _FIRST, _LAST, least=0)
         return next(
             (each for each in every if Subject(owner, _SESSION, each.id).entity_id == entity_id),
             None,
@@ -242,8 +246,11 @@ class EntityListings:
         ]
         return [each for each in found if is_behind(each, listing)]
 
-    async def _opened(self, owner: Owner, first: int, last: int) -> list[HostedSession]:
-        rows = await self._db.fetch(HOSTED, {"owner": owner, "first": first, "last": last})
+    async def _opened(
+        self, owner: Owner, first: int, last: int, *, least: int = 1
+    ) -> list[HostedSession]:
+        asked = {"owner": owner, "first": first, "last": last, "least": least}
+        rows = await self._db.fetch(HOSTED, asked)
         return [_hosted(row) for row in rows]
 
     async def _newest(self, listing: EntityListing) -> list[HostedSession]:

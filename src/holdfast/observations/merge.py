@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.claims import ended_before_started
+from holdfast.observations.claims import session_warnings
 from holdfast.observations.journal import JournalClaim, JournalRanges, JournalView, claim_of
 from holdfast.observations.merge_lists import (
     ActionList,
@@ -248,9 +248,6 @@ class Fold:
                     provenance[name] = (scalars[name].stamp.reference,)
         times = [self._last[0]] if self._last else []
         times += [self.claim.last_at] if self.claim else []
-        start, end = scalars.get(_START), scalars.get("ended_at")
-        is_early = start and end and start.ms is not None and end.ms is not None
-        is_early = is_early and end.ms < start.ms  # type: ignore[union-attr, operator]
         return Entity(
             entity_id=self._entity_id,
             entity_type=self.subject.entity_type,
@@ -262,7 +259,7 @@ class Fold:
             last_observation_at=max(times) if snapshot else None,
             hosted=self.claim is not None,
             deleted=self.is_deleted,
-            warnings=(ended_before_started(snapshot),) if is_early else (),
+            warnings=session_warnings(snapshot) if self._is_session else (),
             status_changes=tuple(self._changes) if snapshot else (),
         )
 

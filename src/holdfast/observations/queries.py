@@ -1,7 +1,7 @@
 """Queries of observed history and their results: filters, order, `as_of`, pages, checkpoints."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from math import isnan
@@ -16,9 +16,15 @@ from holdfast.domain.ids import EntityId, ObservationId, Owner, SessionId, Sessi
 from holdfast.domain.queries import decode_count, encode_count, require_limit
 from holdfast.domain.time import Moment, format_iso8601, instant_of, milliseconds, parse_iso8601
 from holdfast.observations.issues import Issue, SchemaWarning, rejection
-from holdfast.observations.model import Entity, EntityType, Observation, is_entity_id
+from holdfast.observations.model import PAYLOADS, Entity, EntityType, Observation, is_entity_id
 from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
-from holdfast.observations.validation import plain_issues, value_issues
+from holdfast.observations.validation import (
+    build_issue,
+    has_members,
+    members_of,
+    plain_issues,
+    value_issues,
+)
 
 PAGE: Final = 100
 PAGE_MOST: Final = 500
@@ -180,7 +186,6 @@ class RebuildReport(Struct, frozen=True, kw_only=True):
 
 
 _RANGE: Final = frozenset({"gte", "lte"})
-_MISSING: Final = object()
 
 
 def order_value(entity: Entity, order: EntityOrder) -> int | float | str | None:
@@ -197,7 +202,7 @@ def order_value(entity: Entity, order: EntityOrder) -> int | float | str | None:
     return value
 
 
-def require_filters(filters: Any) -> Mapping[str, Any]:
+def require_filters(entity_type: EntityType, filters: Any) -> Mapping[str, Any]:
     """Return validated filters, or raise `Invalid`; each path needs a value or a range."""
     if filters is None:
         return {}
@@ -207,41 +212,57 @@ def require_filters(filters: Any) -> Mapping[str, Any]:
         raise rejection((issue,))
     if faults := plain_issues(filters):
         raise rejection([replace(each, path=("filters", *each.path)) for each in faults])
-    issues = [
-        Issue(
-            path=("filters", path),
-            value=condition,
-            expected="one of: a value, contains, gte, lte",
-            message=f"filters.{path} must be a value, contains, or gte and lte",
-        )
-        for path, condition in filters.items()
-        if isinstance(condition, dict) and not _is_condition(condition)
-    ]
-    if issues:
+    found = [_filter_issue(entity_type, *each) for each in filters.items()]
+    if issues := [each for each in found if each is not None]:
         raise rejection(issues)
     return filters
 
 
+def _filter_issue(entity_type: EntityType, path: str, condition: Any) -> Issue | None:
+    """Return why a filter is invalid or can never match, or None."""
+    members = members_of(PAYLOADS[entity_type])
+    name, is_nested, _ = path.partition(".")
+    if name not in members:
+        known = ", ".join(members)
+        expected = f"one of: {known}"
+        rule = f"is not a field of {entity_type}; its fields are {known}"
+    elif is_nested and not has_members(members[name][0]):
+        expected, rule = f"path: {name}", f"must end at {name}, which has no fields of its own"
+    elif isinstance(condition, dict) and not _is_condition(condition):
+        expected = "one of: a value, contains, gte, lte"
+        rule = "must be a value, contains, or gte and lte"
+    else:
+        return None
+    return build_issue(condition, ("filters", path), expected, rule)
+
+
 def matches(snapshot: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
-    """Return whether a snapshot satisfies all filters; paths are dot-separated."""
-    return all(_matches(_at(snapshot, path), condition) for path, condition in filters.items())
+    """Return whether a snapshot satisfies all filters; paths are dot-separated.
+
+    A path through a list leads to every item, and one that satisfies the filter is enough.
+    """
+    return all(
+        any(_matches(value, condition) for value in _at(snapshot, path.split(".")))
+        for path, condition in filters.items()
+    )
 
 
 def _is_condition(condition: dict[str, Any]) -> bool:
     return set(condition) == {"contains"} or bool(condition and set(condition) <= _RANGE)
 
 
-def _at(snapshot: Any, path: str) -> Any:
-    for name in path.split("."):
-        if not isinstance(snapshot, dict) or name not in snapshot:
-            return _MISSING
-        snapshot = snapshot[name]
-    return snapshot
+def _at(value: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the values at a path."""
+    if not names:
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _at(item, names)
+    elif isinstance(value, dict) and names[0] in value:
+        yield from _at(value[names[0]], names[1:])
 
 
 def _matches(value: Any, condition: Any) -> bool:
-    if value is _MISSING:
-        return False
     if not isinstance(condition, dict):
         return equality_key(value) == equality_key(condition)
     if "contains" in condition:

@@ -272,7 +272,7 @@ class ObservationListings:
         self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
     ) -> EntityPage:
         """Return one page of the owner's entities of a type that match the filters."""
-        filters = require_filters(query.filters)
+        filters = require_filters(query.entity_type, query.filters)
         filter_text = canonical_text(dict(filters))
         marks = ("entities", owner, query.entity_type, query.order_by, query.order, filter_text)
         listing = EntityListing(

@@ -28,7 +28,6 @@ from holdfast.observations.claims import (
     change_warnings,
     deleted_warning,
     require_sibling,
-    session_warnings,
     sort_warnings,
 )
 from holdfast.observations.issues import SchemaWarning
@@ -244,9 +243,10 @@ class ObservationWriter:
             size=len(after.encoded),
         )
         self._resolver.folds.put((known.entity_id, False), kept)
+        entity = after.entity
         if claim.origin.kind is ObservationKind.CORRECTION:
             entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
-            odd += session_warnings(entity.snapshot)
+        odd += _unreported(entity.warnings, payload.warnings)
         if known.session_key is not None:
             writer = await entry.open(subject.owner, SessionId(subject.key))
             writer.add_event(SessionObserved(target=observation.id))
@@ -312,6 +312,15 @@ def _answer(
         warnings=sort_warnings(claim.accepted.entity_type, warnings),
     )
     return WriteResult(submitted, known.is_deleted)
+
+
+def _unreported(
+    merged: tuple[SchemaWarning, ...], own: tuple[SchemaWarning, ...]
+) -> tuple[SchemaWarning, ...]:
+    """Return the contradictions with other claims, without those inside the payload itself."""
+    # Without the field, because items have other numbers in the merged lists.
+    reported = {(each.code, *each.details.items()) for each in own}
+    return tuple(each for each in merged if (each.code, *each.details.items()) not in reported)
 
 
 def _redact(claim: Claim, scrubber: Scrubber) -> Claim:

@@ -34,9 +34,12 @@ class DuplicateKeys(dict[str, Any]):
 
 
 def decode_payload_strictly(raw: bytes) -> Any:
-    """Decode JSON and remember duplicate keys; raises `Invalid` if the bytes are not JSON."""
+    """Decode JSON and remember duplicate keys; raises `Invalid` if the bytes are not JSON.
+
+    A byte order mark is ignored, because editors on some systems write one.
+    """
     try:
-        return _decode(raw.decode())
+        return _decode(raw.decode("utf-8-sig"))
     except RecursionError:
         issue = Issue(path=(), expected="max_depth: 32", message="The payload is nested too deeply")
     except ValueError:
@@ -101,7 +104,9 @@ def _plain_issues(value: Any, path: Path, depth: int) -> Iterator[Issue]:
         yield Issue(path=path, value=value, expected=f"max_depth: {DEPTH_MOST}", message=message)
     elif isinstance(value, dict):
         for name in value.doubled if isinstance(value, DuplicateKeys) else ():
-            yield build_issue(value[name], (*path, name), "unique_keys", "is given more than once")
+            # An importer may have renamed the key since.
+            given = value.get(name)
+            yield build_issue(given, (*path, name), "unique_keys", "is given more than once")
         for name, each in value.items():
             place = (*path, str(name))
             fault = _scalar_fault(name if isinstance(name, str) else _NO_NAME)
@@ -218,7 +223,7 @@ def _value_issues(kind: Any, value: Any, path: Path, known: Container[Path]) -> 
     else:
         return
     bare = _bare(kind)
-    if isinstance(bare, type) and issubclass(bare, Struct) and isinstance(value, dict):
+    if _is_struct(bare) and isinstance(value, dict):
         yield from _object_issues(members_of(bare), value, path, known)
     elif not is_below:
         yield _translate(message, bare, value, path)
@@ -241,7 +246,10 @@ def _translate(message: str, kind: Any, value: Any, path: Path) -> Issue:
         choices = ", ".join(get_args(kind) or kind)
         expected, rule = f"one of: {choices}", f"must be one of {choices}"
     elif message == _NOT_A_TIME:
-        expected, rule = "format: iso_8601", "must be an ISO 8601 timestamp"
+        expected, rule = (
+            "format: iso_8601",
+            "must be an ISO 8601 date or time, such as 2025-12-31T11:00:00Z",
+        )
     else:
         expected, rule = "positive", "must be greater than zero"
     return build_issue(value, path, expected, rule)
@@ -280,6 +288,18 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
+def has_members(kind: Any) -> bool:
+    """Return whether values of a type are objects, lists of objects, or of any type."""
+    bare = _bare(kind)
+    if get_origin(bare) is list:
+        return has_members(get_args(bare)[0])
+    return bare is Any or get_origin(bare) is dict or _is_struct(bare)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
 def _place(members: Members, path: Path) -> list[tuple[int, int, str]]:
     """Return the sort key of an issue: members in display order, items by number."""
     places: list[tuple[int, int, str]] = []
@@ -293,8 +313,7 @@ def _place(members: Members, path: Path) -> list[tuple[int, int, str]]:
             names = list(known)
             places.append((1, names.index(part) if part in known else len(names), part))
             kind = _bare(known[part][0]) if part in known else None
-        is_object = isinstance(kind, type) and issubclass(kind, Struct)
-        known = members_of(kind) if is_object else {}
+        known = members_of(kind) if _is_struct(kind) else {}
     return places
 
 

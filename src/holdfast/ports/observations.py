@@ -147,7 +147,7 @@ class ProjectionTable(Protocol):
         """
 
     async def page(self, listing: EntityListing) -> list[ListedEntity]:
-        """Return entities in order, including Holdfast sessions."""
+        """Return entities in order, including Holdfast sessions that were used."""
 
     async def count(self, owner: Owner, entity_type: EntityType) -> int:
         """Return the total number of entities in a listing."""
@@ -156,7 +156,7 @@ class ProjectionTable(Protocol):
         """Return every entity of a type that has claims, including deleted ones, unordered."""
 
     async def hosted(self, owner: Owner) -> list[HostedSession]:
-        """Return the owner's sessions that have no claims."""
+        """Return the owner's sessions that were used and have no claims."""
 
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
         """Return the owner's session with that id, if it has no claims."""

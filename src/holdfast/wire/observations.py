@@ -427,7 +427,7 @@ def history_query(query: HistoryQuery, cursor: str | None) -> HistoryPageQuery:
 
 def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
     """Return the query parameters of a query for entities."""
-    filters = require_filters(query.filters)
+    filters = require_filters(query.entity_type, query.filters)
     return EntitiesQuery(
         entity_type=query.entity_type,
         filters=canonical_text(filters) if filters else None,
