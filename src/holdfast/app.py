@@ -176,17 +176,19 @@ async def _assembled(
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
     run_parts = await _run_parts(stack, config, records, outside)
-    tools, fleet, runtimes = run_parts.tools, run_parts.process_pool, run_parts.runtimes
+    tools, process_pool, runtimes = run_parts.tools, run_parts.process_pool, run_parts.runtimes
     models = Models(store, config.default_model, run_parts.llms, absolute=absolute_model)
     folders, visitors = WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets)
-    processes = AgentProcesses(store, journal, records.doorbell, records.machine, fleet)
+    processes = AgentProcesses(store, journal, records.doorbell, records.machine, process_pool)
     await stack.enter_async_context(processes)
     inputs = _turn_inputs(config, records, models, folders, visitors, agent_processes=processes)
     turns = Turns(store, journal, inputs, runtimes, rules.slots)
     # Entered last, so it exits first: turns stop while the store can still be written.
     most = config.turns_at_a_time
-    coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=fleet)
+    coordinator = LocalCoordinator(
+        leases, turns, scope=scope, at_a_time=most, process_pool=process_pool
+    )
     await stack.enter_async_context(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
@@ -344,8 +346,8 @@ def _token_file(config: Config) -> SecretFile:
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
     """Return the converter from sessions to workflow files."""
-    scribe = WorkflowFormat(write=_workflow_written, read=_workflow_read, largest=LARGEST)
-    return WorkflowTexts(models, config.default_model, scribe)
+    workflow_format = WorkflowFormat(write=_workflow_written, read=_workflow_read, largest=LARGEST)
+    return WorkflowTexts(models, config.default_model, workflow_format)
 
 
 def _workflow_written(workflow: Workflow) -> str:

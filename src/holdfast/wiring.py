@@ -172,11 +172,15 @@ def build_process_registry(config: Config, secrets: Secrets) -> "StartSettings":
 
 
 def build_acp_runtime(
-    config: Config, secrets: Secrets, clock: Clock, randomness: Randomness, scribe: "RawLogWriter"
+    config: Config,
+    secrets: Secrets,
+    clock: Clock,
+    randomness: Randomness,
+    raw_log_writer: "RawLogWriter",
 ) -> "tuple[ProcessRegistry, ProgramRuntime]":
     """Return the registry of agent processes, empty at first, and the runtime that uses it.
 
-    `scribe` writes the raw output of programs to the active zone, if the configuration enables it.
+    `raw_log_writer` writes the raw output of programs to the active zone, if enabled.
     """
     from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
     from holdfast.acp.client.process_registry import ProcessRegistry
@@ -192,15 +196,15 @@ def build_acp_runtime(
         cancel=limits.cancel_timeout.total_seconds(),
         write=limits.write_timeout.total_seconds(),
     )
-    fleet = ProcessRegistry()
-    outfit = LaunchSettings(
+    registry = ProcessRegistry()
+    launch_settings = LaunchSettings(
         start_settings=build_process_registry(config, secrets),
         companions=PassthroughServers(_remote(config, secrets)),
         line_limit=limits.line_limit,
-        raw_log_writer=scribe if limits.raw_log else None,
+        raw_log_writer=raw_log_writer if limits.raw_log else None,
     )
-    boarding = AgentLauncher(fleet, outfit, deadlines)
-    return fleet, ProgramRuntime(fleet, boarding, _hosted_files(config), clock, randomness)
+    launcher = AgentLauncher(registry, launch_settings, deadlines)
+    return registry, ProgramRuntime(registry, launcher, _hosted_files(config), clock, randomness)
 
 
 def _hosted_files(config: Config) -> "LocalRepositoryFiles":

@@ -138,7 +138,7 @@ def test_a_hushed_printer_writes_to_nowhere(
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading):
         monkeypatch.setattr(sys, "stdout", stream)
-        Printer(GlobalOptions()).hush()
+        Printer(GlobalOptions()).discard_output()
         os.close(os.dup(reading))
         Printer(GlobalOptions()).line("nobody reads this")
         Printer(GlobalOptions()).flush()

@@ -29,10 +29,10 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "function, longest": (60, 60),
     "file, longest": (600, 600),
     "folders with too many modules": (0, 0),
-    "share of modules with one importer": (11.3, 10),
+    "share of modules with one importer": (11.1, 10),
     "class names defined twice": (6, 6),
-    "dialect words in the source": (34, 0),
-    "dialect words in the docs": (5, 0),
+    "dialect words in the source": (26, 0),
+    "dialect words in the docs": (0, 0),
 }
 
 # Files that a program writes, by name; nothing else is exempt from anything here.

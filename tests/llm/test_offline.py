@@ -53,7 +53,7 @@ def later(text: str) -> str:
         ("How many messages are there?", "3 messages so far: 2 from you, 1 from me."),
         ("what did I say first?", "You said: hi"),
         ("what did I say before?", "You said: hi"),
-        ("what is my name?", "You have not told me; say: my name is …"),
+        ("what is my name?", "I do not know it; say: my name is …"),
         ("my name is Ada.", "Hello Ada, I will find that as long as it is in here."),
         ("left over\n\nwhat did you say\n\nrepeat after me: abc", "abc"),
     ],

@@ -26,7 +26,7 @@ KILLS = 3
 
 
 @proves("R31")
-def test_a_message_is_there_when_its_news_is(
+def test_a_message_can_be_read_when_its_event_arrives(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
     count = sized(quick=100, test=500, torture=3_000, release=10_000)

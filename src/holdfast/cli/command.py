@@ -61,7 +61,7 @@ def command(
                 printer.flush()
             except BrokenPipeError:
                 # The reader of the pipe, for example `head`, has exited; this is not an error.
-                printer.hush()
+                printer.discard_output()
                 return 0
             return cast("int", done or 0)
 

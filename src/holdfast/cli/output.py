@@ -115,7 +115,7 @@ class Printer:
         """Flush stdout; remarks on stderr are flushed when they are written."""
         sys.stdout.flush()
 
-    def hush(self) -> None:
+    def discard_output(self) -> None:
         """Redirect stdout to /dev/null, so that the exit raises no BrokenPipeError either."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -67,7 +67,7 @@ def read_file(file: Path, *, required: bool) -> dict[str, GivenValue]:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _unreadable_file(file, str(error)) from None
-    known = {place.path: name for name, place in SETTING_KEYS.items()}
+    known = {key.path: name for name, key in SETTING_KEYS.items()}
     lines = _key_lines(text)
     found = {}
     for path, value in _flatten(content):

@@ -225,7 +225,7 @@ def _home(flag: Any, env: Mapping[str, str]) -> tuple[Path, str]:
 
 def _in_environment(env: Mapping[str, str]) -> dict[str, GivenValue]:
     """Return the settings given by environment variables; an empty variable is ignored."""
-    known = {place.variable: name for name, place in SETTING_KEYS.items() if place.variable}
+    known = {key.variable: name for name, key in SETTING_KEYS.items() if key.variable}
     for variable in env:
         # Refused, because a mistyped security setting would silently have no effect.
         if variable.startswith(CHAT_VARIABLES) and variable not in known:

@@ -354,15 +354,15 @@ def _server(given: GivenValue, name: str, table: Any) -> McpServer:
         raise given.below(name).invalid("must be a table")
     values = {}
     for key, value in table.items():
-        place = given.below(f"{name}.{key}")
+        location = given.below(f"{name}.{key}")
         if key not in _FIELDS:
             known = {f"mcp.servers.{name}.{each}": each for each in _FIELDS}
-            raise unknown_key(place, suggest_nearest(place.path, known))
+            raise unknown_key(location, suggest_nearest(location.path, known))
         try:
             values[key] = msgspec.convert(value, _FIELDS[key].type)
         except msgspec.ValidationError:
             # Replace msgspec's message, because it would repeat the value.
-            raise place.invalid(_TYPE_MESSAGES[key]) from None
+            raise location.invalid(_TYPE_MESSAGES[key]) from None
     try:
         return McpServer(name=name, **values)
     except Invalid as error:

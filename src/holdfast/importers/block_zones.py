@@ -130,7 +130,7 @@ class BlockZones:
         """Return how many blocks have a snapshot that is in no archive and no active zone."""
         blocks = await asyncio.to_thread(source.blocks)
         run = _Run(self._store, self._stamping, self._owner, source, dry_run=True)
-        run.counts_desks = True
+        run.counts_active = True
         return (await run.all(blocks or [])).stats.archives_written
 
 
@@ -146,7 +146,7 @@ class _Run:
         self._source = source
         self._is_dry = dry_run
         # Whether contents of an active zone count as archived.
-        self.counts_desks = False
+        self.counts_active = False
         self._counts: dict[str, int] = {}
         self._failures_seen: list[BlockFailure] = []
         # What a dry run would have written so far.
@@ -234,8 +234,8 @@ class _Run:
     async def _is_held(self, tx: Tx, source_block: _SourceBlock) -> bool:
         """Return whether an archive of the agent has the same bytes."""
         found = await archives_of(tx, self._owner, source_block.definition_id)
-        desks = [agent_current_zone(source_block.definition_id)] if self.counts_desks else []
-        for zone in [*(zone for zone, _ in found), *desks]:
+        active = [agent_current_zone(source_block.definition_id)] if self.counts_active else []
+        for zone in [*(zone for zone, _ in found), *active]:
             files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
             mine = {name: file for name, file in files.items() if name in NAMES and file.size}
             if set(mine) == set(source_block.files) and await self._are_same(

@@ -172,7 +172,7 @@ def _name(_: object, earlier: list[str], __: object) -> str:
     for text in reversed(earlier):
         if found := re.search(_INTRODUCTION, text[:_RULES_LONGEST], re.IGNORECASE):
             return f"You said your name is {found['name']}."
-    return "You have not told me; say: my name is …"
+    return "I do not know it; say: my name is …"
 
 
 def _word_count(found: re.Match[str], *_: object) -> str:

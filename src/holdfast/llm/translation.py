@@ -288,13 +288,13 @@ class ResponseStream:
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))) if text:
                 yield ReasoningDelta(text=text)
             # A part may be repeated when it is complete; only its first start counts.
-            case PartStartEvent(index=place, part=ToolCallPart() as part) if (
-                place not in self._calls
+            case PartStartEvent(index=index, part=ToolCallPart() as part) if (
+                index not in self._calls
             ):
-                yield self._begun(place, part)
-                yield from self._argued(place, part.args)
-            case PartDeltaEvent(index=place, delta=ToolCallPartDelta(args_delta=arguments)):
-                yield from self._argued(place, arguments)
+                yield self._begun(index, part)
+                yield from self._argued(index, part.args)
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=arguments)):
+                yield from self._argued(index, arguments)
             case _:
                 pass
 
@@ -302,18 +302,18 @@ class ResponseStream:
         """Yield the final deltas; raises `IncompleteResponseError` if the stream broke off."""
         reason = stop_reason(response)
         last = max(self._calls, default=None)
-        for place, (call_id, pieces) in sorted(self._calls.items()):
+        for index, (call_id, pieces) in sorted(self._calls.items()):
             # A call truncated in its arguments is dropped.
             if (
                 reason is StepStop.LENGTH
-                and place == last
+                and index == last
                 and not is_complete_json("".join(pieces))
             ):
                 continue
             if not pieces:
-                yield from self._argued(place, "{}")
+                yield from self._argued(index, "{}")
             yield CallEnded(id=call_id)
-        call_ids = [self._calls[place][0] for place in sorted(self._calls)]
+        call_ids = [self._calls[index][0] for index in sorted(self._calls)]
         if signature := encode_state(response.parts, call_ids):
             yield ReasoningEnded(signature=signature)
         # Some providers have no separate stop reason for tool calls.
@@ -321,7 +321,7 @@ class ResponseStream:
             reason = StepStop.TOOL_USE
         yield Stopped(reason=reason, usage=token_usage(response.usage))
 
-    def _begun(self, place: int, part: "ToolCallPart") -> CallStarted:
+    def _begun(self, index: int, part: "ToolCallPart") -> CallStarted:
         if len(self._calls) == CALLS_MOST:
             raise TooManyCallsError
         call_id = part.tool_call_id
@@ -333,13 +333,13 @@ class ResponseStream:
         if made:
             call_id = f"call_{self._ordinal}_{len(self._calls) + 1}"
         self._taken.add(call_id)
-        self._calls[place] = call_id, []
+        self._calls[index] = call_id, []
         return CallStarted(id=call_id, name=part.tool_name)
 
-    def _argued(self, place: int, arguments: str | dict[str, Any] | None) -> Iterator[LlmDelta]:
-        if place not in self._calls or not arguments:
+    def _argued(self, index: int, arguments: str | dict[str, Any] | None) -> Iterator[LlmDelta]:
+        if index not in self._calls or not arguments:
             return
-        call_id, pieces = self._calls[place]
+        call_id, pieces = self._calls[index]
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         pieces.append(text)
         yield CallArguments(id=call_id, text=text)

@@ -153,12 +153,12 @@ async def _transcript(
     return ResourceContent(mime_type=MARKDOWN, text=text)
 
 
-def _parse_uri(uri: str, place: str) -> str | None:
+def _parse_uri(uri: str, prefix: str) -> str | None:
     """Return the decoded rest of a URI after a prefix; None without the prefix or valid UTF-8."""
-    if not uri.startswith(place):
+    if not uri.startswith(prefix):
         return None
     try:
-        return unquote_to_bytes(uri.removeprefix(place)).decode()
+        return unquote_to_bytes(uri.removeprefix(prefix)).decode()
     except UnicodeDecodeError:
         return None
 

@@ -86,18 +86,18 @@ async def serve(
 ) -> None:
     """Serve a client until it closes its input, or until `stop` is set."""
     async with create_client_server_memory_streams() as (server_side, inside):
-        desk = _LineConnection(server_side, writer)
+        connection = _LineConnection(server_side, writer)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(_run(server, inside))
-            writing = tasks.create_task(desk.write_all())
-            reading = tasks.create_task(desk.read_all(reader))
+            writing = tasks.create_task(connection.write_all())
+            reading = tasks.create_task(connection.read_all(reader))
             stopping = tasks.create_task(_wait(stop))
             await asyncio.wait(
                 {running, writing, reading, stopping}, return_when=asyncio.FIRST_COMPLETED
             )
             reading.cancel()
             stopping.cancel()
-            await desk.part({running, writing})
+            await connection.part({running, writing})
             running.cancel()
             writing.cancel()
 

@@ -74,7 +74,7 @@ class ClientMcpServers(Struct, frozen=True, kw_only=True):
 class McpServerSource(Protocol):
     """Selects the MCP servers to pass to agent processes."""
 
-    async def of(self, place: ToolWorkspace) -> ClientMcpServers:
+    async def of(self, workspace: ToolWorkspace) -> ClientMcpServers:
         """Return the servers of a workspace that the user has consented to."""
 
 
@@ -118,16 +118,18 @@ class Toolbox(Protocol):
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         """Return the effect of running the call twice; `unsafe` if it is not known."""
 
-    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
+    async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and available in this workspace."""
 
-    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
+    async def troubles(self, workspace: ToolWorkspace) -> tuple[str, ...]:
         """Return which configured tools are unavailable here, in sentences for the user."""
 
-    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
+    async def plan(
+        self, workspace: ToolWorkspace, asked: RequestedCall
+    ) -> PlannedCall | CallOutcome:
         """Validate a call except for its approval; a returned `CallOutcome` refuses it."""
 
-    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
+    async def run(self, workspace: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Run the planned call if its target is unchanged; cancellation leaves no process."""
 
     async def leave(self, session: str) -> None:

@@ -58,7 +58,7 @@ class ZoneTable(Protocol):
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
         """Return the session bound to an active zone."""
 
-    async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
+    async def zone_of_session(self, key: SessionKey) -> tuple[Owner, str] | None:
         """Return the active zone that a session is bound to."""
 
     async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:

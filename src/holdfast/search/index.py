@@ -139,7 +139,7 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
     documents = [{"document": document, "words": words} for document, words in sorted(added)]
     await database.execute_many(ADD, documents)
-    # Locked last, because whoever writes or removes messages waits for it.
+    # Locked last, because every writer and remover of messages waits for it.
     newest = await _newest(database, {key for key, _ in said}) if database.for_update else {}
     for (key, first), through in unbounded.items():
         here = {"key": key, "first": first}

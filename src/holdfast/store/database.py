@@ -88,8 +88,8 @@ class Database(Protocol):
     """Runs statements inside the current transaction.
 
     `is_sealed` is true if every page is authenticated, so that indexes can be trusted. `for_update`
-    is the clause that locks the rows of a query until the commit; it is empty if nobody else can
-    change them, and on a connection that only reads.
+    is the clause that locks the rows of a query until the commit; it is empty if no other process
+    can change them, and on a connection that only reads.
     """
 
     is_sealed: bool

@@ -81,12 +81,12 @@ class ProcessContext(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(variables, order="sorted")).hexdigest()
 
 
-def process_context_of(place: ToolWorkspace, settings: ProcessSettings) -> ProcessContext:
+def process_context_of(workspace: ToolWorkspace, settings: ProcessSettings) -> ProcessContext:
     """Return the context that a process would get now; reads the file system."""
-    scope = build_scope(place, settings.extra_roots)
-    folder = os.path.realpath(place.working_dir)
+    scope = build_scope(workspace, settings.extra_roots)
+    folder = os.path.realpath(workspace.working_dir)
     identity = _identity(folder)
-    scratch = os.path.realpath(place.scratch)
+    scratch = os.path.realpath(workspace.scratch)
     roots = tuple(dict.fromkeys(root.path() for root in scope.roots))
     # With `/` as a root, a jail would restrict nothing.
     is_jailed = scope.is_jailed and "/" not in roots
@@ -98,7 +98,7 @@ def process_context_of(place: ToolWorkspace, settings: ProcessSettings) -> Proce
         roots=known,
         scratch=scratch,
         is_jailed=is_jailed,
-        has_network=bool(place.grants) and all(grant.domains for grant in place.grants),
+        has_network=bool(workspace.grants) and all(grant.domains for grant in workspace.grants),
         path=path,
         environment=child_environment(
             settings.environment,

@@ -135,7 +135,7 @@ def command_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[A
             effect=lambda _: Effect.UNSAFE,
             plan=commands.plan,
             act=commands.act,
-            is_available=lambda place: has_entries(place.grants),
+            is_available=lambda workspace: has_entries(workspace.grants),
         ),
     )
 
@@ -145,10 +145,10 @@ class _Commands:
         self._settings = settings
         self._launcher = launcher
 
-    async def plan(self, place: ToolWorkspace, arguments: CommandArguments) -> CallPlan:
-        if not is_allowed(place.grants, arguments.call):
+    async def plan(self, workspace: ToolWorkspace, arguments: CommandArguments) -> CallPlan:
+        if not is_allowed(workspace.grants, arguments.call):
             raise _not_allowed(arguments.call)
-        context, program = await run_in_thread(lambda _: self._found(place, arguments))
+        context, program = await run_in_thread(lambda _: self._found(workspace, arguments))
         run = HardenedCall(argv=arguments.call, environment={})
         if names_git(arguments.call):
             run = await hardened(arguments.call, program, context, self._launcher)
@@ -197,9 +197,9 @@ class _Commands:
         return result | ({"notices": notices} if notices else {})
 
     def _found(
-        self, place: ToolWorkspace, arguments: CommandArguments
+        self, workspace: ToolWorkspace, arguments: CommandArguments
     ) -> tuple[ProcessContext, Executable]:
-        context = process_context_of(place, self._settings)
+        context = process_context_of(workspace, self._settings)
         program = find_executable(arguments.command, path=context.path, folder=context.folder)
         if program is None:
             raise ToolFailure(

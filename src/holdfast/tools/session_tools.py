@@ -47,7 +47,7 @@ def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     )
 
 
-async def _plan_checkpoint(place: ToolWorkspace, arguments: CheckpointArguments) -> CallPlan:
+async def _plan_checkpoint(workspace: ToolWorkspace, arguments: CheckpointArguments) -> CallPlan:
     if not arguments.name.strip():
         raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "A checkpoint needs a name.")
     if not _is_plain(arguments.name, 1) or not _is_plain(arguments.state, 1):
@@ -58,7 +58,7 @@ async def _plan_checkpoint(place: ToolWorkspace, arguments: CheckpointArguments)
         )
     if len(msgspec.json.encode(arguments.state)) > _STATE_LARGEST:
         raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "The state has more than 1 MiB.")
-    return await plan_read_only(place, arguments)
+    return await plan_read_only(workspace, arguments)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -101,18 +101,18 @@ def read_output_tool() -> Tool[ReadOutputArguments]:
     )
 
 
-async def _plan_read(place: ToolWorkspace, arguments: ReadOutputArguments) -> CallPlan:
+async def _plan_read(workspace: ToolWorkspace, arguments: ReadOutputArguments) -> CallPlan:
     if arguments.end is not None and arguments.end < arguments.start:
         raise ToolFailure(ResultCode.INVALID_ARGUMENTS, "end must not be smaller than start.")
-    return await plan_read_only(place, arguments)
+    return await plan_read_only(workspace, arguments)
 
 
 async def _read_part(
-    place: ToolWorkspace, arguments: ReadOutputArguments, _: RequestedCall
+    workspace: ToolWorkspace, arguments: ReadOutputArguments, _: RequestedCall
 ) -> dict[str, Any]:
     most = arguments.start + _PART_LARGEST
     end = most if arguments.end is None else min(arguments.end, most)
-    part = await place.shelf.read(arguments.handle, start=arguments.start, end=end)
+    part = await workspace.shelf.read(arguments.handle, start=arguments.start, end=end)
     if part is None:
         raise ToolFailure(
             ResultCode.NOT_GRANTED, "This session has no stored output with that handle."

@@ -65,51 +65,53 @@ class LocalToolbox:
         except ToolFailure:
             return Effect.UNSAFE
 
-    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
+    async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and available in this workspace."""
         own = tuple(
             self._offer(tool)
             for tool in self._tools.values()
-            if tool.name in place.tools and tool.is_available(place)
+            if tool.name in workspace.tools and tool.is_available(workspace)
         )
-        if self._remote is None or not _has_servers(place):
+        if self._remote is None or not _has_servers(workspace):
             return own
-        self._used[place.session] = asyncio.get_running_loop().time()
-        found = await self._remote.offers(place)
+        self._used[workspace.session] = asyncio.get_running_loop().time()
+        found = await self._remote.offers(workspace)
         return (*own, *self._shown(found))
 
-    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
+    async def troubles(self, workspace: ToolWorkspace) -> tuple[str, ...]:
         """Return which configured servers or tools are missing here, as sentences for display."""
-        if self._remote is None or not _has_servers(place):
+        if self._remote is None or not _has_servers(workspace):
             return ()
-        return tuple(map(self._scrubber().clean, await self._remote.troubles(place)))
+        return tuple(map(self._scrubber().clean, await self._remote.troubles(workspace)))
 
-    async def plan(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall | CallOutcome:
+    async def plan(
+        self, workspace: ToolWorkspace, asked: RequestedCall
+    ) -> PlannedCall | CallOutcome:
         """Check everything about a call except its approval; a `CallOutcome` means refused."""
         try:
-            return await self._planned(place, asked)
+            return await self._planned(workspace, asked)
         except ToolFailure as trouble:
             return await self._cleaned(_refused_outcome(trouble))
         # An exception in a tool fails the call, not the turn.
         except Exception:  # noqa: BLE001
             return _failed_outcome(asked)
 
-    async def run(self, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
+    async def run(self, workspace: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Run the planned call, if its target is unchanged."""
         asked = planned.asked
         try:
             # Planned again, because the target may have changed while approval was pending
             # (TOCTOU).
             if planned.tool_class is not ToolClass.READ:
-                again = await self._planned(place, asked)
+                again = await self._planned(workspace, asked)
                 was = (planned.digest, planned.tool_class)
                 if (again.digest, again.tool_class) != was:
                     raise ToolFailure(
                         ResultCode.TARGET_CHANGED,
                         "The target of the call has changed since the approval; request it again.",
                     )
-            tool = await self._tool(place, asked.name)
-            result = await tool.act(place, _parse_arguments(tool, asked.arguments), asked)
+            tool = await self._tool(workspace, asked.name)
+            result = await tool.act(workspace, _parse_arguments(tool, asked.arguments), asked)
             return await self._cleaned(CallOutcome(status=ResultStatus.OK, result=result))
         except ToolFailure as trouble:
             return await self._cleaned(_refused_outcome(_classify_failure(trouble, planned.effect)))
@@ -168,44 +170,44 @@ class LocalToolbox:
             )
         return self._offered[tool.name]
 
-    async def _tool(self, place: ToolWorkspace, name: str) -> Tool[Any]:
+    async def _tool(self, workspace: ToolWorkspace, name: str) -> Tool[Any]:
         tool = self._tools.get(name)
         if tool is None and self._remote is not None:
-            tool = await self._remote.find(place, name)
+            tool = await self._remote.find(workspace, name)
         if tool is None:
             raise ToolFailure(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
-    async def _planned(self, place: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
-        tool = await self._tool(place, asked.name)
-        if not self._is_granted(place, asked.name):
+    async def _planned(self, workspace: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
+        tool = await self._tool(workspace, asked.name)
+        if not self._is_granted(workspace, asked.name):
             raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
         arguments = _parse_arguments(tool, asked.arguments)
         scrubber = self._scrubber()
         _require_no_secret(asked, scrubber)
-        if not tool.is_available(place):
+        if not tool.is_available(workspace):
             raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} is not available here.")
-        aim = await tool.again(place, arguments, asked) if tool.again is not None else None
+        aim = await tool.again(workspace, arguments, asked) if tool.again is not None else None
         if aim is None:
-            aim = await tool.plan(place, arguments)
+            aim = await tool.plan(workspace, arguments)
         return PlannedCall(
             asked=asked,
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
-            digest=digest_of(asked.name, asked.arguments, place.working_dir, aim.targets),
+            digest=digest_of(asked.name, asked.arguments, workspace.working_dir, aim.targets),
             question=scrubber.clean(aim.question),
             preview={key: scrubber.clean(text) for key, text in aim.preview.items()},
             memory=aim.memory,
         )
 
-    def _is_granted(self, place: ToolWorkspace, name: str) -> bool:
-        return name in place.tools or (
-            self._remote is not None and self._remote.grants(place, name)
+    def _is_granted(self, workspace: ToolWorkspace, name: str) -> bool:
+        return name in workspace.tools or (
+            self._remote is not None and self._remote.grants(workspace, name)
         )
 
 
-def _has_servers(place: ToolWorkspace) -> bool:
-    return bool(place.servers or place.session_servers)
+def _has_servers(workspace: ToolWorkspace) -> bool:
+    return bool(workspace.servers or workspace.session_servers)
 
 
 def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:

@@ -311,8 +311,8 @@ def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
         if isinstance(given, dict):
             msgspec.convert(given, ToolShape)
     except msgspec.ValidationError as error:
-        place, rule = split_violation(error)
-        raise invalid_body(f"tools[{number}]{place and '.'}{place}", rule) from None
+        path, rule = split_violation(error)
+        raise invalid_body(f"tools[{number}]{path and '.'}{path}", rule) from None
     return ToolSpec(**tool_fields(given))
 
 

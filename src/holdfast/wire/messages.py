@@ -389,8 +389,8 @@ def recorded_post(draft: MessageDraft, *, id: str) -> RecordedPost:
         case Role.SYSTEM, (Text(text=text),):
             return SystemPost(id=id, content=TextContent(text=text))
         case Role.TOOL_CALL, (ToolCall() as call,):
-            told = CallContent(id=call.id, name=call.name, arguments=call.arguments)
-            return CallPost(id=id, content=told)
+            content = CallContent(id=call.id, name=call.name, arguments=call.arguments)
+            return CallPost(id=id, content=content)
         case Role.TOOL_RESULT, (ToolResult() as result,):
             error = result.error.message if result.error else None
             came = ResultContent(result=result.result, error=error)

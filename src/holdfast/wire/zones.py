@@ -115,9 +115,11 @@ class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     page: Count = PAGE
 
 
-def zone_form(desk: ActiveZone) -> ActiveZoneForm:
+def zone_form(active: ActiveZone) -> ActiveZoneForm:
     """Return the form of an active zone."""
-    return ActiveZoneForm(zone=desk.zone, session_id=desk.session_id, files=files_form(desk.files))
+    return ActiveZoneForm(
+        zone=active.zone, session_id=active.session_id, files=files_form(active.files)
+    )
 
 
 def lines_form(lines: Lines) -> LinesForm:

@@ -52,17 +52,17 @@ class WorkflowFormat(Struct, frozen=True, kw_only=True):
 class WorkflowTexts:
     """Creates workflow files from sessions."""
 
-    def __init__(self, models: Models, default: str, scribe: WorkflowFormat) -> None:
+    def __init__(self, models: Models, default: str, file_format: WorkflowFormat) -> None:
         """`default` is the model for an agent without one, in a session without an answer."""
         self._models = models
         self._default = model_of(default)
-        self._scribe = scribe
+        self._file_format = file_format
 
     def require_size(self, size: int) -> None:
         """Refuse rows of this total size if no workflow file could hold them."""
         # A file is smaller than its rows, but never by more than this factor.
-        if size > MOST_TIMES * self._scribe.largest:
-            raise _too_large(size, self._scribe.largest)
+        if size > MOST_TIMES * self._file_format.largest:
+            raise _too_large(size, self._file_format.largest)
 
     async def text_of(self, session: Session, rows: tuple[Message, ...]) -> tuple[Workflow, str]:
         """Return the workflow of a session and its text."""
@@ -80,18 +80,18 @@ class WorkflowTexts:
         agent: dict[str, Any] | None,
     ) -> tuple[Workflow, str]:
         workflow = export(session, rows, refs, agent)
-        text = self._scribe.write(workflow)
+        text = self._file_format.write(workflow)
         size = len(text.encode())
-        if size > self._scribe.largest:
-            raise _too_large(size, self._scribe.largest)
+        if size > self._file_format.largest:
+            raise _too_large(size, self._file_format.largest)
         try:
-            self._scribe.read(text)
+            self._file_format.read(text)
         except Invalid as error:
             # An agent that was not created from a file may have values that a file cannot hold.
             if agent is not None:
                 return self._read_again(session, rows, refs, None)
             if error.code is Code.YAML_INVALID:
-                raise _too_large(size, self._scribe.largest) from None
+                raise _too_large(size, self._file_format.largest) from None
             raise
         return workflow, text
 

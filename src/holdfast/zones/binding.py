@@ -53,10 +53,10 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
 
 async def unbind_zone(writer: SessionWriter) -> None:
     """Archive and unbind the zone of a session that ends; other zones are unchanged."""
-    desk = await writer.tx.zones.desk_of(writer.state.key)
-    if desk is None:
+    bound = await writer.tx.zones.zone_of_session(writer.state.key)
+    if bound is None:
         return
-    owner, zone = desk
+    owner, zone = bound
     archived = await _cleared(writer.tx, owner, zone, lambda: instant(writer.tick()))
     if archived is not None:
         writer.add_event(ZoneArchived(zone=archived.archive_zoneid))

@@ -319,10 +319,10 @@ class Zones(Archives):
         more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
 
         async def work(tx: Tx) -> bool:
-            desk = await tx.zones.desk_of(key)
-            if desk is None:
+            bound = await tx.zones.zone_of_session(key)
+            if bound is None:
                 return False
-            await _append_whole(self._files(tx, desk[0]), desk[1], more)
+            await _append_whole(self._files(tx, bound[0]), bound[1], more)
             return True
 
         return await self._store.write(Brief(work))

@@ -222,26 +222,26 @@ def rest_of(rows: Sequence[Row], file: ZoneFile, what: str) -> bytes:
 
 
 SEATED = """
--- The session at a desk.
+-- The session that is bound to a zone.
 SELECT session_key
   FROM desks
  WHERE owner = :owner
    AND zone = :zone
 """
 DESK_OF = """
--- The desk of a session.
+-- The zone that a session is bound to.
 SELECT owner, zone
   FROM desks
  WHERE session_key = :session_key
 """
 SEAT = """
--- A session takes a desk.
+-- Bind a session to a zone.
 INSERT INTO desks (owner, zone, session_key)
 VALUES (:owner, :zone, :session_key)
 ON CONFLICT (owner, zone) DO UPDATE SET session_key = excluded.session_key
 """
 UNSEAT = """
--- A session leaves its desk.
+-- Release the zone of a session.
 DELETE FROM desks
  WHERE session_key = :session_key
 """
@@ -461,7 +461,7 @@ class ZoneTables:
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
         return await bound_session(self._db, owner, zone)
 
-    async def desk_of(self, key: SessionKey) -> tuple[Owner, str] | None:
+    async def zone_of_session(self, key: SessionKey) -> tuple[Owner, str] | None:
         return await bound_zone(self._db, key)
 
     async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:

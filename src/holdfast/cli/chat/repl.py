@@ -170,9 +170,11 @@ def with_files(text: str, session: "Session", config: "Config", *, is_remote: bo
     if not found:
         return text
     grant = Grant(fs=config.chat.fs_scope) if is_remote else session.grant
-    place = _place(folder, (grant, Grant(fs=config.chat.fs_scope)))
-    keeper = _keeper(config)
-    return "\n\n".join([text, *(_fence(name, _read(keeper, place, name)) for name in found)])
+    workspace = _workspace(folder, (grant, Grant(fs=config.chat.fs_scope)))
+    file_access = _file_access(config)
+    return "\n\n".join(
+        [text, *(_fence(name, _read(file_access, workspace, name)) for name in found)]
+    )
 
 
 def _names(text: str, folder: str) -> Iterator[str]:
@@ -191,14 +193,17 @@ def _fence(name: str, content: str) -> str:
     return f"{name}:\n{fence}\n{content}{end}{fence}"
 
 
-def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
+def _read(file_access: "FileAccess", workspace: "ToolWorkspace", name: str) -> str:
     from holdfast.tools.files.access import read_whole
     from holdfast.tools.files.read import is_binary
     from holdfast.tools.tool import ToolFailure
 
     try:
-        scope = keeper.scope(place)
-        with keeper.resolve_path(scope, name) as spot, keeper.file(scope, spot) as descriptor:
+        scope = file_access.scope(workspace)
+        with (
+            file_access.resolve_path(scope, name) as target,
+            file_access.file(scope, target) as descriptor,
+        ):
             content = read_whole(descriptor, name)
     except ToolFailure as trouble:
         error_text = f"{trouble.message} Nothing was sent."
@@ -216,7 +221,7 @@ def _read(keeper: "FileAccess", place: "ToolWorkspace", name: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _keeper(config: "Config") -> "FileAccess":
+def _file_access(config: "Config") -> "FileAccess":
     from holdfast.tools.files.access import FileAccess
     from holdfast.tools.files.openat import probe_kernel
     from holdfast.tools.files.tools import FileSettings
@@ -230,7 +235,7 @@ def _keeper(config: "Config") -> "FileAccess":
     return FileAccess(settings, probe_kernel())
 
 
-def _place(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
+def _workspace(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
     from holdfast.ports.tools import ToolWorkspace
 
     return ToolWorkspace(

@@ -84,8 +84,8 @@ async def open_conversation(
         if not policy.is_attended:
             await _require_answered(holdfast, session, policy)
         conversation = await _follow_from_now(printer, holdfast, session, signals, policy)
-        place = await _moved_context(options.cwd, is_remote=policy.is_remote)
-        resumed = await holdfast.sessions.resume(holdfast.owner, session.id, context=place)
+        context = await _moved_context(options.cwd, is_remote=policy.is_remote)
+        resumed = await holdfast.sessions.resume(holdfast.owner, session.id, context=context)
         conversation.known = resumed.session.last_event
         await _remark_changed_agent(holdfast, session, conversation)
         for limit_text in _limits(session):

@@ -17,8 +17,8 @@ def show(printer: Printer, _: NoOptions) -> None:
 
     config, origins = explain(file=printer.settings.config)
     # The home has no key, because the configuration file is inside it.
-    places = {"home": (None, "HOLDFAST_HOME")} | {
-        name: (place.path, place.variable) for name, place in SETTING_KEYS.items()
+    keys = {"home": (None, "HOLDFAST_HOME")} | {
+        name: (key.path, key.variable) for name, key in SETTING_KEYS.items()
     }
     forms = [
         {
@@ -28,7 +28,7 @@ def show(printer: Printer, _: NoOptions) -> None:
             "key": key,
             "environment": variable,
         }
-        for name, (key, variable) in places.items()
+        for name, (key, variable) in keys.items()
     ]
     if printer.is_json:
         printer.document({"data": forms})
@@ -85,11 +85,11 @@ def _text_of(value: Any) -> str:
         case str():
             return value
         case (
-            {"host": name, "secret": place}
-            | {"name": name, "command": str(place)}
-            | {"name": name, "url": str(place)}
+            {"host": name, "secret": target}
+            | {"name": name, "command": str(target)}
+            | {"name": name, "url": str(target)}
         ):
-            return f"{name} ({place})"
+            return f"{name} ({target})"
         case Sequence():
             return ", ".join(map(_text_of, value)) or "-"
         case _:

@@ -93,9 +93,9 @@ def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
 
     if cursor is None:
         return list(every)
-    for place, repo in enumerate(every):
+    for index, repo in enumerate(every):
         if repo.id == cursor:
-            return list(every[place + 1 :])
+            return list(every[index + 1 :])
     raise Invalid(
         Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without --cursor."
     )

@@ -66,8 +66,8 @@ def run_workers(work: WorkerMain, number: int) -> int:
         return 0
     # Before any thread or event loop exists, because neither survives a fork.
     pool = _WorkerPool(work)
-    for place in range(number):
-        pool.add(place, is_first=place == 0)
+    for index in range(number):
+        pool.add(index, is_first=index == 0)
     return pool.watch()
 
 
@@ -75,7 +75,7 @@ def run_workers(work: WorkerMain, number: int) -> int:
 class _Worker:
     """Position and start time of a worker process, and how often it died at once before."""
 
-    place: int
+    index: int
     since: float
     failures: int
 
@@ -91,7 +91,7 @@ class _WorkerPool:
         for each in _STOPS:
             signal.signal(each, self._stop)
 
-    def add(self, place: int, *, is_first: bool = False, failures: int = 0) -> None:
+    def add(self, index: int, *, is_first: bool = False, failures: int = 0) -> None:
         """Start a worker, unless the pool is stopping."""
         # Signals are blocked until the pid is recorded: otherwise the worker would miss a stop
         # (race).
@@ -102,7 +102,7 @@ class _WorkerPool:
             number = os.fork()
             if number == 0:
                 self._be_child(WorkerRole(is_first, self._lifeline))
-            self._children[number] = _Worker(place, time.monotonic(), failures)
+            self._children[number] = _Worker(index, time.monotonic(), failures)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
@@ -118,7 +118,7 @@ class _WorkerPool:
             is_young = time.monotonic() - child.since < YOUNG_SECONDS
             failures = child.failures + 1 if is_young else 0
             delay = restart_delay(failures)
-            fields = {"worker": child.place, "code": ended, "restart_seconds": delay}
+            fields = {"worker": child.index, "code": ended, "restart_seconds": delay}
             log.error("a worker exited", extra={"fields": fields})
             if ended > 0 and is_young:
                 code = ended
@@ -126,7 +126,7 @@ class _WorkerPool:
             else:
                 # Returns at once when the pool is stopped meanwhile.
                 select.select([self._lifeline], (), (), delay)
-                self.add(child.place, failures=failures)
+                self.add(child.index, failures=failures)
         os.close(self._lifeline)
         os.close(self._held)
         return code

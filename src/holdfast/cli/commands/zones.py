@@ -28,7 +28,7 @@ MS_HELP = "The time of the archive, as shown by `zones archives`."
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneRef:
-    """A desk by the id it belongs to."""
+    """An active zone by the id it belongs to."""
 
     id: Annotated[str, argument("ID", ID_HELP)]
 
@@ -233,14 +233,14 @@ async def show(printer: Printer, options: ZoneRef) -> None:
     from holdfast.wire.zones import zone_form
 
     async with connect(printer) as holdfast:
-        desk = await holdfast.zones.show(holdfast.owner, options.id)
+        active = await holdfast.zones.show(holdfast.owner, options.id)
     if printer.is_json:
-        printer.document(zone_form(desk))
+        printer.document(zone_form(active))
         return
-    printer.record(None, {"zone": desk.zone, "session": desk.session_id})
+    printer.record(None, {"zone": active.zone, "session": active.session_id})
     rows = [
         (each.name, str(each.size), str(each.lines), format_archive_time(each.modified_ms))
-        for each in desk.files
+        for each in active.files
     ]
     printer.table(("FILE", "BYTES", "LINES", "CHANGED"), rows)
     if not rows:
@@ -249,7 +249,7 @@ async def show(printer: Printer, options: ZoneRef) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(ZoneRef):
-    """What to read of a desk or an archive."""
+    """What to read of an active zone or an archive."""
 
     ms: Annotated[str | None, argument("MS", MS_HELP)] = None
     output: Annotated[bool, flag("Print the output instead of the snapshot.", "--output")] = False

@@ -39,11 +39,11 @@ async def list_messages(
     if not isinstance(query.after, UnsetType) and query.since is not None:
         raise invalid_query("since", "send since or after, not both")
     after = 0 if isinstance(query.after, UnsetType) else query.after
-    place = after if query.since is None else _instant(query.since)
+    start = after if query.since is None else _instant(query.since)
     # A row takes at most two messages, except for messages that show nothing.
     most = BATCH_ROWS if query.limit is None else 2 * query.limit + 2
     excerpts, unfinished = await request.holdfast.messages.excerpts(
-        request.owner, session_id, after=place, limit=most
+        request.owner, session_id, after=start, limit=most
     )
     rows = message_rows(session_id, excerpts, unfinished if query.partial else None)
     if query.limit is None:

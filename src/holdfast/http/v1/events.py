@@ -68,16 +68,16 @@ async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
     names = wanted_types(query)
     limit = query.limit or LIMIT
     with as_query_errors():
-        place = decode_count(query.cursor, filters) or (query.after or 0, "")
+        position = decode_count(query.cursor, filters) or (query.after or 0, "")
         page = await request.holdfast.events.list(
-            request.owner, session_id, after=place[0], limit=limit, types=names
+            request.owner, session_id, after=position[0], limit=limit, types=names
         )
     behind = None if page.next_cursor is None else (int(page.next_cursor), "")
     if query.words is Words.INTERNAL:
         return Response(content=_stored_events_page(page, encode_count(behind, filters)))
     wanted = form_builder(query)
     forms_found = [form for item in page.items if isinstance(item, Event) for form in wanted(item)]
-    forms_found, behind = _limit_page(_skip_sent(forms_found, place), limit, behind)
+    forms_found, behind = _limit_page(_skip_sent(forms_found, position), limit, behind)
     last = behind[0] if behind else None
     resync = f"{SESSION_PATH.format(session_id=session_id)}/messages"
     gaps = (
@@ -112,9 +112,9 @@ def has_type(event: Event, names: Collection[str] | None) -> bool:
     return names is None or name_of(event.payload) in names
 
 
-def _skip_sent(forms_found: list[EventForm], place: Count) -> list[EventForm]:
+def _skip_sent(forms_found: list[EventForm], position: Count) -> list[EventForm]:
     """Return the forms not sent yet: the first of two may have been on the page before."""
-    number, word = place
+    number, word = position
     is_cut = bool(word) and bool(forms_found) and forms_found[0].sequence == number + 1
     return forms_found[1:] if is_cut and forms_found[0].event_type == word else forms_found
 

@@ -295,8 +295,8 @@ async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
 async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response:
     """Reopen a closed session."""
     session_id = await requested_session(request)
-    place = await resolve_context(request, request.body.context)
-    context = None if place is None else context_of(place)
+    given = await resolve_context(request, request.body.context)
+    context = None if given is None else context_of(given)
     done = await request.holdfast.sessions.resume(request.owner, session_id, context=context)
     overview = await request.holdfast.session_views.get(request.owner, session_id)
     form, result = session_form(overview), resumed_form(overview, done.turns_left)

@@ -36,7 +36,7 @@ TABLES: Final = {
 }
 
 HELD = """
--- Sessions that somebody plays, or played when it was killed.
+-- Sessions with a running turn, or with one that was killed.
 SELECT count(*)
   FROM sessions
  WHERE holder IS NOT NULL

@@ -64,9 +64,9 @@ class FileAccess:
         self._user_home = settings.user_home
         self._inodes = ProtectedInodes(self.protected_paths)
 
-    def scope(self, place: ToolWorkspace) -> ToolScope:
+    def scope(self, workspace: ToolWorkspace) -> ToolScope:
         """Return the scope of a workspace."""
-        return build_scope(place, self._extra_roots)
+        return build_scope(workspace, self._extra_roots)
 
     @contextmanager
     def resolve_path(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:

@@ -155,20 +155,22 @@ class _Listing:
     def __init__(self, file_access: FileAccess) -> None:
         self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: ListDirectoryArguments) -> CallPlan:
+    async def plan(self, workspace: ToolWorkspace, arguments: ListDirectoryArguments) -> CallPlan:
         glob_matcher(arguments.glob)
-        await run_in_thread(partial(self._check, place, arguments.path))
+        await run_in_thread(partial(self._check, workspace, arguments.path))
         return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
-        self, place: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
+        self, workspace: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._list, place, arguments))
+        return await run_in_thread(partial(self._list, workspace, arguments))
 
-    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
+    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
         try:
             with (
-                self._file_access.resolve_path(self._file_access.scope(place), path) as path_target,
+                self._file_access.resolve_path(
+                    self._file_access.scope(workspace), path
+                ) as path_target,
                 self._file_access.folder(path_target),
             ):
                 return
@@ -176,10 +178,10 @@ class _Listing:
             allow_if_transient(trouble)
 
     def _list(
-        self, place: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
+        self, workspace: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
     ) -> dict[str, Any]:
         fits = glob_matcher(arguments.glob)
-        scope = self._file_access.scope(place)
+        scope = self._file_access.scope(workspace)
         shown: list[dict[str, Any]] = []
         with (
             self._file_access.resolve_path(scope, arguments.path) as path_target,

@@ -67,21 +67,21 @@ class _ReadFile:
     def __init__(self, file_access: FileAccess) -> None:
         self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: ReadFileArguments) -> CallPlan:
+    async def plan(self, workspace: ToolWorkspace, arguments: ReadFileArguments) -> CallPlan:
         if arguments.end_line is not None and arguments.end_line < arguments.start_line:
             raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
             )
-        await run_in_thread(partial(self._check, place, arguments.path))
+        await run_in_thread(partial(self._check, workspace, arguments.path))
         return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
-        self, place: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
+        self, workspace: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._read, place, arguments))
+        return await run_in_thread(partial(self._read, workspace, arguments))
 
-    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._file_access.scope(place)
+    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._file_access.scope(workspace)
         try:
             with (
                 self._file_access.resolve_path(scope, path) as path_target,
@@ -91,8 +91,10 @@ class _ReadFile:
         except ToolFailure as trouble:
             allow_if_transient(trouble)
 
-    def _read(self, place: ToolWorkspace, arguments: ReadFileArguments, _: Event) -> dict[str, Any]:
-        scope = self._file_access.scope(place)
+    def _read(
+        self, workspace: ToolWorkspace, arguments: ReadFileArguments, _: Event
+    ) -> dict[str, Any]:
+        scope = self._file_access.scope(workspace)
         with (
             self._file_access.resolve_path(scope, arguments.path) as path_target,
             self._file_access.file(scope, path_target) as descriptor,

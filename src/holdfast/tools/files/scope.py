@@ -68,14 +68,14 @@ class ToolScope(Struct, frozen=True, kw_only=True):
         return root, names[len(root.names) :]
 
 
-def build_scope(place: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
+def build_scope(workspace: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
     """Return the scope of a workspace; reads the file system."""
-    tier = narrowest_tier(place.grants)
+    tier = narrowest_tier(workspace.grants)
     extra = tuple(extra_roots) if tier is FsTier.PROJECT else ()
-    real = {path: _real(path) for path in (place.working_dir, place.scratch, *extra)}
-    base = real[place.working_dir]
+    real = {path: _real(path) for path in (workspace.working_dir, workspace.scratch, *extra)}
+    base = real[workspace.working_dir]
     roots = (
-        ScopeRoot(names=real[place.scratch], is_scratch=True),
+        ScopeRoot(names=real[workspace.scratch], is_scratch=True),
         ScopeRoot(names=_widest(tier, base)),
         *(ScopeRoot(names=real[path]) for path in extra),
     )

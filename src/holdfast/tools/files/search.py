@@ -62,19 +62,19 @@ class _FindText:
     def __init__(self, file_access: FileAccess) -> None:
         self._file_access = file_access
 
-    async def plan(self, place: ToolWorkspace, arguments: FindTextArguments) -> CallPlan:
+    async def plan(self, workspace: ToolWorkspace, arguments: FindTextArguments) -> CallPlan:
         glob_matcher(arguments.glob)
         LinePattern(arguments.pattern)
-        await run_in_thread(partial(self._check, place, arguments.path))
+        await run_in_thread(partial(self._check, workspace, arguments.path))
         return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
 
     async def act(
-        self, place: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
+        self, workspace: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._find, place, arguments))
+        return await run_in_thread(partial(self._find, workspace, arguments))
 
-    def _check(self, place: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._file_access.scope(place)
+    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
+        scope = self._file_access.scope(workspace)
         try:
             with self._file_access.resolve_path(scope, path) as path_target:
                 if _is_folder(path_target):
@@ -86,9 +86,9 @@ class _FindText:
             allow_if_transient(trouble)
 
     def _find(
-        self, place: ToolWorkspace, arguments: FindTextArguments, stop: Event
+        self, workspace: ToolWorkspace, arguments: FindTextArguments, stop: Event
     ) -> dict[str, Any]:
-        scope = self._file_access.scope(place)
+        scope = self._file_access.scope(workspace)
         search = _Search(arguments, stop)
         with self._file_access.resolve_path(scope, arguments.path) as path_target:
             if not _is_folder(path_target):

@@ -163,7 +163,7 @@ def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
 class _Call(NamedTuple):
     """A call with its workspace."""
 
-    place: ToolWorkspace
+    workspace: ToolWorkspace
     arguments: Any
     id: str
 
@@ -185,39 +185,39 @@ class _ChangeTool:
         self._content = plan
         self._tell = tell
 
-    async def plan(self, place: ToolWorkspace, arguments: Any) -> CallPlan:
-        return await run_in_thread(partial(self._aim, place, arguments))
+    async def plan(self, workspace: ToolWorkspace, arguments: Any) -> CallPlan:
+        return await run_in_thread(partial(self._aim, workspace, arguments))
 
     async def act(
-        self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Any, asked: RequestedCall
     ) -> dict[str, Any]:
-        call = _Call(place, arguments, call_digest(asked))
+        call = _Call(workspace, arguments, call_digest(asked))
         change = await self._done_already(call)
         if change is None:
-            change = await run_in_thread(partial(self._look, place, arguments))
+            change = await run_in_thread(partial(self._look, workspace, arguments))
             # The old content is stored before the write; a change in between is detected in `_do`.
             if change.before is not None:
-                undo = await place.shelf.keep(change.before.content)
+                undo = await workspace.shelf.keep(change.before.content)
                 change = replace_field(change, undo=undo)
             await run_in_thread(partial(self._do, call, change))
         return self._tell(arguments, change) | {"undo": change.undo}
 
     async def again(
-        self, place: ToolWorkspace, arguments: Any, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Any, asked: RequestedCall
     ) -> CallPlan | None:
         """Return the plan of an interrupted attempt, if its write has completed."""
-        change = await self._done_already(_Call(place, arguments, call_digest(asked)))
+        change = await self._done_already(_Call(workspace, arguments, call_digest(asked)))
         return None if change is None else change.aim(arguments.path)
 
     async def _done_already(self, call: "_Call") -> FileChange | None:
         if not call.is_repeatable:
             return None
-        attempt = await run_in_thread(lambda _: find_attempt(call.place.scratch, call.id))
+        attempt = await run_in_thread(lambda _: find_attempt(call.workspace.scratch, call.id))
         if attempt is None:
             return None
         content = None
         if attempt.before is not None:
-            kept = await call.place.shelf.read(attempt.before)
+            kept = await call.workspace.shelf.read(attempt.before)
             if kept is None:
                 return None
             content = kept.content
@@ -231,7 +231,7 @@ class _ChangeTool:
         self, call: "_Call", attempt: WriteAttempt, content: bytes | None, _: Event
     ) -> FileChange | None:
         """Return the change of an attempt, if the file is still as the attempt left it."""
-        scope = self._file_access.scope(call.place)
+        scope = self._file_access.scope(call.workspace)
         with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
             # A leftover temporary hard link would make the link count check fail.
             remove_leftover(path_target, call.id)
@@ -244,16 +244,16 @@ class _ChangeTool:
             change = self._changed(path_target, call.arguments, before)
             return replace_field(change, undo=attempt.before)
 
-    def _aim(self, place: ToolWorkspace, arguments: Any, stop: Event) -> CallPlan:
-        return self._look(place, arguments, stop).aim(arguments.path)
+    def _aim(self, workspace: ToolWorkspace, arguments: Any, stop: Event) -> CallPlan:
+        return self._look(workspace, arguments, stop).aim(arguments.path)
 
-    def _look(self, place: ToolWorkspace, arguments: Any, _: Event) -> FileChange:
-        scope = self._file_access.scope(place)
+    def _look(self, workspace: ToolWorkspace, arguments: Any, _: Event) -> FileChange:
+        scope = self._file_access.scope(workspace)
         with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
             return self._change(scope, path_target, arguments)
 
     def _do(self, call: "_Call", seen: FileChange, stop: Event) -> None:
-        scope = self._file_access.scope(call.place)
+        scope = self._file_access.scope(call.workspace)
         with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
             change = self._change(scope, path_target, call.arguments)
             if (change.resolved, change.replaced) != (seen.resolved, seen.replaced):
@@ -261,7 +261,7 @@ class _ChangeTool:
             if call.is_repeatable:
                 work = work_digest(change.resolved, change.content)
                 record_attempt(
-                    call.place.scratch, WriteAttempt(call=call.id, work=work, before=seen.undo)
+                    call.workspace.scratch, WriteAttempt(call=call.id, work=work, before=seen.undo)
                 )
             if change.is_appending and change.before is not None:
                 append(self._file_access, scope, path_target, change.before, change.content)

@@ -164,12 +164,12 @@ class Worktree:
 
     @classmethod
     async def find(
-        cls, place: ToolWorkspace, settings: ProcessSettings, launcher: Launcher
+        cls, workspace: ToolWorkspace, settings: ProcessSettings, launcher: Launcher
     ) -> "Worktree":
         """Return the worktree that contains the working folder."""
 
         def look() -> "Worktree":
-            context = process_context_of(place, settings)
+            context = process_context_of(workspace, settings)
             program = find_executable("git", path=context.path, folder="/")
             if program is None:
                 raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")

@@ -159,8 +159,8 @@ class GitStatus:
 
     async def _asked(self, folder: str) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-            place = _workspace(folder, scratch)
-            worktree = await Worktree.find(place, self._settings, self._launcher)
+            workspace = _workspace(folder, scratch)
+            worktree = await Worktree.find(workspace, self._settings, self._launcher)
             async with worktree.shadow() as shadow:
                 return nul_records(git_output(await shadow.look(*_STATUS)))
 

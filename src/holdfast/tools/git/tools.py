@@ -116,23 +116,24 @@ class _GitTools:
         self._settings = settings
         self._launcher = launcher
 
-    def has_git(self, place: ToolWorkspace) -> bool:
+    def has_git(self, workspace: ToolWorkspace) -> bool:
         """Return whether git is installed outside the workspace."""
         path = restricted_path(
-            self._settings.environment.get("PATH"), without=(os.path.realpath(place.working_dir),)
+            self._settings.environment.get("PATH"),
+            without=(os.path.realpath(workspace.working_dir),),
         )
         return find_executable("git", path=path, folder="/") is not None
 
-    async def plan_status(self, place: ToolWorkspace, arguments: StatusArguments) -> CallPlan:
-        worktree = await Worktree.find(place, self._settings, self._launcher)
+    async def plan_status(self, workspace: ToolWorkspace, arguments: StatusArguments) -> CallPlan:
+        worktree = await Worktree.find(workspace, self._settings, self._launcher)
         if arguments.path is not None:
             await worktree.pathspecs(arguments.path)
         return CallPlan(tool_class=ToolClass.READ)
 
     async def show(
-        self, place: ToolWorkspace, arguments: StatusArguments, _: RequestedCall
+        self, workspace: ToolWorkspace, arguments: StatusArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        worktree = await Worktree.find(place, self._settings, self._launcher)
+        worktree = await Worktree.find(workspace, self._settings, self._launcher)
         spec = ":(top)"
         if arguments.path is not None:
             [spec] = await worktree.pathspecs(arguments.path)
@@ -151,9 +152,9 @@ class _GitTools:
             found["stdout"] += f"\n[{len(closed)} protected files are left out]\n"
         return found
 
-    async def plan_commit(self, place: ToolWorkspace, arguments: CommitArguments) -> CallPlan:
+    async def plan_commit(self, workspace: ToolWorkspace, arguments: CommitArguments) -> CallPlan:
         """Prepare the commit in a shadow repository and describe it."""
-        worktree = await Worktree.find(place, self._settings, self._launcher)
+        worktree = await Worktree.find(workspace, self._settings, self._launcher)
         planned = await _plan(worktree, arguments)
         _planned.set((arguments, planned))
         return CallPlan(
@@ -170,13 +171,13 @@ class _GitTools:
         )
 
     async def commit(
-        self, place: ToolWorkspace, arguments: CommitArguments, _: RequestedCall
+        self, workspace: ToolWorkspace, arguments: CommitArguments, _: RequestedCall
     ) -> dict[str, Any]:
         """Make the commit that was planned; refused if anything has changed since."""
         before, planned = _planned.get((None, None))
         if planned is None or before != arguments:
             raise _changed_error()
-        worktree = await Worktree.find(place, self._settings, self._launcher)
+        worktree = await Worktree.find(workspace, self._settings, self._launcher)
         with lock_index(worktree.repository.git_dir) as install:
             async with worktree.shadow() as shadow:
                 tree = await _stage(shadow, await worktree.pathspecs(*arguments.paths), True)

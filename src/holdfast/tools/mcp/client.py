@@ -110,14 +110,14 @@ class McpClient:
         self._is_named = is_named
         self._is_client_server = is_client_server
 
-    async def refresh(self, place: ToolWorkspace) -> None:
+    async def refresh(self, workspace: ToolWorkspace) -> None:
         """List the tools again and reconnect if needed; never raises for a server failure."""
         async with self._lock:
             began = asyncio.get_running_loop().time()
             if began < self._rests_until:
                 return
             try:
-                self.tools, self.trouble = await self._listed(place), None
+                self.tools, self.trouble = await self._listed(workspace), None
                 return
             except (ToolFailure, HoldfastError) as trouble:
                 self.trouble = trouble.message
@@ -145,11 +145,11 @@ class McpClient:
         async with self._lock:
             await self._hang_up()
 
-    async def _listed(self, place: ToolWorkspace) -> tuple[ListedTool, ...]:
+    async def _listed(self, workspace: ToolWorkspace) -> tuple[ListedTool, ...]:
         if self._is_closed:
             raise _unavailable("the session has closed it")
         # Checked every time, because a grant may have been narrowed since.
-        grants = None if self._is_client_server else place.grants
+        grants = None if self._is_client_server else workspace.grants
         require_consent(self.server, self._settings, grants, is_named=self._is_named)
         if self._connection is not None and self._connection.is_alive:
             try:
@@ -159,7 +159,7 @@ class McpClient:
                 # repairs.
                 pass
         await self._hang_up()
-        transport = await self._transport(place)
+        transport = await self._transport(workspace)
         connections = await asyncio.to_thread(importlib.import_module, _CONNECTION_MODULE)
         self._connection = connections.McpConnection(transport)
         await self._connection.ready(self._settings.connect_limit)
@@ -170,11 +170,11 @@ class McpClient:
         if connection is not None:
             await connection.close()
 
-    async def _transport(self, place: ToolWorkspace) -> "Callable[[McpConnection], Transport]":
+    async def _transport(self, workspace: ToolWorkspace) -> "Callable[[McpConnection], Transport]":
         server = self.server
         if isinstance(server, StdioServer):
-            return await self._started(server, place)
-        url, local = _endpoint(server, None if self._is_client_server else place.grants)
+            return await self._started(server, workspace)
+        url, local = _endpoint(server, None if self._is_client_server else workspace.grants)
         web, over_events = self._settings.web, isinstance(server, SseServer)
         headers = await resolve_secrets(server.headers, self._settings)
 
@@ -193,10 +193,10 @@ class McpClient:
         return reached
 
     async def _started(
-        self, server: StdioServer, place: ToolWorkspace
+        self, server: StdioServer, workspace: ToolWorkspace
     ) -> "Callable[[McpConnection], Transport]":
         settings = self._settings
-        order = await run_in_thread(lambda _: build_order(server, place, settings.processes))
+        order = await run_in_thread(lambda _: build_order(server, workspace, settings.processes))
         own = await resolve_secrets(server.env, settings)
         order = replace(order, environment={**order.environment, **own})
 

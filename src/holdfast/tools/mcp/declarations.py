@@ -221,9 +221,11 @@ def _invalid(field: str) -> Invalid:
 ROOT_FOLDER: Final = "/"
 
 
-def build_order(server: StdioServer, place: ToolWorkspace, settings: ProcessSettings) -> ChildOrder:
+def build_order(
+    server: StdioServer, workspace: ToolWorkspace, settings: ProcessSettings
+) -> ChildOrder:
     """Return how to start a server, without its own variables; reads the file system."""
-    context = process_context_of(place, settings)
+    context = process_context_of(workspace, settings)
     folder = context.folder if server.cwd == "workspace" else ROOT_FOLDER
     program = find_executable(server.command, path=context.path, folder=folder)
     if program is None:

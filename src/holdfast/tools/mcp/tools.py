@@ -96,9 +96,9 @@ class McpTools:
         ]
         return max(hints, key=_CAUTION.__getitem__, default=Effect.UNSAFE)
 
-    async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
+    async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the session's tools that its servers offer now."""
-        survey = await self._refreshed(place)
+        survey = await self._refreshed(workspace)
         return tuple(
             LlmTool(
                 name=each.id, description=each.listed.description, parameters=each.listed.schema
@@ -106,29 +106,29 @@ class McpTools:
             for each in survey.found.values()
         )
 
-    def grants(self, place: ToolWorkspace, name: str) -> bool:
+    def grants(self, workspace: ToolWorkspace, name: str) -> bool:
         """Return whether a declared server grants the tool: all tools of the first discovery."""
         return any(
             _has_tool(line.kept, name)
-            for server, line in self._lines.get(place.session, {}).items()
+            for server, line in self._lines.get(workspace.session, {}).items()
             if name.startswith(remote_id(server))
         )
 
-    async def troubles(self, place: ToolWorkspace) -> tuple[str, ...]:
+    async def troubles(self, workspace: ToolWorkspace) -> tuple[str, ...]:
         """Return what is missing, as sentences for display; queries the servers at most once."""
-        if place.session in self._lines:
-            return self._survey(place.session).troubles
-        return (await self._refreshed(place)).troubles
+        if workspace.session in self._lines:
+            return self._survey(workspace.session).troubles
+        return (await self._refreshed(workspace)).troubles
 
-    async def find(self, place: ToolWorkspace, name: str) -> Tool[Any] | None:
+    async def find(self, workspace: ToolWorkspace, name: str) -> Tool[Any] | None:
         """Return the tool; if its declared server is missing, the tool fails with `unavailable`."""
-        if not name.startswith(REMOTE) or not (place.servers or place.session_servers):
+        if not name.startswith(REMOTE) or not (workspace.servers or workspace.session_servers):
             return None
-        known = self._survey(place.session).found.get(name)
-        found = known or (await self._refreshed(place)).found.get(name)
+        known = self._survey(workspace.session).found.get(name)
+        found = known or (await self._refreshed(workspace)).found.get(name)
         if found is not None:
             return self._tool(found.id, found.listed.description, found.listed.schema)
-        declared = self._lines.get(place.session, {})
+        declared = self._lines.get(workspace.session, {})
         is_declared = any(name.startswith(remote_id(server)) for server in declared)
         return self._tool(name, "", {"type": "object"}) if is_declared else None
 
@@ -146,15 +146,15 @@ class McpTools:
             await self.leave(session)
 
     def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
-        async def plan(place: ToolWorkspace, arguments: dict[str, Any]) -> CallPlan:
-            return await self._planned(place, name, arguments)
+        async def plan(workspace: ToolWorkspace, arguments: dict[str, Any]) -> CallPlan:
+            return await self._planned(workspace, name, arguments)
 
         async def act(
-            place: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
+            workspace: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
         ) -> dict[str, Any]:
-            found = self._present(place, name)
+            found = self._present(workspace, name)
             wanted = McpCall(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
-            return await self._lines[place.session][found.server.id].call(wanted)
+            return await self._lines[workspace.session][found.server.id].call(wanted)
 
         return RemoteTool(
             name=name,
@@ -167,10 +167,10 @@ class McpTools:
         )
 
     async def _planned(
-        self, place: ToolWorkspace, name: str, arguments: dict[str, Any]
+        self, workspace: ToolWorkspace, name: str, arguments: dict[str, Any]
     ) -> CallPlan:
-        await self._refreshed(place, only=name)
-        found = self._present(place, name)
+        await self._refreshed(workspace, only=name)
+        found = self._present(workspace, name)
         _require_fit(found.listed.schema, arguments)
         server, listed = found.server, found.listed
         lines = [f"Call {visible(listed.name)} of the MCP server {server.id} at"]
@@ -188,22 +188,22 @@ class McpTools:
             memory=f"mcp:{name}:{found.target[:16]}",
         )
 
-    def _present(self, place: ToolWorkspace, name: str) -> FoundTool:
-        survey = self._survey(place.session)
+    def _present(self, workspace: ToolWorkspace, name: str) -> FoundTool:
+        survey = self._survey(workspace.session)
         found = survey.found.get(name)
         if found is None:
             why = " ".join(survey.troubles)
             raise ToolFailure(ResultCode.UNAVAILABLE, f"{name} is not available now. {why}".strip())
         return found
 
-    async def _refreshed(self, place: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
-        lines = self._lines_of(place)
-        known = self._survey(place.session).found.get(only) if only else None
+    async def _refreshed(self, workspace: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
+        lines = self._lines_of(workspace)
+        known = self._survey(workspace.session).found.get(only) if only else None
         asked = [lines[known.server.id]] if known else list(lines.values())
         async with asyncio.TaskGroup() as group:
             for line in asked:
-                group.create_task(line.refresh(place))
-        survey = self._survey(place.session)
+                group.create_task(line.refresh(workspace))
+        survey = self._survey(workspace.session)
         for line in asked:
             if line.kept is None:
                 ids = (id for id, each in survey.found.items() if each.server is line.server)
@@ -212,11 +212,11 @@ class McpTools:
                 line.kept = frozenset(ids) or None
         return survey
 
-    def _lines_of(self, place: ToolWorkspace) -> dict[str, McpClient]:
-        if place.session not in self._lines:
+    def _lines_of(self, workspace: ToolWorkspace) -> dict[str, McpClient]:
+        if workspace.session not in self._lines:
             lines: dict[str, McpClient] = {}
             wrong = []
-            for entry, is_client_server in declared_servers(place):
+            for entry, is_client_server in declared_servers(workspace):
                 try:
                     server = read_entry(entry, self._settings, is_client_server=is_client_server)
                 except Invalid as error:
@@ -224,7 +224,7 @@ class McpTools:
                     continue
                 if server.id in lines:
                     wrong.append(f"The MCP server {server.id} is declared twice.")
-                named = (name for name in place.tools if name.startswith(remote_id(server.id)))
+                named = (name for name in workspace.tools if name.startswith(remote_id(server.id)))
                 line = McpClient(
                     server,
                     self._settings,
@@ -233,9 +233,9 @@ class McpTools:
                     kept=frozenset(named) or None,
                 )
                 lines.setdefault(server.id, line)
-            self._lines[place.session] = lines
-            self._wrong[place.session] = tuple(wrong)
-        return self._lines[place.session]
+            self._lines[workspace.session] = lines
+            self._wrong[workspace.session] = tuple(wrong)
+        return self._lines[workspace.session]
 
     def _survey(self, session: str) -> ToolSurvey:
         lines = self._lines.get(session, {}).values()
@@ -254,10 +254,10 @@ class McpTools:
         return ToolSurvey(found=found, troubles=tuple(troubles))
 
 
-def declared_servers(place: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
+def declared_servers(workspace: ToolWorkspace) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield the servers of the agent, then those of the client, with a flag for the latter."""
-    yield from ((entry, False) for entry in place.servers)
-    yield from ((entry, True) for entry in place.session_servers)
+    yield from ((entry, False) for entry in workspace.servers)
+    yield from ((entry, True) for entry in workspace.session_servers)
 
 
 def read_entry(
@@ -344,11 +344,11 @@ class PassthroughServers:
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
 
-    async def of(self, place: ToolWorkspace) -> ClientMcpServers:
+    async def of(self, workspace: ToolWorkspace) -> ClientMcpServers:
         """Return the servers that an agent may get, and why others are refused."""
         found: dict[str, ClientMcpServer] = {}
         troubles = []
-        for entry, is_client_server in declared_servers(place):
+        for entry, is_client_server in declared_servers(workspace):
             try:
                 server = read_entry(entry, self._settings, is_client_server=is_client_server)
             except Invalid as error:
@@ -357,19 +357,19 @@ class PassthroughServers:
             if server.id in found:
                 troubles.append(f"The MCP server {server.id} is declared twice.")
                 continue
-            grants = None if is_client_server else place.grants
+            grants = None if is_client_server else workspace.grants
             try:
                 require_consent(server, self._settings, grants, is_named="ref" in entry)
-                _require_whole(server, place)
-                found[server.id] = await self._handed(server, place)
+                _require_whole(server, workspace)
+                found[server.id] = await self._handed(server, workspace)
             except (ToolFailure, HoldfastError) as trouble:
                 why = trouble.message.rstrip(".")
                 troubles.append(f"The agent does not get the MCP server {server.id}: {why}.")
         return ClientMcpServers(companions=tuple(found.values()), troubles=tuple(troubles))
 
-    async def _handed(self, server: Server, place: ToolWorkspace) -> ClientMcpServer:
+    async def _handed(self, server: Server, workspace: ToolWorkspace) -> ClientMcpServer:
         if isinstance(server, StdioServer):
-            argv = await run_in_thread(lambda _: self._argv(server, place))
+            argv = await run_in_thread(lambda _: self._argv(server, workspace))
             own = await resolve_secrets(server.env, self._settings)
             return ClientMcpServer(
                 name=server.id,
@@ -385,9 +385,9 @@ class PassthroughServers:
             values=_hide_secrets(await resolve_secrets(server.headers, self._settings)),
         )
 
-    def _argv(self, server: StdioServer, place: ToolWorkspace) -> tuple[str, ...]:
+    def _argv(self, server: StdioServer, workspace: ToolWorkspace) -> tuple[str, ...]:
         """Return the argv with an absolute program path, because the agent's PATH may differ."""
-        context = process_context_of(place, self._settings.processes)
+        context = process_context_of(workspace, self._settings.processes)
         is_at_home = server.cwd == "workspace"
         folder = context.folder if is_at_home else ROOT_FOLDER
         program = find_executable(server.command, path=context.path, folder=folder)
@@ -400,10 +400,12 @@ class PassthroughServers:
         return ((name, ours[name]) for name in server.env_names if name in ours)
 
 
-def _require_whole(server: Server, place: ToolWorkspace) -> None:
+def _require_whole(server: Server, workspace: ToolWorkspace) -> None:
     """Refuse a server with a tool allowlist, because the agent would not enforce it."""
     begins = remote_id(server.id)
-    if server.tools_allowlist is not None or any(name.startswith(begins) for name in place.tools):
+    if server.tools_allowlist is not None or any(
+        name.startswith(begins) for name in workspace.tools
+    ):
         why = "only some of its tools are allowed, and an agent program would get all of them"
         raise ToolFailure(ResultCode.UNAVAILABLE, why)
 

@@ -128,7 +128,7 @@ def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
             effect=_effect,
             plan=requests.plan,
             act=requests.act,
-            is_available=lambda place: bool(allowed_domains(place.grants)),
+            is_available=lambda workspace: bool(allowed_domains(workspace.grants)),
         ),
     )
 
@@ -137,8 +137,8 @@ class _HttpRequestTool:
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
 
-    async def plan(self, place: ToolWorkspace, arguments: RequestArguments) -> CallPlan:
-        url, headers = self._judged(place, arguments)
+    async def plan(self, workspace: ToolWorkspace, arguments: RequestArguments) -> CallPlan:
+        url, headers = self._judged(workspace, arguments)
         has_credential = url.host in self._settings.credentials
         lines = [f"{arguments.method} {url.text}"]
         lines += [f"{name}: {visible(value)}" for name, value in headers]
@@ -153,11 +153,11 @@ class _HttpRequestTool:
         )
 
     async def act(
-        self, place: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
     ) -> dict[str, Any]:
         from holdfast.tools.web.exchange import WebRequest, open_exchange, remove_credential
 
-        url, headers = self._judged(place, arguments)
+        url, headers = self._judged(workspace, arguments)
         request = WebRequest(
             url=url,
             method=arguments.method,
@@ -194,9 +194,9 @@ class _HttpRequestTool:
             "body_bytes": len(body),
         }
 
-    def _judged(self, place: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
+    def _judged(self, workspace: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
         url = read_url(arguments.url)
-        require_domain(url, place.grants)
+        require_domain(url, workspace.grants)
         if len(arguments.body.encode()) > _BODY_LARGEST:
             raise ToolFailure(ResultCode.TOO_LARGE, f"The body exceeds {_BODY_LARGEST} bytes.")
         headers = tuple(
