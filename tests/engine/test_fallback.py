@@ -192,6 +192,18 @@ async def test_a_second_attempt_that_succeeds_is_the_answer() -> None:
         ((3, None, 1), None, ["first"] * 3 + ["second"] * 2 + ["third"]),
         ((3, 4, 1), Retry(max=1), ["first"] + ["second"] * 4 + ["third"]),
         ((), Retry(max=3), ["first"] * 3 + ["second"] * 2 + ["third"] * 2),
+        (
+            (),
+            Retry(max=3, retry_on=("unavailable",)),
+            ["first"] * 3 + ["second"] * 2 + ["third"] * 2,
+        ),
+        (
+            (),
+            Retry(max=3, retry_on=("rate_limit", "provider_unavailable")),
+            ["first"] * 3 + ["second"] * 2 + ["third"] * 2,
+        ),
+        ((), Retry(max=3, retry_on=("rate_limit",)), ["first"] + ["second"] * 2 + ["third"] * 2),
+        ((), Retry(max=3, retry_on=("later",)), ["first"] + ["second"] * 2 + ["third"] * 2),
     ],
 )
 async def test_each_entry_has_its_own_attempts(

@@ -213,6 +213,10 @@ def test_what_is_no_yaml_of_ours_is_refused_with_its_place(
         ({"retry": {"max": 1}}, ["retry.backoff"]),
         ({"retry": {"max": 1, "backoff": "square"}}, ["retry.backoff"]),
         ({"retry": {"max": 1, "backoff": "linear", "retry_on": []}}, ["retry.retry_on"]),
+        (
+            {"retry": {"max": 1, "backoff": "linear", "retry_on": ["unavailable", "timeout"]}},
+            ["retry.retry_on[1]"],
+        ),
         ({"memory": {"type": "all"}}, ["memory.type"]),
         ({"memory": {"type": "window"}}, ["memory.window_size"]),
         ({"memory": {"type": "none", "window_size": 3}}, ["memory.window_size"]),

@@ -93,6 +93,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "workflow.nodes[1].tools[1]": ("workflow.nodes.1.tools", ["a", "a"]),
     "workflow.nodes[1].temperature": ("workflow.nodes.1.temperature", 3),
     "workflow.nodes[1].retry.max": ("workflow.nodes.1.retry.max", 0),
+    "workflow.nodes[1].retry.retry_on[0]": ("workflow.nodes.1.retry.retry_on", ["tool_failed"]),
     "workflow.nodes[2].gate_type": ("workflow.nodes.2.gate_type", "x"),
     "workflow.nodes[3].branches": ("workflow.nodes.3.branches", []),
     "workflow.nodes[3].branches[0].when": ("workflow.nodes.3.branches.0.when", None),
@@ -148,6 +149,15 @@ def test_all_faults_are_told_at_once_and_no_value() -> None:
         ],
     }
     assert "Secret Word" not in error.message
+
+
+def test_a_failure_that_is_never_retried_is_refused_with_those_that_are() -> None:
+    retry = {"max": 2, "backoff": "linear", "retry_on": ["timeout"]}
+
+    error = refused(with_("workflow.agents.0.retry", retry))
+
+    known = "rate_limit, unavailable, provider_rate_limit, provider_unavailable"
+    assert f"workflow.agents[0].retry.retry_on[0]: it must be one of {known}." in error.message
 
 
 def test_two_agents_of_one_name_are_a_fault() -> None:

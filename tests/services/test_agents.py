@@ -12,6 +12,7 @@ from holdfast.domain.agents import (
     LlmRuntime,
     ModelChoice,
     Recovery,
+    Retry,
 )
 from holdfast.domain.errors import Code, Conflict, HoldfastError, NotFound
 from holdfast.domain.ids import Owner
@@ -168,6 +169,10 @@ async def test_owners_do_not_know_each_others_slugs(quiet: Holdfast) -> None:
         ({"tools": [{"name": "a", "description": "x" * (256 << 10)}]}, Code.AGENT_INVALID),
         ({"runtime": "llm"}, Code.AGENT_INVALID),
         ({"runtime": {"type": "llm", "temperature": 3}}, Code.AGENT_INVALID),
+        (
+            {"runtime": LlmRuntime(retry=Retry(max=1, retry_on=("rate_limit", "timeout")))},
+            Code.AGENT_INVALID,
+        ),
         ({"grant": {"fs": "everything"}}, Code.AGENT_INVALID),
         ({"tags": ("a", "a")}, Code.AGENT_INVALID),
         ({"models": [5]}, Code.AGENT_INVALID),

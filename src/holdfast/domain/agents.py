@@ -54,8 +54,12 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
         _require(self.max_attempts is None or self.max_attempts > 0, "max_attempts", "above 0")
 
 
+# The failures that `retry_on` may name: a kind, or the code of the turn that it fails.
+RETRY_ON: Final = ("rate_limit", "unavailable", "provider_rate_limit", "provider_unavailable")
+
+
 class Retry(Struct, frozen=True, kw_only=True):
-    """Retries of the first model."""
+    """Retries of the first model; `retry_on` restricts them to these failures."""
 
     max: int
     backoff: str = "exponential"

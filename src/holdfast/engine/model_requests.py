@@ -220,10 +220,16 @@ class FallbackDecision(Enum):
 
 
 class ChainEntry(Struct, frozen=True, kw_only=True):
-    """A model of the chain and its maximum number of attempts."""
+    """A model of the chain, its maximum number of attempts, and the failures it is retried on."""
 
     model: Model
     attempts: int
+    retry_on: tuple[str, ...] | None = None
+
+    def retries(self, kind: FailureKind) -> bool:
+        """Return whether the same model may be asked again after a failure of this kind."""
+        named = self.retry_on is None or kind in self.retry_on or CODES[kind] in self.retry_on
+        return kind in _AGAIN and named
 
 
 # Next action when the same model is not retried.
@@ -243,14 +249,13 @@ _AGAIN: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.UNAVAILABLE})
 def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[ChainEntry, ...]:
     """Return the chain with its attempts; the agent's retry rule applies to the first model."""
     attempts = {choice.model_id: choice.max_attempts for choice in settings.models}
-    first = settings.retry.max if settings.retry else None
-    return tuple(
-        ChainEntry(
-            model=model,
-            attempts=(first if not place else None) or attempts.get(model.id) or ATTEMPTS,
-        )
-        for place, model in enumerate(models)
-    )
+    chain = [
+        ChainEntry(model=model, attempts=attempts.get(model.id) or ATTEMPTS) for model in models
+    ]
+    if settings.retry is not None:
+        retry = settings.retry
+        chain[0] = replace(chain[0], attempts=retry.max, retry_on=retry.retry_on)
+    return tuple(chain)
 
 
 def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecision:
@@ -263,7 +268,7 @@ def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecisio
             else FallbackDecision.OTHER
         )
     patient = (failed.retry_after or 0) <= PATIENCE
-    if failed.kind in _AGAIN and patient and attempt < entry.attempts:
+    if entry.retries(failed.kind) and patient and attempt < entry.attempts:
         return FallbackDecision.AGAIN
     return ELSEWHERE[failed.kind]
 

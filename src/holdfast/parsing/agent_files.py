@@ -137,7 +137,7 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
             )
         form = validate_agent(raw)
     except FormError as error:
-        raise _invalid(where, error.faults[:_FAULTS_SHOWN]) from None
+        raise _invalid(where, error.faults[:_FAULTS_SHOWN]) from error
     if has_secret_reference(form.system_prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,

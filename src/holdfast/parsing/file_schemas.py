@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from holdfast.domain.agents import ReasoningEffort, Recovery
+from holdfast.domain.agents import RETRY_ON, ReasoningEffort, Recovery
 from holdfast.parsing.files import Fault, FormError, duplicate_faults, translate_fault
 
 PROMPT_LARGEST: Final = 256 << 10
@@ -137,6 +137,7 @@ def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     if len(values.get("system_prompt", "").encode("utf-8", "replace")) > PROMPT_LARGEST:
         yield Fault("system_prompt", "it may have at most 256 KiB")
     yield from duplicate_faults("tools", values.get("tools", ()))
+    yield from retry_faults("retry", values.get("retry", UNSET))
     memory = values.get("memory")
     if memory is not None and (memory.type == "window") is (memory.window_size is UNSET):
         yield Fault("memory.window_size", "it is for type window only")
@@ -145,6 +146,14 @@ def _broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _broken_server(f"mcp_servers[{number}]", server)
     names = [str(server.get("ref", server.get("id", ""))) for server in servers]
     yield from duplicate_faults("mcp_servers", names)
+
+
+def retry_faults(path: str, retry: RetryForm | UnsetType) -> Iterator[Fault]:
+    """Yield the failures of a retry rule that are never retried."""
+    names = () if retry is UNSET or retry.retry_on is UNSET else retry.retry_on
+    for number, name in enumerate(names):
+        if name not in RETRY_ON:
+            yield Fault(f"{path}.retry_on[{number}]", f"it must be one of {', '.join(RETRY_ON)}")
 
 
 def _broken_server(path: str, raw: dict[str, Any]) -> Iterator[Fault]:

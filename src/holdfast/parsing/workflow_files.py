@@ -29,10 +29,12 @@ from holdfast.parsing.file_schemas import (
     WorkflowContext,
     WorkflowForm,
     WorkflowInput,
+    retry_faults,
 )
 from holdfast.parsing.files import (
     Fault,
     FileError,
+    FormError,
     duplicate_faults,
     read_text,
     translate_fault,
@@ -97,6 +99,7 @@ def _check_items(path: str, items: Any, kind: Any) -> Iterator[Fault]:
 
 def _broken_item(path: str, form: Any) -> Iterator[Fault]:
     """Yield the errors of one item that types cannot express."""
+    yield from retry_faults(f"{path}.retry", getattr(form, "retry", UNSET))
     match form:
         case WorkflowInput():
             yield from _broken_input(path, form)
@@ -302,10 +305,10 @@ def _agents(raw: Any, where: str, scrubber: Scrubber | None) -> tuple[list[Fault
         try:
             names.append(build_agent(agent, where=f"{where}, {here}", scrubber=scrubber).slug)
         except Invalid as error:
-            if error.code is Code.AGENT_INVALID:
-                fields = error.details["fields"]
+            if isinstance(error.__cause__, FormError):
                 faults += [
-                    Fault(f"{here}.{each}".rstrip("."), "it is not valid") for each in fields
+                    Fault(f"{here}.{each.path}".rstrip("."), each.problem)
+                    for each in error.__cause__.faults
                 ]
             else:
                 leak = leak or error
