@@ -25,7 +25,7 @@ from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.llm.providers import KEY_VARIABLES
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
-from holdfast.parsing.yaml import LARGEST
+from holdfast.parsing.yaml import WRITTEN_LARGEST
 from holdfast.ports.llm import Llm
 from holdfast.ports.runtime import Runtime
 from holdfast.ports.store import Store
@@ -346,7 +346,9 @@ def _token_file(config: Config) -> SecretFile:
 
 def workflow_texts(models: Models, config: Config) -> WorkflowTexts:
     """Return the converter from sessions to workflow files."""
-    workflow_format = WorkflowFormat(write=_workflow_written, read=_workflow_read, largest=LARGEST)
+    workflow_format = WorkflowFormat(
+        write=_workflow_written, read=_workflow_read, largest=WRITTEN_LARGEST
+    )
     return WorkflowTexts(models, config.default_model, workflow_format)
 
 

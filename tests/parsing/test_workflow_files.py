@@ -14,7 +14,7 @@ from holdfast.parsing.workflow_files import (
     read_workflow,
     write_workflow,
 )
-from holdfast.parsing.yaml import LARGEST
+from holdfast.parsing.yaml import LARGEST, WRITTEN_LARGEST
 from tests.marks import demands, each_case
 from tests.parsing.workflows import LEAST, WHOLE
 
@@ -197,7 +197,8 @@ def test_a_managed_secret_is_known_by_the_scrubber() -> None:
         ("<<: {a: 1}", (1, 1)),
         ("--- 1\n--- 2", (2, 1)),
         ("[" * 70 + "]" * 70, (1, 65)),
-        ("#" * (LARGEST + 1), (0, 0)),
+        ("#" * (LARGEST + 1), (1, 1)),
+        ("#" * (WRITTEN_LARGEST + 1), (0, 0)),
     ],
 )
 def test_what_is_no_yaml_of_ours_is_refused_with_its_place(

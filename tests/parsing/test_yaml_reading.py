@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.parsing.yaml import DEEPEST, LARGEST, YamlError, read_yaml
+from holdfast.parsing.yaml import (
+    DEEPEST,
+    LARGEST,
+    WRITTEN_LARGEST,
+    YamlError,
+    read_written_yaml,
+    read_yaml,
+)
 from tests.marks import each_case
 
 
@@ -90,6 +97,56 @@ def test_a_text_outside_our_profile_is_refused_with_its_place(
         read_yaml(text)
 
     assert (refused.value.problem, (refused.value.line, refused.value.column)) == (problem, place)
+
+
+@each_case(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("a: 1", 1),
+        ("a: 1\n# b\n", 2),
+        ("b: 1\na: 2\n", 1),
+        ("a: 1\na: 1\n", 2),
+        ("a: 1\nb: '2'\n", 2),
+        ("a: &x 1\n", 1),
+        ("a: [1]\n", 1),
+        ("a:\n- 1\n", 1),
+        ("a:\n   - 1\n", 1),
+        ("1: a\n", 1),
+        ("? 1\n: a\n", 1),
+        ("a: 0x10\n", 1),
+        ('a: "b\n', 1),
+        ("a: \x07\n", 1),
+        ("- a\n b\n", 2),
+        ("--- a\n", 1),
+        ('a: "\\ud800"\n', 2),
+        ('a: 1\nb: "\\Uffffffff"\n', 3),
+    ],
+)
+def test_a_text_that_was_not_written_by_us_is_refused_with_the_first_line_that_differs(
+    text: str, line: int
+) -> None:
+    with pytest.raises(YamlError) as refused:
+        read_written_yaml(text)
+
+    assert refused.value.problem.startswith("a file above 2 MiB must keep the form")
+    assert refused.value.line == line
+
+
+@each_case(
+    ("text", "problem"),
+    [
+        ("x" * (WRITTEN_LARGEST + 1), "the file is larger than 16 MiB"),
+        ("\n" * 1_000_001, "the file has more than 1,000,000 lines"),
+        ("- " * 65 + "1\n", "more than 64 levels"),
+        (f"a: {'9' * 5_000}\n", "a number of this length cannot be used in Holdfast's YAML files"),
+    ],
+)
+def test_a_written_text_has_limits_of_its_own(text: str, problem: str) -> None:
+    with pytest.raises(YamlError) as refused:
+        read_written_yaml(text)
+
+    assert refused.value.problem == problem
 
 
 def test_more_values_than_a_file_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from holdfast.parsing.yaml import read_yaml, write_yaml
+from holdfast.parsing.yaml import read_written_yaml, read_yaml, write_yaml
 from tests.marks import each_case
 
 TRICKY = [
@@ -83,7 +83,7 @@ def test_what_is_written_is_read_again_and_written_the_same(value: Any) -> None:
 
     read = read_yaml(text)
 
-    assert read == value
+    assert read == read_written_yaml(text) == value
     assert write_yaml(read) == text
 
 
@@ -97,7 +97,9 @@ def test_a_reader_of_the_older_yaml_reads_the_same_texts(value: Any) -> None:
 
 @each_case("text", TRICKY)
 def test_a_tricky_text_stays_a_text(text: str) -> None:
-    assert read_yaml(write_yaml({text: [text]})) == {text: [text]}
+    written = write_yaml({text: [text]})
+
+    assert read_yaml(written) == read_written_yaml(written) == {text: [text]}
 
 
 @pytest.mark.parametrize(

@@ -93,23 +93,43 @@ async def test_a_secret_that_became_known_since_is_not_in_it(quiet: Holdfast) ->
     assert workflow.id == "secret-door-it-says"
 
 
-async def test_what_no_file_can_hold_is_refused_and_a_part_of_it_taken(quiet: Holdfast) -> None:
+async def test_a_long_session_is_exported_whole(quiet: Holdfast) -> None:
+    session = await quiet.open()
+    for number in range(3):
+        await quiet.send(session.id, f"{number}{'x' * (1 << 20)}"[: 1 << 20])
+
+    kept = (await exported(quiet, session)).body["metadata"]["relaviumExport"]["messages"]
+
+    said = [row["content"][0]["text"] for row in kept if row["role"] == "user"]
+    assert [(text[:2], len(text)) for text in said] == [(f"{n}x", 1 << 20) for n in range(3)]
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workflow files have 64 KiB at most."""
+    monkeypatch.setattr("holdfast.app.WRITTEN_LARGEST", 64 << 10)
+
+
+async def test_what_no_file_can_hold_is_refused_and_a_part_of_it_taken(
+    small_files: None, quiet: Holdfast
+) -> None:
     session = await quiet.open()
     for _ in range(3):
-        await quiet.send(session.id, "x" * (1 << 20))
+        await quiet.send(session.id, "x" * (32 << 10))
 
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid, match=r"--through N.*--format jsonl") as refused:
         await exported(quiet, session)
 
     assert refused.value.code is Code.WORKFLOW_TOO_LARGE
-    assert refused.value.details["bytes"] > refused.value.details["largest"] == 2 << 20
+    assert refused.value.details["bytes"] > refused.value.details["largest"] == 64 << 10
     assert list((await exported(quiet, session, through=0)).nodes) == ["input", "output"]
 
 
-async def test_more_values_than_a_file_may_have_are_refused(
+async def test_more_lines_than_a_file_may_have_are_refused(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await quiet.open()
+    monkeypatch.setattr("holdfast.parsing.yaml.WRITTEN_LINES_MOST", 5)
     monkeypatch.setattr("holdfast.parsing.yaml.VALUES_MOST", 20)
 
     with pytest.raises(Invalid) as refused:

@@ -35,8 +35,8 @@ REVIEW: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkflowOptions(SessionRef):
-    """Where a workflow is written to."""
+class ExportOptions(SessionRef):
+    """Format, range and target of an export."""
 
     out: Annotated[
         str | None,
@@ -48,11 +48,6 @@ class WorkflowOptions(SessionRef):
         ),
     ] = None
     force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(WorkflowOptions):
-    """Format, range and target of an export."""
 
     form: Annotated[
         ExportFormat,
@@ -91,14 +86,6 @@ async def export(printer: Printer, options: ExportOptions) -> None:
                 size += stream.write(piece)
     form = {"session_id": session_id, "format": options.form, "file": str(path), "bytes": size}
     printer.done(form, f"Exported session {session_id} to {path}.")
-
-
-async def chat_export(printer: Printer, options: WorkflowOptions) -> None:
-    """Export a session as a workflow.
-
-    Same as `sessions export`.
-    """
-    await export(printer, ExportOptions(id=options.id, out=options.out, force=options.force))
 
 
 def remarks_on(workflow: "Workflow") -> list[str]:
@@ -206,4 +193,4 @@ def register(group: typer.Typer) -> None:
 
 def register_alone(app: typer.Typer) -> None:
     """Add the command's alias to the command line."""
-    command(app, "chat-export", WorkflowOptions)(chat_export)
+    command(app, "chat-export", ExportOptions)(export)

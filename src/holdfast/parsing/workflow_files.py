@@ -39,7 +39,14 @@ from holdfast.parsing.files import (
     read_text,
     translate_fault,
 )
-from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
+from holdfast.parsing.yaml import (
+    LARGEST,
+    WRITTEN_LARGEST,
+    YamlError,
+    read_written_yaml,
+    read_yaml,
+    write_yaml,
+)
 from holdfast.workflows.model import Workflow, placeholders
 
 _BODY: Final = "workflow"
@@ -248,7 +255,7 @@ def read_workflow(path: Path, scrubber: Scrubber | None = None) -> Workflow:
 def read_workflow_text(path: Path) -> str:
     """Return the text of a possible workflow file."""
     try:
-        return read_text(path, largest=LARGEST)
+        return read_text(path, largest=WRITTEN_LARGEST)
     except FileError as error:
         if error.is_missing:
             raise NotFound(Code.PATH_NOT_FOUND, f"There is no file {path}.") from None
@@ -256,12 +263,24 @@ def read_workflow_text(path: Path) -> str:
 
 
 def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
-    """Return the workflow described by YAML text; `where` names the source in errors."""
+    """Return the workflow described by YAML text; `where` names the source in errors.
+
+    The export of a long session is larger than other YAML may be.
+    """
     try:
-        raw = read_yaml(text)
+        raw = _read(text)
     except YamlError as error:
         raise _not_yaml(where, error) from None
     return build_workflow(raw, where=where, scrubber=scrubber)
+
+
+def _read(text: str) -> Any:
+    try:
+        return read_written_yaml(text)
+    except YamlError:
+        if len(text.encode(errors="surrogatepass")) > LARGEST:
+            raise
+        return read_yaml(text)
 
 
 def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Workflow:

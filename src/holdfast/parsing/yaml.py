@@ -4,12 +4,17 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
 
 LARGEST: Final = 2 << 20
+# The form that `write_yaml` writes is read 20 times faster.
+WRITTEN_LARGEST: Final = 16 << 20
 DEEPEST: Final = 64
 # Limited, because each takes the parser about 30 µs, and a large file would take a minute.
 VALUES_MOST: Final = 150_000
+# Limited, because each takes 60 bytes of memory beside its text.
+WRITTEN_LINES_MOST: Final = 1_000_000
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "True", "TRUE"})
 _FALSE: Final = frozenset({"false", "False", "FALSE"})
@@ -102,7 +107,7 @@ def _value(event: Any, events: Iterator[Any], *, depth: int) -> Any:
     kind = type(event).__name__
     if kind == "ScalarEvent":
         # Only a plain scalar can have another type; a quoted one is always text.
-        return _parse_scalar(event) if event.implicit[0] else event.value
+        return _parse_scalar(event.value, event.start_mark) if event.implicit[0] else event.value
     if depth > DEEPEST:
         raise _fault(f"more than {DEEPEST} levels", event)
     if kind == "MappingStartEvent":
@@ -124,16 +129,16 @@ def _mapping(events: Iterator[Any], *, depth: int) -> dict[str, Any]:
     return pairs
 
 
-def _parse_scalar(event: Any) -> Any:
+def _parse_scalar(text: str, mark: Any) -> Any:
     """Return the value of a plain scalar in the core schema of YAML 1.2."""
-    text = event.value
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     for pattern, base in ((_INTEGER, 10), (_OCTAL, 8), (_HEXADECIMAL, 16)):
         if pattern.fullmatch(text):
-            _refuse_if(len(text) > _DIGITS_MOST, "a number of this length", event)
+            if len(text) > _DIGITS_MOST:
+                raise _misplaced("a number of this length", mark)
             return int(text, base)
     if _FLOAT.fullmatch(text):
         return float(text)
@@ -155,6 +160,142 @@ def _misplaced(what: str, mark: Any) -> YamlError:
 def _fault(problem: str, event: Any) -> YamlError:
     mark = event.start_mark
     return YamlError(problem, mark.line + 1, mark.column + 1)
+
+
+class _Mark(NamedTuple):
+    line: int
+    column: int
+
+
+class _WrittenReader:
+    """Reads the form that `write_yaml` writes; the result for any other text is undefined."""
+
+    def __init__(self, text: str) -> None:
+        # Every line ends with a line break, also the last one.
+        self._lines = text.split("\n")[: -1 if text.endswith("\n") else 0]
+        self._at = 0
+
+    def read(self) -> Any:
+        """Return the value of the text; raises `YamlError`, `ValueError` or `IndexError`."""
+        value = self._node(0, depth=1)
+        if self._at < len(self._lines):
+            raise self.other_form()
+        return value
+
+    def require_same(self, text: str) -> None:
+        """Raise `YamlError` for the first line that differs from another text."""
+        lines = zip_longest(self._lines, text.split("\n")[:-1])
+        for number, (here, there) in enumerate(lines):
+            if here != there:
+                self._at = number
+                raise self.other_form()
+
+    def other_form(self) -> YamlError:
+        """Return the error that this line has another form."""
+        problem = (
+            f"a file above {LARGEST >> 20} MiB must keep the form in which Holdfast writes it, "
+            "with sorted keys and without comments"
+        )
+        return YamlError(problem, self._at + 1, 1)
+
+    def _node(self, column: int, *, depth: int) -> Any:
+        """Return the value that starts on this line at this column."""
+        text = self._lines[self._at][column:]
+        if text.startswith(("- ", "? ")) or _KEY.match(text):
+            if depth > DEEPEST:
+                raise YamlError(f"more than {DEEPEST} levels", self._at + 1, column + 1)
+            if text.startswith("- "):
+                return list(self._items(column, depth=depth))
+            return dict(self._entries(column, depth=depth))
+        return self._scalar(text, column + 2)
+
+    def _items(self, column: int, *, depth: int) -> Iterator[Any]:
+        yield self._node(column + 2, depth=depth + 1)
+        begin = " " * column + "- "
+        while self._at < len(self._lines) and self._lines[self._at].startswith(begin):
+            yield self._node(column + 2, depth=depth + 1)
+
+    def _entries(self, column: int, *, depth: int) -> Iterator[tuple[str, Any]]:
+        margin = " " * column
+        is_first = True
+        while is_first or self._continues(margin):
+            is_first = False
+            text = self._lines[self._at][column:]
+            if text.startswith("? "):
+                self._at += 1
+                yield _unquote(text[2:]), self._node(column + 2, depth=depth + 1)
+                continue
+            found = _KEY.match(text)
+            if found is None:
+                return
+            key, rest = _unquote(found[1]), text[found.end() :]
+            if rest:
+                yield key, self._scalar(rest[1:], column + 2)
+            else:
+                self._at += 1
+                yield key, self._node(column + 2, depth=depth + 1)
+
+    def _continues(self, margin: str) -> bool:
+        if self._at >= len(self._lines):
+            return False
+        line = self._lines[self._at]
+        return line.startswith(margin) and not line.startswith((" ", "- "), len(margin))
+
+    def _scalar(self, text: str, margin: int) -> Any:
+        """Return the scalar of this line; a block scalar has more lines behind this margin."""
+        self._at += 1
+        if text in _BLOCKS:
+            return self._block(margin) + _BLOCKS[text]
+        if text in ("{}", "[]"):
+            return {} if text == "{}" else []
+        if text.startswith('"'):
+            return _unquote(text)
+        return _parse_scalar(text, _Mark(self._at - 1, 0))
+
+    def _block(self, margin: int) -> str:
+        first, blanks = self._at, " " * margin
+        while self._at < len(self._lines) and (
+            not self._lines[self._at] or self._lines[self._at].startswith(blanks)
+        ):
+            self._at += 1
+        return "\n".join(line[margin:] for line in self._lines[first : self._at])
+
+
+_BLOCKS: Final = {"|": "\n", "|-": "", "|+": "\n"}
+_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*"|(?!")(?:[^:]|:(?=\S))*):(?= |\Z)')
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
+_MEANINGS: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unquote(text: str) -> str:
+    if not text.startswith('"'):
+        return text
+
+    def meaning(found: re.Match[str]) -> str:
+        digits = found[1] or found[2]
+        return chr(int(digits, 16)) if digits else _MEANINGS.get(found[3], found[3])
+
+    return _ESCAPE.sub(meaning, text[1:-1])
+
+
+def read_written_yaml(text: str) -> Any:
+    """Return the document of a text that `write_yaml` wrote; raises `YamlError` for any other.
+
+    The same value is written again and compared, so that no other text is ever misread.
+    """
+    if len(text.encode(errors="surrogatepass")) > WRITTEN_LARGEST:
+        raise YamlError(f"the file is larger than {WRITTEN_LARGEST >> 20} MiB")
+    if text.count("\n") > WRITTEN_LINES_MOST:
+        raise YamlError(f"the file has more than {WRITTEN_LINES_MOST:,} lines")
+    reader = _WrittenReader(text)
+    try:
+        value = reader.read()
+        reader.require_same(write_yaml(value))
+    except YamlError:
+        raise
+    except (IndexError, ValueError, OverflowError):
+        raise reader.other_form() from None
+    return value
 
 
 # By the YAML standard, a longer key needs the explicit `?` form.

@@ -35,10 +35,11 @@ from holdfast.ports.store import Store
 from holdfast.services.batches import MessageBatch, read_batches
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.models import Models
-from holdfast.workflows.export import export, open_model
+from holdfast.workflows.export import export, open_model, transcript
 from holdfast.workflows.model import Workflow
 
-MOST_TIMES: Final = 16
+# Size of a piece of a streamed workflow file.
+PIECE: Final = 64 << 10
 
 
 class WorkflowFormat(Struct, frozen=True, kw_only=True):
@@ -58,32 +59,37 @@ class WorkflowTexts:
         self._default = model_of(default)
         self._file_format = file_format
 
+    async def refs(self) -> dict[ModelId, str]:
+        """Return the readable names of the models."""
+        known = (self._default, *await self._models.list())
+        return {model.id: model.ref for model in known}
+
+    def size_of(self, rows: list[Message], refs: Mapping[ModelId, str]) -> int:
+        """Return the least number of bytes that the rows take in a workflow file."""
+        return len(self._file_format.write(Workflow({"messages": transcript(rows, refs)})).encode())
+
     def require_size(self, size: int) -> None:
-        """Refuse rows of this total size if no workflow file could hold them."""
-        # A file is smaller than its rows, but never by more than this factor.
-        if size > MOST_TIMES * self._file_format.largest:
+        """Refuse rows that no workflow file can hold."""
+        if size > self._file_format.largest:
             raise _too_large(size, self._file_format.largest)
 
-    async def text_of(self, session: Session, rows: tuple[Message, ...]) -> tuple[Workflow, str]:
-        """Return the workflow of a session and its text."""
-        known = (self._default, *await self._models.list())
-        refs = {model.id: model.ref for model in known}
-        agent = self._agent(session, rows, refs)
-        # In a thread, because parsing the file of a long session takes seconds.
-        return await asyncio.to_thread(self._read_again, session, rows, refs, agent)
+    def text_of(
+        self, session: Session, rows: list[Message], refs: Mapping[ModelId, str]
+    ) -> tuple[Workflow, str]:
+        """Return the workflow of a session and its text; takes seconds for a long session."""
+        return self._read_again(session, rows, refs, self._agent(session, rows, refs))
 
     def _read_again(
         self,
         session: Session,
-        rows: tuple[Message, ...],
+        rows: list[Message],
         refs: Mapping[ModelId, str],
         agent: dict[str, Any] | None,
     ) -> tuple[Workflow, str]:
         workflow = export(session, rows, refs, agent)
         text = self._file_format.write(workflow)
         size = len(text.encode())
-        if size > self._file_format.largest:
-            raise _too_large(size, self._file_format.largest)
+        self.require_size(size)
         try:
             self._file_format.read(text)
         except Invalid as error:
@@ -91,12 +97,12 @@ class WorkflowTexts:
             if agent is not None:
                 return self._read_again(session, rows, refs, None)
             if error.code is Code.YAML_INVALID:
-                raise _too_large(size, self._file_format.largest) from None
+                raise _too_large(size, self._file_format.largest, error.message) from None
             raise
         return workflow, text
 
     def _agent(
-        self, session: Session, rows: tuple[Message, ...], refs: Mapping[ModelId, str]
+        self, session: Session, rows: list[Message], refs: Mapping[ModelId, str]
     ) -> dict[str, Any] | None:
         """Return the agent snapshot in file form; `None` if it has no such form."""
         runtime = session.agent.runtime
@@ -107,16 +113,18 @@ class WorkflowTexts:
         return file_form(session.agent, named, default=refs.get(asked, asked))
 
 
-def _too_large(size: int, largest: int) -> Invalid:
+def _too_large(size: int, largest: int, problem: str = "") -> Invalid:
+    fact = problem or f"It has at least {size:,} bytes, and {largest:,} are allowed."
     return Invalid(
         Code.WORKFLOW_TOO_LARGE,
-        f"As a workflow the session has {size:,} bytes, more than a workflow file may "
-        "have; export a part of it (through a message), or use another format.",
+        f"The session is too large for a workflow file. {fact} Export its beginning (--through "
+        "N), or use another format (--format jsonl or markdown).",
         {"bytes": size, "largest": largest},
     )
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class ExportFormat(StrEnum):
@@ -261,11 +269,12 @@ class Exports:
 
     async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
         scrubber = self._scrubber()
+        refs = await self._workflows.refs()
 
         def cleaned(batch: MessageBatch) -> tuple[list[Message], int]:
             # Redacted before the export, because a masked id or name would be invalid in the file.
             rows = [scrubber.cleaned(row) for row in batch.rows]
-            return rows, sum(len(_encoder.encode(row)) for row in rows)
+            return rows, self._workflows.size_of(rows, refs)
 
         rows: list[Message] = []
         size = 0
@@ -275,15 +284,17 @@ class Exports:
                 size += weight
                 self._workflows.require_size(size)
                 rows += more
-        made, text = await self._workflows.text_of(scrubber.cleaned(session), tuple(rows))
+        made, text = await self._made(
+            lambda kept: self._workflows.text_of(scrubber.cleaned(session), kept, refs), rows
+        )
         _, media_type = FILES[ExportFormat.WORKFLOW]
         return ExportStream(
             file_name=made.file_name, media_type=media_type, pieces=_whole(text), workflow=made
         )
 
-    async def _made(self, make: Callable[[MessageBatch], T], batch: MessageBatch) -> T:
+    async def _made(self, make: Callable[[U], T], rows: U) -> T:
         async with self._one_at_a_time:
-            return await asyncio.to_thread(make, batch)
+            return await asyncio.to_thread(make, rows)
 
     def _masked(self, encoded: bytes) -> bytes:
         """Return JSON with secrets removed and masked."""
@@ -292,7 +303,9 @@ class Exports:
 
 
 async def _whole(text: str) -> Pieces:
-    yield text.encode()
+    content = text.encode()
+    for start in range(0, len(content), PIECE):
+        yield content[start : start + PIECE]
 
 
 _SPEAKERS: Final[Mapping[Role, str]] = {

@@ -117,11 +117,11 @@ def parse(text: str, where: str) -> "Workflow":
 def _text(file: str) -> str:
     """Return the text of a file unchanged; the parser reports invalid content."""
     from holdfast.parsing.workflow_files import read_workflow_text
-    from holdfast.parsing.yaml import LARGEST
+    from holdfast.parsing.yaml import WRITTEN_LARGEST
 
     if file != STDIN:
         return read_workflow_text(Path(file))
-    content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin is not None else b""
+    content = sys.stdin.buffer.read(WRITTEN_LARGEST + 1) if sys.stdin is not None else b""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
