@@ -15,8 +15,7 @@ from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.ids import CallId, Owner, RepoId, SessionId
 from holdfast.domain.messages import ResultStatus, Role, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session, SessionRequest
-from holdfast.ports.search import Backlog
-from holdfast.search.query import Hit, SearchQuery, SearchRebuild, Terms
+from holdfast.search.query import Backlog, Hit, SearchQuery, SearchRebuild, Terms
 from holdfast.search.service import Snippet, snippet
 from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import AT, an_id

@@ -16,7 +16,8 @@ from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, 
 from holdfast.domain.events import Event, TurnEnded, TurnStarted
 from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
-from holdfast.ports.store import Frame, Store, Tx
+from holdfast.ports.store import Store, Tx
+from holdfast.ports.system import Frame
 from holdfast.services import event_stream
 from holdfast.services.event_stream import BufferedEvent
 from tests.builders import AT, an_id

@@ -24,7 +24,8 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionState
-from holdfast.ports.store import Frame, Tx
+from holdfast.ports.store import Tx
+from holdfast.ports.system import Frame
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event
 from tests.commits import append_rows, new_messages

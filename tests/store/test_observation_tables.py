@@ -13,8 +13,8 @@ from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import ClaimOrigin, accept_payload, build_observation
 from holdfast.observations.merge import Fold
 from holdfast.observations.model import ObservationKind, Subject
+from holdfast.observations.projections import KnownEntity
 from holdfast.observations.snapshots import compute_snapshot
-from holdfast.ports.observations import KnownEntity
 from holdfast.ports.store import Tx
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.store import SqliteStore

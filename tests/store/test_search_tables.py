@@ -12,12 +12,11 @@ from holdfast.config import load
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Session, SessionRequest
-from holdfast.ports.search import Backlog
 from holdfast.ports.store import Tx
 from holdfast.search import index as search_index
 from holdfast.search.documents import DocumentOrigin
 from holdfast.search.index import Document, IndexRange
-from holdfast.search.query import SearchQuery
+from holdfast.search.query import Backlog, SearchQuery
 from holdfast.store.database import Database, Row
 from tests.stand_ins import PATIENCE
 

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.domain.ids import Owner
 from holdfast.observations.model import EntityType, Subject
+from holdfast.observations.projections import EventFilter, KnownEntity
 from holdfast.observations.queries import (
     Direction,
     EntityListing,
@@ -35,7 +36,6 @@ from holdfast.observations.rows import (
     known_of,
 )
 from holdfast.observations.timeline import TimelineEvent
-from holdfast.ports.observations import EventFilter, KnownEntity
 from holdfast.store.database import Database, Parameters, Row, sound
 
 _CLAIMED: Final = {

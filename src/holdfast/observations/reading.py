@@ -16,6 +16,7 @@ from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
 from holdfast.observations.model import Entity, EntityType, Subject, entity_not_found, is_entity_id
+from holdfast.observations.projections import EventFilter, KnownEntity
 from holdfast.observations.queries import (
     PAGE,
     PAGE_BYTES,
@@ -55,7 +56,6 @@ from holdfast.observations.snapshots import (
     found_in_list,
 )
 from holdfast.observations.timeline import TimelineEvent, events_of, timeline
-from holdfast.ports.observations import EventFilter, KnownEntity
 from holdfast.ports.store import Store, Tx
 
 log = logging.getLogger(__name__)

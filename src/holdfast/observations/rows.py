@@ -9,8 +9,8 @@ from msgspec import Struct
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import instant_of
 from holdfast.observations.model import EntityType, ObservationKind, Subject
+from holdfast.observations.projections import Fact, KnownEntity, NewestClaim, Projection
 from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
-from holdfast.ports.observations import Fact, KnownEntity, NewestClaim, Projection
 from holdfast.store.database import Row, checksum, corrupt, encode
 
 # Columns of an entity.

@@ -39,6 +39,7 @@ from holdfast.observations.model import (
     entity_not_found,
     observation_id,
 )
+from holdfast.observations.projections import KnownEntity, NewestClaim
 from holdfast.observations.queries import (
     Action,
     Correction,
@@ -57,7 +58,6 @@ from holdfast.observations.snapshots import (
     continue_fold,
     rebuild_snapshots,
 )
-from holdfast.ports.observations import KnownEntity, NewestClaim
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.journal import Journal, JournalTransaction

@@ -22,9 +22,9 @@ from holdfast.observations.as_of import AsOf
 from holdfast.observations.journal import JournalClaim, JournalView, claim_of
 from holdfast.observations.merge import Fold, Scalar, fold_all, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
+from holdfast.observations.projections import Fact, KnownEntity, Projection
 from holdfast.observations.queries import ListedEntity, RebuildReport
 from holdfast.observations.timeline import events_of, happens_alike, references
-from holdfast.ports.observations import Fact, KnownEntity, Projection
 from holdfast.ports.store import Store, Tx
 
 # Larger snapshots are computed on demand, because each claim would rewrite them.

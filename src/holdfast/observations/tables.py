@@ -14,8 +14,8 @@ from holdfast.domain.time import milliseconds, moment
 from holdfast.observations import rows as sql
 from holdfast.observations.listing_tables import EntityListings, Timelines
 from holdfast.observations.model import Observation, ObservationKind, Subject, observation_id
+from holdfast.observations.projections import KnownEntity, NewestClaim, Projection
 from holdfast.observations.queries import PAGE_BYTES
-from holdfast.ports.observations import KnownEntity, NewestClaim, Projection
 from holdfast.store.database import (
     Database,
     Row,

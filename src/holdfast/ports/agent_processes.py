@@ -46,16 +46,3 @@ class ProcessPool(Protocol):
 
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
         """End an orphaned agent process of another holder, if its identity is proven."""
-
-
-class AgentProcessTable(Protocol):
-    """Records of agent processes by session."""
-
-    async def save(self, key: SessionKey, process_record: ProcessRecord) -> None:
-        """Store the record of a session's agent process."""
-
-    async def get(self, key: SessionKey) -> ProcessRecord | None:
-        """Return the record of a session's agent process."""
-
-    async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:
-        """Return every process that was started and is not known to have exited."""

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import Role, decode_parts
 from holdfast.domain.time import microseconds
-from holdfast.ports.search import SearchRequest
-from holdfast.search.query import Term
+from holdfast.search.query import SearchRequest, Term
 from holdfast.search.tokenizer import text_of, tool_of, words_of
 from holdfast.store.database import Row
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.sessions import SessionState
-from holdfast.ports.search import Backlog
 from holdfast.ports.store import Tx
 from holdfast.search.documents import (
     ADD,
@@ -44,6 +43,7 @@ from holdfast.search.documents import (
     place_of,
     text_words,
 )
+from holdfast.search.query import Backlog
 from holdfast.search.tokenizer import text_of_value
 from holdfast.store.database import Database, Parameters, Row, encode, locked
 

@@ -10,8 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import AgentId, MessageId, RepoId, SessionId
-from holdfast.domain.messages import Role
+from holdfast.domain.ids import AgentId, MessageId, Owner, RepoId, SessionId
+from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import require_limit
 from holdfast.domain.text import is_encodable
 from holdfast.search.tokenizer import words_of
@@ -19,6 +19,11 @@ from holdfast.search.tokenizer import words_of
 # Shorter prefixes match so many words that the lookup would take too long.
 BEGINNING_SHORTEST: Final = 2
 _ITEM: Final = re.compile(r'(?P<without>-(?=[\w"]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
+
+
+# Documents and bytes per transaction, limited so that other writers can run in between.
+TOGETHER: Final = 512
+_TOGETHER_BYTES: Final = 1 << 20
 
 
 class Term(Struct, frozen=True):
@@ -162,3 +167,51 @@ def require_query(query: SearchQuery) -> SearchQuery:
 
 def _invalid(message: str, field: str = "text") -> Invalid:
     return Invalid(Code.INVALID_QUERY, message, {"field": field})
+
+
+class SearchRequest(Struct, frozen=True, kw_only=True):
+    """A search in an owner's documents; `before` is the position of the last result shown."""
+
+    owner: Owner
+    terms: Terms
+    agent_id: AgentId | None = None
+    repo_id: RepoId | None = None
+    session_id: SessionId | None = None
+    role: Role | None = None
+    tool: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    before: int | None = None
+    limit: int
+
+
+class FoundDocument(Struct, frozen=True, kw_only=True):
+    """A matching document, verified, and its position in the listing."""
+
+    place: int
+    text: str
+    created_at: datetime
+    session_id: SessionId | None = None
+    agent_id: AgentId | None = None
+    message: Message | None = None
+    observation_id: str | None = None
+
+
+class SearchBatch(Struct, frozen=True, kw_only=True):
+    """Matching documents, highest position first, and the position after which to continue."""
+
+    found: tuple[FoundDocument, ...]
+    behind: int | None = None
+
+
+class Backlog(Struct, frozen=True):
+    """Documents that are not indexed yet and must be scanned by each search."""
+
+    documents: int
+    size: int
+
+    @property
+    def together(self) -> int:
+        """Return how many of them fit in one transaction, so that other writers do not starve."""
+        fitting = self.documents * _TOGETHER_BYTES // max(self.size, 1)
+        return max(1, min(TOGETHER, fitting))

@@ -12,18 +12,16 @@ from msgspec.structs import replace
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.queries import Page, decode_count, encode_count
-from holdfast.ports.search import (
+from holdfast.ports.store import Store, Tx
+from holdfast.search.query import (
     TOGETHER,
     Backlog,
     FoundDocument,
-    SearchBatch,
-    SearchRequest,
-)
-from holdfast.ports.store import Store, Tx
-from holdfast.search.query import (
     Hit,
+    SearchBatch,
     SearchQuery,
     SearchRebuild,
+    SearchRequest,
     Term,
     Terms,
     parse_terms,

@@ -15,7 +15,6 @@ from holdfast.domain.sessions import SessionState, title_of
 from holdfast.domain.time import instant, microseconds, moment
 from holdfast.observations.model import EntityType, observation_id
 from holdfast.observations.tables import ObservationTables
-from holdfast.ports.search import Backlog, FoundDocument, SearchBatch, SearchRequest
 from holdfast.ports.store import Segment
 from holdfast.search.documents import (
     BACKLOG,
@@ -36,7 +35,7 @@ from holdfast.search.documents import (
     source_of,
 )
 from holdfast.search.index import catch_up, remove_documents, session_meta
-from holdfast.search.query import holds
+from holdfast.search.query import Backlog, FoundDocument, SearchBatch, SearchRequest, holds
 from holdfast.search.tokenizer import text_of, text_of_value, tool_of, words_of
 from holdfast.store.database import Database, Row, checksum, corrupt, encode, log
 from holdfast.store.messages import MessageRows

@@ -12,9 +12,9 @@ import apsw
 from holdfast.domain.errors import HoldfastError, Internal
 from holdfast.domain.events import MISSING
 from holdfast.domain.sessions import SessionState
+from holdfast.observations.projections import KnownEntity
 from holdfast.observations.rows import SELECTED, event_of, known_of
 from holdfast.observations.tables import ObservationTables
-from holdfast.ports.observations import KnownEntity
 from holdfast.ports.store import Segment
 from holdfast.store.calls import CallRows
 from holdfast.store.costs import CostRows

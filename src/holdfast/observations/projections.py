@@ -1,0 +1,65 @@
+"""Stored rows of observed history: entities, and what is computed from their claims."""
+
+from msgspec import Struct
+
+from holdfast.domain.ids import EntityId, SessionKey
+from holdfast.observations.as_of import TimeWindow
+from holdfast.observations.model import ObservationKind, Subject
+from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
+
+
+class NewestClaim(Struct, frozen=True):
+    """The claim written last about an entity, without its content."""
+
+    kind: ObservationKind
+    content_hash: str
+    created_ms: int
+
+
+class KnownEntity(Struct, frozen=True, kw_only=True):
+    """The stored row of an entity, beside its claims.
+
+    `session_key` refers to the Holdfast session that this entity is; the times are those of its
+    claims.
+    """
+
+    key: int
+    entity_id: EntityId
+    subject: Subject
+    session_key: SessionKey | None
+    count: int
+    first_ms: int
+    last_ms: int
+    known_ms: int
+    is_deleted: bool
+    newest: NewestClaim | None = None
+
+
+class Fact(Struct, frozen=True, gc=False):
+    """A value by which entities are sorted, its priority, and the time of its claim."""
+
+    value: float | None
+    priority: int | None
+    place_ms: int | None
+
+
+class Projection(Struct, frozen=True, kw_only=True, gc=False):
+    """Everything computed from all claims about an entity, except its snapshot."""
+
+    is_deleted: bool
+    started: Fact | None = None
+    ended: Fact | None = None
+    duration: Fact | None = None
+    events: tuple[TimelineEvent, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class EventFilter(Struct, frozen=True, kw_only=True):
+    """Filter for the events of one timeline, with a position to start after."""
+
+    window: TimeWindow
+    types: tuple[EventType, ...] = ()
+    after: EventPlace | None = None
+    limit: int
+    # Entities whose events are queried separately.
+    apart: tuple[int, ...] = ()
