@@ -156,8 +156,7 @@ def a_message(text: str = "hello", *, role: Role = Role.USER, **changes: Any) ->
         turn=1,
         role=role,
         parts=(tool_parts.get(role, Text(text=text)),),
-        created_at=AT,
-        hash="",
+        at=microseconds(AT),
     )
 
 
@@ -170,14 +169,13 @@ def a_transcript(
         chosen = row.id if row.id != _row_id(row.sequence) else _row_id(sequence)
         numbered = msgspec.structs.replace(row, id=chosen, sequence=sequence)
         previous = hash_of(numbered, previous)
-        chained.append(msgspec.structs.replace(numbered, hash=previous.hex()))
+        chained.append(msgspec.structs.replace(numbered, chain=previous))
     return tuple(chained)
 
 
 def hash_of(row: Message, previous: bytes = CHAIN_START) -> bytes:
     """Return the hash that the row has after a row of that hash."""
-    at = microseconds(row.created_at)
-    columns = (row.id, row.sequence, row.turn, row.role.value, row.model_id, at)
+    columns = (row.id, row.sequence, row.turn, row.role.value, row.model_id, row.at)
     return link(previous, columns, encode_parts(row.parts))
 
 

@@ -1,6 +1,5 @@
 """The record: what a row may hold, how it is stored, and the chain through all rows."""
 
-from datetime import timedelta
 from hashlib import sha256
 from itertools import product
 from typing import Any, get_args
@@ -35,6 +34,7 @@ from holdfast.domain.messages import (
     require_parts,
     require_sendable,
 )
+from holdfast.domain.time import microseconds
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_transcript, an_id, hash_of
 from tests.domain.strategies import INSTANTS, UUIDS, parts_of, rows, values_of
 from tests.marks import demands, each_case
@@ -285,7 +285,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "sequence": st.integers(1),
     "turn": st.integers(0),
     "model_id": st.none() | UUIDS,
-    "created_at": INSTANTS,
+    "at": INSTANTS.map(microseconds),
     "parts": parts_of(Role.ASSISTANT),
 }
 ROWS = st.builds(a_message, role=st.just(Role.ASSISTANT), **COLUMNS)
@@ -345,10 +345,8 @@ def test_a_row_changed_afterwards_breaks_every_later_hash(
 ) -> None:
     at = data.draw(st.integers(0, len(lines) - 1))
     told = a_transcript(*lines)
-    later = told[at].created_at + timedelta(microseconds=1)
-    forged = a_transcript(
-        *told[:at], msgspec.structs.replace(told[at], created_at=later), *told[at + 1 :]
-    )
+    later = msgspec.structs.replace(told[at], at=told[at].at + 1)
+    forged = a_transcript(*told[:at], later, *told[at + 1 :])
 
     same = [one.hash == other.hash for one, other in zip(told, forged, strict=True)]
     assert same == [True] * at + [False] * (len(lines) - at)

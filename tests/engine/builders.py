@@ -25,6 +25,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.sessions import SessionContext
+from holdfast.domain.time import microseconds
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports.llm import Llm, LlmDelta, LlmRequest, LlmTool
@@ -143,8 +144,7 @@ def a_row(sequence: int, role: Role, *parts: Part, turn: int = 1) -> Message:
         turn=turn,
         role=role,
         parts=parts,
-        created_at=NOW,
-        hash="",
+        at=microseconds(NOW),
     )
 
 

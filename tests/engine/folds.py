@@ -29,6 +29,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
+from holdfast.domain.time import microseconds
 from holdfast.domain.tools import Effect
 from holdfast.domain.turns import OpenStep, after_crash
 from holdfast.ports.runtime import TurnInput
@@ -118,8 +119,8 @@ class Disk:
             role=draft.role,
             parts=draft.parts,
             model_id=draft.model_id,
-            created_at=NOW,
-            hash=f"hash-{sequence}-{draft.id}",
+            at=microseconds(NOW),
+            chain=f"hash-{sequence}-{draft.id}".encode(),
         )
         self.rows.append(row)
         for part in draft.parts:

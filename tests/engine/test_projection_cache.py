@@ -17,7 +17,7 @@ def chained(rows: list[Message]) -> list[Message]:
     last = CHAIN_START
     for row in rows:
         last = hash_of(row, last)
-        sealed.append(replace(row, hash=last.hex()))
+        sealed.append(replace(row, chain=last))
     return sealed
 
 
@@ -82,7 +82,7 @@ def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
     for rows, turn in life:
         # As in a running turn: what it has written itself has no hash here.
         known = next(place for place, row in enumerate(rows) if row.turn == turn) + 1
-        history = [*chained(rows[:known]), *(replace(row, hash="") for row in rows[known:])]
+        history = [*chained(rows[:known]), *(replace(row, chain=b"") for row in rows[known:])]
         assert kept.project(history, turn=turn) == project(history, turn=turn)
 
 

@@ -243,8 +243,8 @@ class CommitBuilder:
             role=draft.role,
             parts=draft.parts,
             model_id=draft.model_id,
-            created_at=instant(at),
-            hash=chain.hex(),
+            at=at,
+            chain=chain,
         )
         self._messages.append(NewMessage(message, content, chain, at, state.events + 1))
         self.state = replace(state, messages=sequence, chain=chain, events=state.events + 1)

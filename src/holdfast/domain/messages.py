@@ -17,6 +17,7 @@ from msgspec import Struct
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.text import is_encodable, require_text, wrong_type
+from holdfast.domain.time import instant
 
 
 class Role(StrEnum):
@@ -208,14 +209,25 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     role: Role
     parts: tuple[Part, ...]
     model_id: ModelId | None = None
-    created_at: datetime
-    hash: str
+    # Microseconds and bytes as stored: few readers of many rows need a datetime or a text.
+    at: int
+    chain: bytes = b""
 
     def __post_init__(self) -> None:
         parts = self.parts
         # Checked here for most rows, because reading a session makes thousands of them.
         if len(parts) != 1 or not isinstance(parts[0], PARTS_OF[self.role]):
             require_parts(self.role, parts)
+
+    @property
+    def created_at(self) -> datetime:
+        """Return when the row was written."""
+        return instant(self.at)
+
+    @property
+    def hash(self) -> str:
+        """Return the hash that links the row to the previous one; empty if it is not stored."""
+        return self.chain.hex()
 
     @property
     def text(self) -> str:

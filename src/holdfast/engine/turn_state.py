@@ -19,6 +19,7 @@ from holdfast.domain.messages import (
     ToolResult,
     encode_parts,
 )
+from holdfast.domain.time import microseconds
 from holdfast.ports.llm import LlmReasoning, LlmTool
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 
@@ -136,8 +137,7 @@ class TurnState:
             turn=turn,
             role=draft.role,
             parts=draft.parts,
-            created_at=newest.created_at if newest else self.turn.agent.created_at,
-            hash="",
+            at=newest.at if newest else microseconds(self.turn.agent.created_at),
         )
         self.rows.append(row)
         if turn:

@@ -31,7 +31,7 @@ encode: Final = msgspec.json.Encoder().encode
 BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 500
 # For a caller that holds all of them anyway; each batch changes the thread twice.
-PAGE_ROWS: Final = 2_000
+PAGE_ROWS: Final = 10_000
 
 
 class MessageBatch(Struct, frozen=True):
@@ -52,11 +52,11 @@ async def read_batches(
     """Yield the rows of a session in a range of numbers, at most `most` at a time."""
     end = head.messages if last is None else min(last, head.messages)
     endings, ahead = Endings(), first - 1
-    previous: str | None = None
+    previous: bytes | None = None
     while first <= end:
         stretch = MessageRange(first, end, limit=most, size=BATCH_BYTES, previous=previous)
         rows = await _read(store, head.key, stretch)
-        previous = rows[-1].hash
+        previous = rows[-1].chain
         # A user's rows end nothing, and are most of some sessions.
         others = [row for row in rows if row.role is not Role.USER]
         endings.add(row for row in others if row.sequence > ahead)

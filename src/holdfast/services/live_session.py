@@ -176,7 +176,7 @@ class MessageRange(Struct, frozen=True):
     newest: bool = False
     size: int | None = None
     # The hash of the row before the first, if that row was just read.
-    previous: str | None = None
+    previous: bytes | None = None
 
 
 async def rows_of(tx: Tx, head: SessionState, wanted: MessageRange) -> list[Message]:

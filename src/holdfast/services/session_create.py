@@ -229,7 +229,7 @@ async def fork_session(
         settled=turn,
         messages=point,
         inherited=point,
-        chain=bytes.fromhex(rows[-1].hash) if rows else CHAIN_START,
+        chain=rows[-1].chain if rows else CHAIN_START,
         # The fork's own rows must be later than inherited ones even if the clock goes back.
         updated_at=max([child.created_at, *(row.created_at for row in rows[-1:])]),
     )

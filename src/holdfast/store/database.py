@@ -83,6 +83,9 @@ Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 NOTHING: Final[Parameters] = {}
 
+T = TypeVar("T")
+TakeRows = Callable[[Iterable[Row]], T]
+
 
 class Database(Protocol):
     """Runs statements inside the current transaction.
@@ -99,12 +102,13 @@ class Database(Protocol):
         """Return all rows of a query."""
 
     async def fetch_within(
-        self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> tuple[list[Row], bool]:
-        """Return the first rows of a query up to `size` bytes, and whether rows were left out.
+        self, sql: str, sizes: str, parameters: Parameters, size: int, take: TakeRows[T]
+    ) -> T:
+        """Return what `take` makes of the rows of a query, which it reads one by one.
 
-        Returns at least one row if the query has any. `sizes` selects the sizes of the same rows;
-        both statements have a parameter `limit`.
+        It stops at the row with which they have more than `size` bytes, which is the last one
+        that it is certain to get. `sizes` selects the sizes of the same rows; both statements have
+        a parameter `limit`.
         """
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
@@ -121,6 +125,26 @@ class Database(Protocol):
 
     async def lock(self, name: str) -> None:
         """Wait for other transactions with the lock of that name; holds it until the commit."""
+
+
+def take_within(size: int) -> TakeRows[tuple[list[Row], bool]]:
+    """Return a reader of rows up to `size` bytes, at least one, and whether these are all."""
+
+    def take(rows: Iterable[Row]) -> tuple[list[Row], bool]:
+        found: list[Row] = []
+        total = 0
+        with paused_collector():
+            for row in rows:
+                # A loop, because a generator for each row takes longer than reading it.
+                for value in row:
+                    if type(value) is bytes:
+                        total += len(value)
+                if found and total > size:
+                    return found, False
+                found.append(row)
+        return found, True
+
+    return take
 
 
 def locked(database: Database, sql: str, table: str = "", *, skip: bool = False) -> str:
@@ -162,7 +186,6 @@ async def fetch_around_damage(database: Database, key: int, wanted: range) -> li
 
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def checksum(*columns: object) -> int:

@@ -38,6 +38,7 @@ from holdfast.store.database import (
     corrupt,
     fetch_rows,
     format_id,
+    take_within,
     uuid_bytes,
 )
 from holdfast.store.messages import event_checksum
@@ -295,14 +296,16 @@ class EventRows:
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         asked = {"session_key": head.key, "after": sequence, "limit": limit}
-        found, is_cut = await self._db.fetch_within(AFTER, AFTER_SIZES, asked, PAGE_BYTES)
+        found, is_all = await self._db.fetch_within(
+            AFTER, AFTER_SIZES, asked, PAGE_BYTES, take_within(PAGE_BYTES)
+        )
         stored = [_whole(row) for row in found]
-        appended = None if is_cut else await self._newest(head, sequence, limit, len(stored))
+        appended = await self._newest(head, sequence, limit, len(stored)) if is_all else None
         if appended is None:
             appended = await self._appended(head, sequence, limit, stored)
         # Both lists are sorted, and no event number is in both.
         rows = _merged(stored, appended, head, after=sequence)[:limit]
-        if is_cut:
+        if not is_all:
             # Events after the last row read may be preceded by rows that were left out.
             rows = [row for row in rows if row[0] <= stored[-1][0]]
         frames: list[Frame] = []

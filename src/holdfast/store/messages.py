@@ -1,7 +1,7 @@
 """The `messages` table; every row is verified against the hash chain before it is returned."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -11,7 +11,6 @@ import msgspec
 from holdfast.domain.ids import MessageId, SessionId, is_uuid
 from holdfast.domain.messages import CHAIN_START, Message, Role, decode_parts
 from holdfast.domain.sessions import SessionState
-from holdfast.domain.time import EPOCH
 from holdfast.ports.store import Segment
 from holdfast.store.database import (
     DAMAGE,
@@ -27,6 +26,7 @@ from holdfast.store.database import (
     format_id,
     pack_id,
     paused_collector,
+    take_within,
 )
 
 BY_ID = """
@@ -125,8 +125,6 @@ SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.ha
  ORDER BY m.sequence
 """
 
-# A query and the query for the sizes of its rows, by `newest`.
-_BOUNDED = {False: (OLDEST, OLDEST_SIZES), True: (NEWEST, NEWEST_SIZES)}
 _ROLES = {role.value: role for role in Role}
 
 
@@ -149,7 +147,7 @@ class MessageRows:
         *columns, previous = rows[0]
         if previous is None:
             previous = await self._hash_before(head.key, columns[0])
-        return _checked([tuple(columns)], head.session_id, previous)[0]
+        return _read([tuple(columns)], head.session_id, previous, _only(columns[0]))[0]
 
     async def span(
         self,
@@ -158,8 +156,11 @@ class MessageRows:
         limit: int,
         newest: bool = False,
         size: int | None = None,
-        previous: str | None = None,
+        previous: bytes | None = None,
     ) -> list[Message]:
+        wanted = _wanted(segment, limit, newest=newest)
+        if not wanted:
+            return []
         asked = {
             "session_key": segment.key,
             "first": segment.first,
@@ -169,33 +170,37 @@ class MessageRows:
         try:
             if size is None:
                 rows = await self._db.fetch(NEWEST if newest else OLDEST, asked)
+            elif newest:
+                take = take_within(size)
+                rows, _ = await self._db.fetch_within(NEWEST, NEWEST_SIZES, asked, size, take)
+                wanted = wanted[-max(1, len(rows)) :]
             else:
-                rows, _ = await self._db.fetch_within(*_BOUNDED[newest], asked, size)
-                limit = max(1, len(rows))
+                before = previous or await self._hash_before(segment.key, wanted.start)
+                return await self._db.fetch_within(
+                    OLDEST,
+                    OLDEST_SIZES,
+                    asked,
+                    size,
+                    lambda rows: _read(rows, segment.session_id, before, wanted, size),
+                )
         except DAMAGE:
             # One row at a time if the size is bounded, because the size of a damaged row is
             # unknown.
-            limit = limit if size is None else 1
-            rows = await fetch_around_damage(
-                self._db, segment.key, _wanted(segment, limit, newest=newest)
-            )
+            if size is not None:
+                wanted = wanted[-1:] if newest else wanted[:1]
+            rows = await fetch_around_damage(self._db, segment.key, wanted)
         else:
             if newest:
                 rows.reverse()
-        _require_all(rows, segment, limit=limit, newest=newest)
-        if not rows:
-            return []
-        if previous is not None:
-            return _checked(rows, segment.session_id, bytes.fromhex(previous))
-        before = await self._hash_before(segment.key, rows[0][0])
-        return _checked(rows, segment.session_id, before)
+        before = previous or await self._hash_before(segment.key, wanted.start)
+        return _read(rows, segment.session_id, before, wanted)
 
     async def deeds(self, head: SessionState) -> list[Message]:
         asked = {"session_key": head.key, "inherited": head.inherited}
         found = []
         for *columns, hash_ in await self._db.fetch(DEEDS, asked):
             previous = hash_ or await self._hash_before(head.key, columns[0])
-            found += _checked([tuple(columns)], head.session_id, previous)
+            found += _read([tuple(columns)], head.session_id, previous, _only(columns[0]))
         return found
 
     async def _found_by_id(self, head: SessionState, asked: Parameters) -> Message | None:
@@ -217,15 +222,8 @@ class MessageRows:
         return rows[0][0] if rows else b""
 
 
-def _require_all(rows: Sequence[Row], segment: Segment, *, limit: int, newest: bool) -> None:
-    """Raise if a range lacks a row; numbers are dense, so a gap is damage."""
-    wanted = _wanted(segment, limit, newest=newest)
-    numbers = range(wanted.start, wanted.start + len(rows))
-    if [row[0] for row in rows] != list(numbers):
-        wrong = next(number for number, row in zip(numbers, rows, strict=True) if row[0] != number)
-        raise corrupt(f"message {wrong} of session {segment.session_id}")
-    if len(rows) < len(wanted):
-        raise corrupt(f"message {numbers.stop} of session {segment.session_id}")
+def _only(number: int) -> range:
+    return range(number, number + 1)
 
 
 def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
@@ -242,12 +240,22 @@ def event_checksum(event_row: Row) -> int:
     return checksum(f"{event}|{turn}|{at}|{format_id(message_id)}|{role}|{sequence}")
 
 
-def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> list[Message]:
-    """Decode consecutive rows; raise at the first that breaks the hash chain."""
+def _read(
+    rows: Iterable[Row],
+    session_id: SessionId,
+    previous: object,
+    numbers: range,
+    size: int | None = None,
+) -> list[Message]:
+    """Verify and decode consecutive rows in one pass, up to a size, at least one.
+
+    Raises at the first row that is missing or breaks the hash chain.
+    """
     # A damaged anchor may have any type; with empty bytes the first row fails verification.
     before = previous if isinstance(previous, bytes) else b""
+    left = sys.maxsize if size is None else size
     messages: list[Message] = []
-    sequence = 0
+    number = numbers.start
     try:
         with paused_collector():
             for sequence, id_, turn, role, parts, model, at, hash_ in rows:
@@ -257,10 +265,15 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
                 text = f"{message_id}|{sequence}|{turn}|{role}|{model_id or ''}|{at}|"
                 # Verify before decoding, so that unverified bytes are never parsed.
                 if (
-                    type(parts) is not bytes
+                    # Numbers are dense, so a gap is damage.
+                    sequence != number
+                    or type(parts) is not bytes
                     or sha256(before + text.encode() + parts).digest() != hash_
                 ):
-                    raise corrupt(f"message {sequence} of session {session_id}")
+                    raise corrupt(f"message {number} of session {session_id}")
+                left -= len(parts)
+                if left < 0 and messages:
+                    return messages
                 before = hash_
                 message = Message(
                     id=message_id,
@@ -270,12 +283,16 @@ def _checked(rows: Sequence[Row], session_id: SessionId, previous: object) -> li
                     role=_ROLES[role],
                     parts=decode_parts(parts),
                     model_id=model_id,
-                    created_at=EPOCH + timedelta(0, 0, at),
-                    hash=hash_.hex(),
+                    at=at,
+                    chain=hash_,
                 )
                 messages.append(message)
+                number += 1
     except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
-        raise corrupt(f"message {sequence} of session {session_id}") from error
+        raise corrupt(f"message {number} of session {session_id}") from error
+    # With a size, the rows that are missing here are missed by the next read.
+    if not messages or (size is None and number < numbers.stop):
+        raise corrupt(f"message {number} of session {session_id}")
     return messages
 
 

@@ -24,6 +24,7 @@ from holdfast.domain.messages import (
     require_sendable,
 )
 from holdfast.domain.sessions import OnBusy
+from holdfast.domain.time import microseconds
 from holdfast.domain.tools import ResultCode
 from holdfast.wire.errors import invalid_body
 from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, format_time, parse_time
@@ -359,8 +360,7 @@ def message_of(form: MessageForm) -> Message:
         role=form.role,
         parts=(Text(text=form.content["text"]),) if isinstance(parts, UnsetType) else parts,
         model_id=None if form.model_id is None else ModelId(form.model_id),
-        created_at=parse_time(form.created_at),
-        hash="",
+        at=microseconds(parse_time(form.created_at)),
     )
 
 

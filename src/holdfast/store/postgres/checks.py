@@ -5,12 +5,14 @@ Pages and foreign keys are checked by the Postgres server itself.
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeVar, cast
 
-from holdfast.store.database import NOTHING, Parameters, Row
+from holdfast.store.database import NOTHING, Parameters, Row, TakeRows
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.sqlite.checks import ROWS, Look, check_rows, missing_events
 from holdfast.store.sqlite.connection import Connection
+
+T = TypeVar("T")
 
 
 class _Waiting:
@@ -30,9 +32,9 @@ class _Waiting:
         return self.query(sql, parameters)
 
     async def fetch_within(
-        self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> tuple[list[Row], bool]:
-        asked = self._connection.fetch_within(sql, sizes, parameters, size)
+        self, sql: str, sizes: str, parameters: Parameters, size: int, take: TakeRows[T]
+    ) -> T:
+        asked = self._connection.fetch_within(sql, sizes, parameters, size, take)
         return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
 
 

@@ -3,17 +3,18 @@
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.ids import SessionKey
-from holdfast.store.database import NOTHING, Parameters, Row, format_id, pack_id
+from holdfast.store.database import NOTHING, Parameters, Row, TakeRows, format_id, pack_id
 from holdfast.store.postgres.commit import append_statement, rows_of
 from holdfast.store.postgres.dialect import statement_of
 from holdfast.store.postgres.errors import GONE, LostError
 
+T = TypeVar("T")
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast ' || $1))"
 # Idle timeout in a transaction: a process that stopped in the middle of one must release its row
 # locks before the leases of waiting processes expire.
@@ -59,13 +60,14 @@ class PostgresConnection:
         return list(map(tuple, rows))
 
     async def fetch_within(
-        self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> tuple[list[Row], bool]:
+        self, sql: str, sizes: str, parameters: Parameters, size: int, take: TakeRows[T]
+    ) -> T:
         # Postgres sends all rows of a query, but knows their sizes without reading the content.
         found = await self.fetch(sizes, parameters)
         totals = accumulate(row[0] or 0 for row in found)
-        limit = max(1, sum(1 for total in totals if total <= size))
-        return await self.fetch(sql, {**parameters, "limit": limit}), limit < len(found)
+        # One more than fits, so that the reader sees that it does not.
+        limit = min(len(found), 1 + sum(1 for total in totals if total <= size))
+        return take(await self.fetch(sql, {**parameters, "limit": limit}))
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         self.has_written = True

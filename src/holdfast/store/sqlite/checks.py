@@ -279,7 +279,7 @@ async def _chain(connection: Connection, head: SessionState) -> list[str]:
     """Return faults of a session's own messages that only show against its state row."""
     own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
     rows = await MessageRows(connection).span(own, limit=_ALL)
-    if rows and rows[-1].hash != head.chain.hex():
+    if rows and rows[-1].chain != head.chain:
         return [f"Session {head.session_id} does not end with its last message."]
     return []
 

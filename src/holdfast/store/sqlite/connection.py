@@ -25,7 +25,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.ids import SessionKey
-from holdfast.store.database import NOTHING, Parameters, Row, corrupt, paused_collector
+from holdfast.store.database import NOTHING, Parameters, Row, TakeRows, corrupt
 from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.wal_anchor import Anchor
 from holdfast.store.sqlite.wal_check import require_whole
@@ -92,25 +92,14 @@ class Connection:
         return self.query(sql, parameters)
 
     async def fetch_within(
-        self, sql: str, sizes: str, parameters: Parameters, size: int
-    ) -> tuple[list[Row], bool]:
+        self, sql: str, sizes: str, parameters: Parameters, size: int, take: TakeRows[T]
+    ) -> T:
         # Ignores `sizes`: SQLite reads a long row even to skip it, so reading rows costs the same.
-        found: list[Row] = []
-        total = 0
         cursor = self.raw.cursor()
         try:
-            with paused_collector():
-                for row in cursor.execute(sql, parameters):
-                    # A loop, because a generator for each row takes longer than reading it.
-                    for value in row:
-                        if type(value) is bytes:
-                            total += len(value)
-                    if found and total > size:
-                        return found, True
-                    found.append(row)
+            return take(cursor.execute(sql, parameters))
         finally:
             cursor.close(True)
-        return found, False
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         try:
