@@ -139,7 +139,7 @@ async def _assembled(
     models = Models(store, config.default_model, Anything())
     folders = WorkspaceFolders(config.home)
     rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
-    approvals = Approvals(store, journal, doorbell, outside.clock, rules)
+    approvals = Approvals(store, journal, doorbell, outside.clock, rules, lease_clock=clock)
     places = Workspaces(store, folders, Grant())
     inputs = TurnInputs(models, places, approvals, Limits(), journal=journal)
     runtimes = {LlmRuntime: runtime}
@@ -148,6 +148,7 @@ async def _assembled(
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )
+    approvals.attach(coordinator)
     agent_processes = await stack.enter_async_context(
         AgentProcesses(store, journal, doorbell, kept.machine, ProcessRegistry())
     )

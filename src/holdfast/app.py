@@ -160,7 +160,14 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         secrets=secrets,
         journal=journal,
         leases=Leases(store, journal, kept.clock, kept.machine),
-        approvals=Approvals(store, journal, doorbell, outside.clock, _rules(config, outside)),
+        approvals=Approvals(
+            store,
+            journal,
+            doorbell,
+            outside.clock,
+            _rules(config, outside),
+            lease_clock=kept.clock,
+        ),
         events=await stack.enter_async_context(Events(store, doorbell)),
         observations=Observations(store, journal, stamping, _rates(config, outside)),
         repos=Repos(store, outside.clock, id_factory, config.workspace_root),
@@ -190,6 +197,7 @@ async def _assembled(
         leases, turns, scope=scope, at_a_time=most, process_pool=process_pool
     )
     await stack.enter_async_context(coordinator)
+    records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     return LocalHoldfast(
@@ -406,6 +414,7 @@ def _rules(config: Config, outside: Environment) -> ApprovalRules:
     return ApprovalRules(
         loosest=config.approval,
         expire_after=config.approvals_expire_after,
+        pause_after=config.approvals_pause_after,
         is_attended=outside.is_attended,
         yes_to=outside.yes_to,
     )

@@ -19,15 +19,24 @@ from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.events import ToolStarted
-from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.ids import CallId, MessageId, SessionId
 from holdfast.domain.messages import Message, ResultStatus, Role, ToolResult
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports.llm import FailureKind, LlmDelta, TextDelta
-from holdfast.ports.runtime import ApprovalContext, TurnInput
+from holdfast.engine.turn_state import THOUGHTS_MOST, PausedThoughts, TurnState
+from holdfast.ports.llm import (
+    FailureKind,
+    LlmDelta,
+    LlmReasoning,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+)
+from holdfast.ports.runtime import ApprovalContext, TurnInput, TurnPausedError
 from tests.engine.builders import (
     MODEL,
+    NOW,
     Batch,
     CountingRandomness,
     an_agent,
@@ -409,3 +418,47 @@ async def test_an_agent_that_continues_goes_on_with_the_unknown_result() -> None
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
     assert "outcome unknown" in repr(stage.llm.requests[0].messages)
     assert stage.toolbox.done == ["plan a2", "run a2"]
+
+
+class PausingApprover(DurableApprover):
+    """Does not wait for its first answer."""
+
+    async def decision(self, question: Question) -> Approval:
+        if not self.asked:
+            self.asked.append(question)
+            raise TurnPausedError(NOW)
+        return await super().decision(question)
+
+
+async def test_a_paused_turn_goes_on_with_the_thoughts_that_are_not_stored() -> None:
+    first = [ReasoningDelta(text="Hm."), ReasoningEnded(signature="signed")]
+    scripts = [*first, *asks(("c1", "ask", "{}"))], says("Done.")
+    stage = Stage(ScriptedLlm(*scripts), StandInToolbox(SAFE), PausingApprover())
+    turn = stage.turn()
+    with pytest.raises(TurnPausedError):
+        await stage.play(turn)
+    again = Disk(turn, stage.paper.batches).recovered()
+    assert again is not None
+    await stage.play(again)
+
+    answers = [each for each in stage.llm.requests[-1].messages if each.role == "assistant"]
+    thought = LlmReasoning(text="Hm.", signature="signed", provider=MODEL.provider)
+    assert [each.reasoning for each in answers] == [(thought,)]
+    assert (stage.toolbox.done[-1], len(stage.llm.requests)) == ("run c1", 2)
+
+
+def test_what_is_kept_for_paused_turns_is_bounded() -> None:
+    kept = PausedThoughts()
+    plays = []
+    for number in range(3):
+        row = replace(assistant(2, "Well."), id=MessageId(f"row-{number}"))
+        play = TurnState(Stage(ScriptedLlm()).turn(user(1, "Hello"), row))
+        said = LlmReasoning(text="x" * (THOUGHTS_MOST // 2), signature="s", provider="maker")
+        play.thoughts[row.id] = (said,)
+        kept.keep(play)
+        plays.append(play)
+        play.thoughts = {}
+    for play in plays:
+        kept.give_back(play)
+
+    assert [len(play.thoughts) for play in plays] == [0, 0, 1]

@@ -153,7 +153,10 @@ def _life(book: Notebook) -> Iterator[Finding]:
     """A turn that is open or waits has somebody alive to play it."""
     if book.turn < book.settled:
         yield "DISORDER", f"{book.id} has settled more turns than it has"
+    # A paused turn has a question that waits; nobody has to be there for it.
+    is_paused = book.until < 0 and bool(book.waiting)
     held = book.holder is not None and book.until > now_ms() and is_alive(book.holder)
+    held = held or is_paused
     if book.is_open and book.turn > book.settled and not held:
         yield "STUCK", f"turn {book.settled + 1} of {book.id} waits for nobody ({book.status})"
     if book.status == "running" and not held:

@@ -15,6 +15,7 @@ from holdfast import HoldfastError, StorageFull, Unavailable
 from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code
 from holdfast.domain.events import TurnEnded, decode_payload
+from holdfast.domain.sessions import is_paused
 from holdfast.ports.store import Store, Tx
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ KINDS = (
     ("agents.add", "agent"),
     ("agents.save", "agent change"),
     ("acquire", "acquire"),
+    ("pause", "pause"),
     # Rows of a turn that come without an event: the details of a call, or what a request cost.
     ("details", "details"),
     ("release", "release"),
@@ -71,7 +73,9 @@ def marks_of(commit: SessionCommit) -> set[str]:
             marks.add(f"{event.name}:{payload.stop_reason}")
     marks |= {f"message:{row.message.role}" for row in commit.messages}
     # An interrupt takes the lease from its holder, and holds nothing itself.
-    if state.holder is not None and state.epoch != before.epoch:
+    if is_paused(state) and state.epoch != before.epoch:
+        marks.add("pause")
+    elif state.holder is not None and state.epoch != before.epoch:
         marks |= {"acquire", *(f"{mark}+acquire" for mark in marks)}
     if commit.calls or commit.costs or commit.approvals or commit.tools:
         marks.add("details")

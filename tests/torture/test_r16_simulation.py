@@ -45,15 +45,18 @@ def quiet() -> Iterator[None]:
 def test_no_life_breaks_a_promise(tmp_path: Path, seed: int, sized: Sized, tell: Tell) -> None:
     count = sized(quick=15, test=60, torture=3_000, release=100_000)
     first = seed * 1_000_000
-    deaths = commits = 0
+    deaths = commits = pauses = 0
     broken: list[tuple[int, tuple[str, ...]]] = []
 
     for number, life in lives(tmp_path, range(first, first + count)):
         deaths, commits = deaths + life.deaths, commits + life.commits
+        pauses += life.pauses
         broken += [(number, life.faults)] if life.faults else []
 
-    tell(f"{count} lives, {deaths} processes ended, {commits} commits, {len(broken)} broken")
+    said = f"{count} lives, {deaths} processes ended, {commits} commits, {pauses} turns paused"
+    tell(f"{said}, {len(broken)} broken")
     assert broken == []
+    assert pauses
 
 
 @pytest.mark.usefixtures("quiet")

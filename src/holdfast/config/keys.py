@@ -70,6 +70,9 @@ SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
     "approvals_expire_after": SettingKey(
         "approvals", "expire_after", "HOLDFAST_APPROVALS_EXPIRE_AFTER"
     ),
+    "approvals_pause_after": SettingKey(
+        "approvals", "pause_after", "HOLDFAST_APPROVALS_PAUSE_AFTER"
+    ),
     "events_delta_retention": SettingKey(
         "events", "delta_retention", "HOLDFAST_EVENTS_DELTA_RETENTION"
     ),

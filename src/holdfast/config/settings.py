@@ -101,6 +101,7 @@ class Config(Struct, frozen=True, kw_only=True):
     chat: Chat = field(default_factory=Chat)
     acp: Acp = field(default_factory=Acp)
     approvals_expire_after: timedelta = timedelta(hours=24)
+    approvals_pause_after: timedelta = timedelta(seconds=5)
     events_delta_retention: timedelta = timedelta(hours=24)
     events_retention: timedelta = timedelta()
     turn_cap: int = TURN_CAP
@@ -275,8 +276,6 @@ def _normalize(name: str, value: Any, *, strict: bool, folder: Path | None) -> A
     match name:
         case "default_model" if isinstance(value, str):
             return _model(value, folder)
-        case "approvals_expire_after" | "events_delta_retention" | "events_retention":
-            return duration(value)
         case "chat.on_exceed" if value == "pause_for_approval":
             return OnExceed.PAUSE
         case _ if setting_types()[name] is timedelta:

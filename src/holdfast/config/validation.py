@@ -73,6 +73,10 @@ def _expiry(value: timedelta) -> str | None:
     return None if timedelta() < value <= YEAR else "must be above 0 and at most 365 days"
 
 
+def _pause(value: timedelta) -> str | None:
+    return None if timedelta() <= value <= YEAR else "must be 0 to 365 days"
+
+
 def _retention(least: timedelta, *, but: str = "") -> Rule:
     most = 100 * YEAR
     fault_text = f"must be {least // timedelta(minutes=1)} minutes to {most.days:,} days{but}"
@@ -224,6 +228,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "acp.wrap": _wrap,
     "acp.write_timeout": _timeout,
     "approvals_expire_after": _expiry,
+    "approvals_pause_after": _pause,
     "chat.allowed_command_globs": _each_entry(_glob),
     "chat.allowed_commands": _each_entry(_command),
     "chat.allowed_domains": _each_entry(_domain),

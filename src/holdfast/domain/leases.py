@@ -14,6 +14,8 @@ from holdfast.domain.ids import SessionKey
 # Four renewal periods, so that three renewals may be late before another process takes over.
 DURATION_MS: Final = 4_000
 RENEWAL_MS: Final = 1_000
+# Later than every time.
+EVER: Final = 1 << 62
 
 
 class Holder(Struct, frozen=True, kw_only=True):

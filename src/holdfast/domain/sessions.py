@@ -148,6 +148,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     `events` are counts, `inherited` the messages that belong to the session it was forked from,
     `began` the event that started the last turn, `chain` the hash of the last message. `holder`,
     `until` and `epoch` are the lease: who runs turns, until when, and how often it changed hands.
+    `until` is negative while the turn is paused: no process runs it, and its question expires at
+    that time, in microseconds of the wall clock.
     """
 
     key: SessionKey = SessionKey(0)
@@ -263,6 +265,11 @@ def admit_turn(head: SessionState) -> SessionState:
 def has_waiting_turn(head: SessionState) -> bool:
     """Return whether a turn is open or waits to run."""
     return head.turn > head.settled and head.status in OPEN
+
+
+def is_paused(head: SessionState) -> bool:
+    """Return whether the turn waits for an answer and no process runs it."""
+    return head.until < 0
 
 
 def title_of(text: str) -> str | None:

@@ -44,9 +44,9 @@ from holdfast.engine.model_requests import (
 from holdfast.engine.streaming import AskedCall, ModelAnswer
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refuse_call
 from holdfast.engine.tool_results import DEEPEST
-from holdfast.engine.turn_state import TurnState, rounds_of
+from holdfast.engine.turn_state import PausedThoughts, TurnState, rounds_of
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
-from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import Toolbox
 
@@ -84,10 +84,20 @@ class EngineRuntime:
         self._clock = clock
         self._randomness = randomness
         self._chain = ModelChain(llm, clock, randomness, self._new_id)
+        self._thoughts = PausedThoughts()
 
     async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         """Run steps until the turn ends; continues after a crash from the recorded state."""
         play = TurnState(turn, emit)
+        self._thoughts.give_back(play)
+        try:
+            return await self._run(play)
+        except TurnPausedError:
+            self._thoughts.keep(play)
+            raise
+
+    async def _run(self, play: TurnState) -> TurnEnd:
+        turn = play.turn
         calls = [call for call in turn.calls if is_open(call)]
         while True:
             await self._dispatch(play, calls)

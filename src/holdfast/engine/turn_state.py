@@ -3,6 +3,7 @@
 The rows here are the drafts given to the journal; their ids and numbers are not the stored ones.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -25,6 +26,8 @@ from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 
 # Upper bound of the tokens that providers add to each message.
 MESSAGE_TOKENS: Final = 64
+# Bound of the reasoning that is kept for paused turns, in characters.
+THOUGHTS_MOST: Final = 4 << 20
 
 
 async def discard(_: Sequence[Draft]) -> None:
@@ -142,6 +145,34 @@ class TurnState:
         self.rows.append(row)
         if turn:
             self.current.append(row)
+
+
+class PausedThoughts:
+    """Reasoning of paused turns; only in memory, because a signature is never stored."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[MessageId, tuple[LlmReasoning, ...]] = OrderedDict()
+        self._bytes = 0
+
+    def keep(self, play: TurnState) -> None:
+        """Keep what the turn needs to continue, and drop the oldest above the limit."""
+        for row, said in play.thoughts.items():
+            self._held[row] = said
+            self._bytes += _size(said)
+        while self._bytes > THOUGHTS_MOST:
+            self._bytes -= _size(self._held.popitem(last=False)[1])
+
+    def give_back(self, play: TurnState) -> None:
+        """Return to a turn what was kept for it."""
+        for row in play.current if self._held else ():
+            said = self._held.pop(row.id, None)
+            if said is not None:
+                self._bytes -= _size(said)
+                play.thoughts[row.id] = said
+
+
+def _size(said: Iterable[LlmReasoning]) -> int:
+    return sum(len(each.text) + len(each.signature or "") for each in said)
 
 
 def rounds_of(rows: Iterable[Message]) -> list[bool]:

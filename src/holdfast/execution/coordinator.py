@@ -6,8 +6,8 @@ Decides when a turn runs, not what it does. Sees other processes only through th
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self
@@ -60,6 +60,10 @@ class LocalCoordinator(Background):
         self._process_pool = process_pool
         self._at_a_time = at_a_time
         self._places = asyncio.Semaphore(at_a_time)
+        self._seats: dict[SessionKey, _Seat] = {}
+        # Sessions with a task whose turn waits for an answer, and those that need no task any more.
+        self._waiting: set[SessionKey] = set()
+        self._paused: set[SessionKey] = set()
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
         # Sessions whose turn is being started by the message's transaction, and turns started that
@@ -86,6 +90,8 @@ class LocalCoordinator(Background):
                 await _quietly(self._leases.release(self._held.popitem()[1]))
             else:
                 await asyncio.sleep(_BREATH)
+        if self._paused:
+            await _quietly(self._leases.leave(self._paused))
 
     @contextmanager
     def place(self) -> Iterator["_RunSlot"]:
@@ -105,7 +111,8 @@ class LocalCoordinator(Background):
                 self._go_on(key)
 
     def _try_reserve(self, key: SessionKey) -> bool:
-        is_full = len(self._running) + len(self._coming) >= self._at_a_time
+        busy = len(self._running) - len(self._waiting) + len(self._coming)
+        is_full = busy >= self._at_a_time
         is_busy = key in self._running or key in self._coming
         if self._scope is RunScope.NONE or is_full or is_busy:
             return False
@@ -144,6 +151,7 @@ class LocalCoordinator(Background):
             return
         # Removed first: the lease was revoked in the store, so it must not be released.
         self._forget(key)
+        self._paused.discard(key)
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
@@ -156,6 +164,27 @@ class LocalCoordinator(Background):
         if self._process_pool is not None:
             await self._process_pool.end(key, why)
 
+    @asynccontextmanager
+    async def give_way(self, key: SessionKey) -> AsyncIterator[None]:
+        """Let another turn run in the session's place while this one waits for an answer."""
+        seat = self._seats.get(key)
+        if seat is None:
+            yield
+            return
+        seat.leave()
+        self._waiting.add(key)
+        try:
+            yield
+        finally:
+            self._waiting.discard(key)
+        await seat.take()
+
+    def resume(self, key: SessionKey) -> None:
+        """Continue a paused turn that was answered, if it was paused or may run here."""
+        if self._scope is RunScope.ALL or key in self._watched:
+            # Turn 0: this requests no turn that was not requested here before.
+            self.wake(key, turn=0)
+
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run here."""
         return frozenset(self._held)
@@ -163,12 +192,16 @@ class LocalCoordinator(Background):
     async def _run(self, key: SessionKey) -> None:
         """Run queued turns until none is left or another process holds the lease."""
         me = asyncio.current_task()
+        seat = self._seats[key] = _Seat(self._places)
         try:
             while key in self._woken:
                 self._woken.discard(key)
                 # Slot before lease: while this waits for a slot, another process may run the turn.
-                async with self._places:
+                await seat.take()
+                try:
                     await self._drain(key)
+                finally:
+                    seat.leave()
         except HoldfastError as error:
             # The turn stays open in the store; the next tick or another process takes it over.
             self._forget(key)
@@ -177,8 +210,11 @@ class LocalCoordinator(Background):
             self._forget(key)
             log.exception("the session with key %s was skipped after an internal error", key)
         finally:
+            seat.close()
             if self._running.get(key) is me:
                 del self._running[key]
+            if self._seats.get(key) is seat:
+                del self._seats[key]
 
     def _forget(self, key: SessionKey) -> None:
         self._held.pop(key, None)
@@ -192,8 +228,11 @@ class LocalCoordinator(Background):
             if lease is None:
                 return
             self._held[key] = lease
-            await self._turns.drain(lease, is_wanted)
-            self._watched.discard(key)
+            self._paused.discard(key)
+            if await self._turns.drain(lease, is_wanted):
+                self._paused.add(key)
+            else:
+                self._watched.discard(key)
         except HoldfastError as error:
             if not is_fenced(error):
                 raise
@@ -228,6 +267,40 @@ class LocalCoordinator(Background):
                 is_watched = self._scope is RunScope.ALL or head.key in self._watched
                 if is_watched and self._is_wanted(head.key, head.settled + 1):
                     self.wake(head.key, turn=head.settled + 1)
+
+
+class _Seat:
+    """The place of a session's task; it may be left and taken any number of times."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = False
+        self._is_closed = False
+
+    async def take(self) -> None:
+        """Wait for a free place, unless it is taken or the task has ended."""
+        if not self._is_due():
+            return
+        await self._places.acquire()
+        # An agent may ask several questions at a time, whose answers arrive together or too late.
+        if self._is_due():
+            self._is_taken = True
+        else:
+            self._places.release()
+
+    def _is_due(self) -> bool:
+        return not self._is_taken and not self._is_closed
+
+    def close(self) -> None:
+        """Free the place for good, because the task has ended."""
+        self.leave()
+        self._is_closed = True
+
+    def leave(self) -> None:
+        """Free the place, if it is taken."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
 
 
 class _RunSlot:

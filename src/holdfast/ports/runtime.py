@@ -1,7 +1,8 @@
 """Running turns: the coordinator that schedules them, and the input and output of a runtime."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -57,6 +58,12 @@ class Coordinator(Protocol):
     async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """Stop this process's work for an ended session, including its agent process."""
 
+    def give_way(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
+        """Let another turn run in the session's place while this one waits for an answer."""
+
+    def resume(self, key: SessionKey) -> None:
+        """Continue a paused turn that was answered, if it was paused or may run here."""
+
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
 
@@ -77,6 +84,17 @@ class ApprovalContext(Struct, frozen=True, kw_only=True):
     is_attended: bool = True
 
 
+class TurnPausedError(Exception):
+    """The turn waits for an answer, and its process need not wait with it: recovery continues it.
+
+    `expires_at` is when the question expires.
+    """
+
+    def __init__(self, expires_at: datetime) -> None:
+        super().__init__(expires_at)
+        self.expires_at = expires_at
+
+
 class Approver(Protocol):
     """Asks for approvals on behalf of one session."""
 
@@ -84,7 +102,10 @@ class Approver(Protocol):
         """Return the approval context of a question that is not stored yet."""
 
     async def decision(self, question: Question) -> Approval:
-        """Wait for the answer to a stored question; a timeout counts as an answer."""
+        """Wait for the answer to a stored question; a timeout counts as an answer.
+
+        Raises `TurnPausedError` after some seconds if the turn can be continued later.
+        """
 
     async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
         """Close a stored question that needs no answer any more; an existing answer stays."""

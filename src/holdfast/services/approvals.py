@@ -1,7 +1,9 @@
 """Approvals: durable questions, answered once, from any process that can reach the store."""
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final
@@ -25,6 +27,7 @@ from holdfast.domain.approvals import (
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
+from holdfast.domain.leases import DURATION_MS
 from holdfast.domain.queries import (
     LIMIT_MOST,
     Page,
@@ -33,11 +36,11 @@ from holdfast.domain.queries import (
     encode_count,
     require_limit,
 )
-from holdfast.domain.sessions import SessionState
+from holdfast.domain.sessions import SessionState, is_paused
 from holdfast.domain.text import require_text
 from holdfast.domain.time import instant
 from holdfast.domain.tools import ToolClass
-from holdfast.ports.runtime import ApprovalContext
+from holdfast.ports.runtime import ApprovalContext, Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Clock, Doorbell
 from holdfast.services.batches import fill_page
@@ -66,11 +69,13 @@ _STORED: Final[Mapping[ApprovalState, tuple[ApprovalState, ...]]] = {
 class ApprovalRules(Struct, frozen=True, kw_only=True):
     """Approval settings from the configuration and the surface.
 
-    `loosest` is the widest mode a session gets, `yes_to` the tools approved by a flag.
+    `loosest` is the widest mode a session gets, `yes_to` the tools approved by a flag. A turn is
+    paused when it has waited for `pause_after`.
     """
 
     loosest: ApprovalMode = ApprovalMode.AUTO
     expire_after: timedelta = DAY
+    pause_after: timedelta = timedelta(seconds=5)
     is_attended: bool = True
     yes_to: frozenset[str] = frozenset()
 
@@ -85,16 +90,24 @@ class Approvals:
         doorbell: Doorbell,
         clock: Clock,
         rules: ApprovalRules,
+        *,
+        lease_clock: Clock,
     ) -> None:
         self._store = store
         self._journal = journal
         self._doorbell = doorbell
         self._clock = clock
         self._rules = rules
+        self._lease_clock = lease_clock
+        self._coordinator: Coordinator | None = None
 
-    def of(self, key: SessionKey) -> "SessionApprover":
-        """Return the approver of one session."""
-        return SessionApprover(self, key)
+    def attach(self, coordinator: Coordinator) -> None:
+        """Set what runs the turns; it is made later, because its turns ask here."""
+        self._coordinator = coordinator
+
+    def of(self, key: SessionKey, *, may_pause: bool = False) -> "SessionApprover":
+        """Return the approver of one session, whose turns can be paused or not."""
+        return SessionApprover(self, key, may_pause=may_pause)
 
     async def list(
         self,
@@ -152,7 +165,10 @@ class Approvals:
         if answer.note is not None:
             require_text(answer.note, field="note", longest=NOTE_LONGEST)
 
+        paused: list[SessionKey] = []
+
         async def write(writer: SessionWriter) -> Approval:
+            paused[:] = [writer.state.key] if is_paused(writer.state) else []
             # Expiry is applied first, because a late answer is refused even if nothing waits for
             # it.
             found = self._as_of_now(await _find(writer.tx, writer.state, approval_id))
@@ -163,7 +179,11 @@ class Approvals:
                 )
             return await self._settled(writer, found, answer)
 
-        return self._dated(await self._journal.write(owner, session_id, write))
+        answered = await self._journal.write(owner, session_id, write)
+        for key in paused:
+            if self._coordinator is not None:
+                self._coordinator.resume(key)
+        return self._dated(answered)
 
     async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Limit a session-wide answer to its own call; calls that already ran are unaffected."""
@@ -194,13 +214,25 @@ class Approvals:
 
         return await self._store.read(Brief(read))
 
-    async def decision(self, key: SessionKey, question: Question) -> Approval:
-        """Wait for the answer to a stored question; returns it as expired after the timeout."""
+    async def decision(
+        self, key: SessionKey, question: Question, *, may_pause: bool = False
+    ) -> Approval:
+        """Wait for the answer to a stored question; returns it as expired after the timeout.
+
+        Raises `TurnPausedError` if it takes long and the turn may be paused.
+        """
         await self._replace_older(key, question)
         if self._is_flagged(question):
-            await self._answered_by_key(
-                key, question.id, ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
-            )
+            flagged = ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
+            return await self._answered_by_key(key, question.id, flagged)
+        way = self._coordinator.give_way(key) if self._coordinator else nullcontext()
+        async with way:
+            return await self._wait(key, question, may_pause=may_pause)
+
+    async def _wait(self, key: SessionKey, question: Question, *, may_pause: bool) -> Approval:
+        loop = asyncio.get_running_loop()
+        patience = self._rules.pause_after.total_seconds() if may_pause else math.inf
+        pause_at = loop.time() + patience
         while True:
             # Subscribed before reading, so that an answer in between is not lost.
             bell = self._doorbell.listen(key)
@@ -211,8 +243,10 @@ class Approvals:
             if left <= 0:
                 expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=BY_TIME)
                 return await self._answered_by_key(key, question.id, expired)
+            if loop.time() >= pause_at:
+                raise TurnPausedError(self._end(found))
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, pause_at - loop.time())):
                     await bell.rung()
             except TimeoutError:
                 continue
@@ -272,15 +306,24 @@ class Approvals:
         if changed is not approval:
             close(writer, changed)
             await _pay(writer, changed)
+            self._end_pause(writer)
         return changed
+
+    def _end_pause(self, writer: CommitBuilder) -> None:
+        """Let the process that paused the turn continue it, or if it is gone any other."""
+        if is_paused(writer.state):
+            is_held = writer.state.holder is not None
+            now = self._lease_clock.lease_clock_ms()
+            writer.update(until=now + DURATION_MS if is_held else 0)
 
 
 class SessionApprover:
     """Implements the `Approver` port for one session."""
 
-    def __init__(self, approvals: Approvals, key: SessionKey) -> None:
+    def __init__(self, approvals: Approvals, key: SessionKey, *, may_pause: bool) -> None:
         self._approvals = approvals
         self._key = key
+        self._may_pause = may_pause
 
     async def standing(self, question: Question) -> ApprovalContext:
         """Return the approval context of the session for a question."""
@@ -288,7 +331,7 @@ class SessionApprover:
 
     async def decision(self, question: Question) -> Approval:
         """Wait for the answer to a stored question."""
-        return await self._approvals.decision(self._key, question)
+        return await self._approvals.decision(self._key, question, may_pause=self._may_pause)
 
     async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
         """Expire a question that no longer needs an answer."""

@@ -9,14 +9,20 @@ from collections.abc import Collection
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.leases import DURATION_MS, Lease, holder_of
+from holdfast.domain.leases import DURATION_MS, EVER, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.sessions import SessionState, Status, has_waiting_turn
+from holdfast.domain.sessions import SessionState, Status, has_waiting_turn, is_paused
+from holdfast.domain.time import microseconds
 from holdfast.domain.turns import after_crash, after_restart
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Machine
 from holdfast.services.approvals import expire
-from holdfast.services.journal import Journal, SessionWriter, session_not_found
+from holdfast.services.journal import (
+    Journal,
+    JournalTransaction,
+    SessionWriter,
+    session_not_found,
+)
 from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, repair_turn
 
 
@@ -83,12 +89,27 @@ class Leases:
 
         await self._journal.write_by_key(lease.key, let_go, lease=lease)
 
-    async def reap(self, held: Collection[SessionKey]) -> list[SessionState]:
+    async def leave(self, keys: Collection[SessionKey]) -> None:
+        """Let any process continue the turns that were paused here."""
+
+        async def leave(entry: JournalTransaction) -> None:
+            for key in keys:
+                head = await entry.tx.sessions.head_by_key(key)
+                if head is not None and is_paused(head) and head.holder == self._me:
+                    (await entry.open_by_key(key)).update(holder=None)
+
+        await self._journal.enter(leave)
+
+    async def reap(
+        self, held: Collection[SessionKey], *, paused: bool = False
+    ) -> list[SessionState]:
         """Return the states of sessions with a waiting turn that no live process holds.
 
-        A lease of this process counts as dead unless its session is in `held`.
+        A lease of this process counts as dead unless its session is in `held`. A paused turn is
+        left out until its question expires, unless `paused` is set.
         """
-        heads = await self._store.read(lambda tx: tx.sessions.unsettled())
+        due = EVER if paused else microseconds(self._clock.now())
+        heads = await self._store.read(lambda tx: tx.sessions.unsettled(due))
         return [
             head
             for head in heads
@@ -96,10 +117,14 @@ class Leases:
         ]
 
     def is_live(self, head: SessionState) -> bool:
-        """Return whether a live process holds the session."""
+        """Return whether a live process holds the session, or has paused its turn."""
         if head.holder is None:
             return False
-        return head.until > self._clock.lease_clock_ms() and not self._is_gone(head.holder)
+        if is_paused(head):
+            is_over = microseconds(self._clock.now()) >= -head.until
+        else:
+            is_over = self._clock.lease_clock_ms() >= head.until
+        return not is_over and not self._is_gone(head.holder)
 
     def _is_gone(self, name: str) -> bool:
         # This process is alive, so the system call is skipped.

@@ -97,7 +97,7 @@ class Maintenance:
 
     async def recover(self) -> RecoveryReport:
         """Wake every session with an abandoned or waiting turn; acquiring the lease repairs it."""
-        left = await self._leases.reap(self._coordinator.active())
+        left = await self._leases.reap(self._coordinator.active(), paused=True)
         for head in left:
             self._coordinator.wake(head.key)
         return RecoveryReport(sessions=tuple(head.session_id for head in left))

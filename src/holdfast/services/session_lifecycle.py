@@ -37,6 +37,7 @@ from holdfast.domain.sessions import (
     Verb,
     admit_turn,
     has_waiting_turn,
+    is_paused,
     title_of,
     transition,
 )
@@ -425,7 +426,8 @@ async def context_of(
 
 async def move(writer: SessionWriter, context: SessionContext, leases: Leases) -> None:
     """Change the session's working directory; refused while a turn is running."""
-    if writer.state.status is Status.RUNNING and leases.is_live(writer.state):
+    is_active = is_paused(writer.state) or leases.is_live(writer.state)
+    if writer.state.status is Status.RUNNING and is_active:
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running; the session can move when it has ended."
         )

@@ -21,7 +21,7 @@ from holdfast.domain.queries import (
     require_limit,
 )
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import Session, SessionState, Status
+from holdfast.domain.sessions import Session, SessionState, Status, is_paused
 from holdfast.domain.text import require_text
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import READ_AT_ONCE, encode
@@ -180,8 +180,9 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
 
 
 def session_view(session: S, head: SessionState, leases: Leases) -> S:
-    """Return the session as clients see it: running only while its lease is live."""
-    if session.status is Status.RUNNING and not leases.is_live(head):
+    """Return the session as clients see it: running while its lease is live or its turn waits."""
+    is_active = is_paused(head) or leases.is_live(head)
+    if session.status is Status.RUNNING and not is_active:
         return replace(session, status=Status.IDLE)
     return session
 

@@ -5,12 +5,13 @@ The coordinator decides when and where a turn runs.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum, auto
 from functools import reduce
 
 from msgspec.structs import replace
 
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
@@ -43,10 +44,10 @@ from holdfast.domain.sessions import (
     has_waiting_turn,
     transition,
 )
-from holdfast.domain.time import instant
+from holdfast.domain.time import instant, microseconds
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.ports.agent_processes import ProcessSlot
-from holdfast.ports.runtime import Limits, Runtime, TurnInput
+from holdfast.ports.runtime import Limits, Runtime, TurnInput, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
@@ -77,8 +78,12 @@ class TurnWritten(Enum):
     """State of a session after a batch of drafts."""
 
     GOES_ON = auto()
+    PAUSED = auto()
     NEXT_TURN_WAITS = auto()
     ALL_ENDED = auto()
+
+
+_NOT_OVER = frozenset({TurnWritten.GOES_ON, TurnWritten.NEXT_TURN_WAITS})
 
 
 class TurnInputs:
@@ -139,7 +144,10 @@ class TurnInputs:
             shelf=self._workspaces.shelf(key),
             place=self._workspaces.of(session, key),
             tools=session.tools,
-            approver=self._approvals.of(key),
+            # A program of its own cannot be continued by another process.
+            approver=self._approvals.of(
+                key, may_pause=not isinstance(session.agent.runtime, AcpRuntime)
+            ),
             process_slot=self._process_slot(session, key),
             limits=_limits(session.agent, self._limits),
             budget=budget,
@@ -180,8 +188,11 @@ class Turns:
         self._runtimes = runtimes
         self._slots = slots
 
-    async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> None:
-        """Run the turn that began with the lease, and the following ones that are wanted."""
+    async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> bool:
+        """Run the turn that began with the lease, and the following ones that are wanted.
+
+        Return whether the last of them is paused.
+        """
 
         def go_on(writer: CommitBuilder) -> bool:
             if is_wanted(writer.state.settled + 1):
@@ -191,9 +202,11 @@ class Turns:
             writer.update(holder=None, until=0)
             return False
 
-        while await self._play(lease) is TurnWritten.NEXT_TURN_WAITS:
-            if not await self._journal.commit(lease, go_on):
-                return
+        while (written := await self._play(lease)) in _NOT_OVER:
+            is_next = written is TurnWritten.NEXT_TURN_WAITS
+            if is_next and not await self._journal.commit(lease, go_on):
+                break
+        return written is TurnWritten.PAUSED
 
     def forget(self, key: SessionKey) -> None:
         """Drop a session that has ended from memory."""
@@ -218,6 +231,8 @@ class Turns:
             ended = await runtime.run(turn, emit)
             drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
             return await self._record(lease, drafts, ended.outcome)
+        except TurnPausedError as paused:
+            return await self._pause(lease, paused.expires_at)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
@@ -225,6 +240,24 @@ class Turns:
             failure = self._unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
         return await self._give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
+
+    async def _pause(self, lease: Lease, expires_at: datetime) -> TurnWritten:
+        """Give the lease back until the question is answered or expires."""
+
+        async def write(writer: SessionWriter) -> TurnWritten:
+            await writer.load_turn()
+            # Race: the answer may have been written since the turn stopped waiting for it.
+            if not any(writer.waiting()):
+                return TurnWritten.GOES_ON
+            # The holder is kept, because it is the first that may continue the turn.
+            writer.update(until=-microseconds(expires_at), epoch=writer.state.epoch + 1)
+            return TurnWritten.PAUSED
+
+        written = await self._journal.write_by_key(lease.key, write, lease=lease)
+        if written is TurnWritten.PAUSED:
+            # A paused session takes no memory.
+            self.forget(lease.key)
+        return written
 
     async def _give_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
         """End a turn that failed half-way, closing its open step and calls."""

@@ -34,11 +34,11 @@ SELECT body, checksum
 """
 
 ABOUT = """
--- The newest question about the very same thing.
+-- The newest question about the very same thing; a denial holds for its call whatever it would do.
 SELECT body, checksum
   FROM approvals
  WHERE session_key = :session_key
-   AND digest = :digest
+   AND (digest = :digest OR (state = 'denied' AND call_id = :call_id))
    AND call_id IS NOT DISTINCT FROM :call_id
  ORDER BY id DESC
  LIMIT 1

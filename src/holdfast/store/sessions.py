@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
+from holdfast.domain.leases import EVER
 from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
@@ -145,10 +146,11 @@ SELECT {_HEAD}
  ORDER BY s.created_at, s.id
 """  # noqa: S608 — the columns are a constant of this file
 EXTEND = """
--- All leases of a process, extended in one statement.
+-- All leases of a process, extended in one statement, except those of paused turns.
 UPDATE sessions
    SET until = :until
  WHERE holder = :holder
+   AND until >= 0
 RETURNING key
 """
 UNSETTLED = f"""
@@ -157,6 +159,7 @@ SELECT {_HEAD}
   FROM sessions s
  WHERE s.turn > s.settled
    AND s.status IN ('pending', 'running', 'idle')
+   AND s.until >= :least
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
 SLOTS = """
@@ -408,8 +411,10 @@ class SessionRows:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
         return {row[0] for row in rows}
 
-    async def unsettled(self) -> list[SessionState]:
-        return list(sound(await self._db.fetch(UNSETTLED), head_of))
+    async def unsettled(self, due: int = EVER) -> list[SessionState]:
+        """Return sessions with an open or waiting turn; a paused one if it expires by `due`."""
+        # `until` of a paused turn is the negative time at which its question expires.
+        return list(sound(await self._db.fetch(UNSETTLED, {"least": -due}), head_of))
 
     async def idle(self, before: datetime) -> list[SessionState]:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})

@@ -12,6 +12,7 @@ from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus, Role, ToolResult
 from holdfast.domain.sessions import Session, StopReason
 from tests.acp.harness import END, Aboard, aboard
+from tests.houses import head_of
 
 pytestmark = pytest.mark.anyio
 
@@ -253,6 +254,28 @@ async def test_time_answers_no_when_nobody_does(tmp_path: Path) -> None:
 
     assert ship.peer.answers()["asked"]["result"] == chosen("no")
     assert (row.state, row.answered_by) == (ApprovalState.EXPIRED, "time")
+
+
+async def test_a_program_that_waits_keeps_its_process_and_lease_but_no_place(
+    tmp_path: Path,
+) -> None:
+    at_once = timedelta()
+    settings = {"config_approvals_pause_after": at_once, "config_turns_at_a_time": 1}
+    async with aboard(tmp_path, **settings, on=asks(asking(name="$prompt"))) as ship:
+        sessions = [await ship.open(), await ship.open()]
+        for session, word in zip(sessions, ("one", "two"), strict=True):
+            await ship.house.send(session.id, word)
+        questions = [(await ship.waiting(session))[0] for session in sessions]
+        heads = [await head_of(ship.house, session) for session in sessions]
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        for session, question in zip(sessions, questions, strict=True):
+            await ship.house.approvals.answer(ship.house.owner, session.id, question.id, yes)
+            await ship.settled(session)
+        after = [await ship.now(session) for session in sessions]
+
+    assert [head.until > 0 for head in heads] == [True, True]
+    assert [session.last_stop for session in after] == [StopReason.STOP] * 2
+    assert ship.peer.answers()["two"]["result"] == chosen("yes")
 
 
 async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.torture.simulated.processes import Floors, GoneError, Process
 from tests.torture.simulated.worlds import World
 
 AGENT = "simulated"
+PAUSED = "SELECT 1 FROM sessions WHERE id = :id AND until < 0"
 Ask = Callable[[Floors], Coroutine[Any, Any, Any]]
 
 
@@ -142,6 +143,7 @@ class Visitor:
     async def _answer(self, floors: Floors) -> None:
         waiting = await floors.approvals.list(LOCAL_OWNER, state=ApprovalState.WAITING)
         for each in waiting.items:
+            self._town.world.pauses += bool(self._town.world.disk.asked(PAUSED, id=each.session_id))
             said = self._luck.choice((ApprovalState.ALLOWED, ApprovalState.DENIED))
             answer = ApprovalAnswer(state=said, by="visitor")
             await floors.approvals.answer(LOCAL_OWNER, each.session_id, each.id, answer)

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from holdfast.domain.agents import LlmRuntime
@@ -148,7 +149,9 @@ class Process:
         leases = Leases(store, journal, clock, self)
         models = Models(store, "maker:model", Anything())
         folders = WorkspaceFolders(world.disk.home)
-        approvals = Approvals(store, journal, bells, clock, ApprovalRules())
+        # Some pause a turn at once, some after a moment, some hardly ever.
+        rules = ApprovalRules(pause_after=timedelta(seconds=world.luck.choice((0.0, 0.3, 5.0))))
+        approvals = Approvals(store, journal, bells, clock, rules, lease_clock=clock)
         workspaces = Workspaces(store, folders, Grant())
         inputs = TurnInputs(models, workspaces, approvals, Limits(), journal=journal)
         llm, toolbox = SimulatedLlm(world, self), SimulatedToolbox(world, self)
@@ -156,10 +159,11 @@ class Process:
         turns = Turns(store, journal, inputs, {LlmRuntime: engine}, ProcessLimit())
         events = await stack.enter_async_context(Events(store, bells))
         coordinator = await stack.enter_async_context(LocalCoordinator(leases, turns))
+        approvals.attach(coordinator)
         repos = Repos(store, clock, id_factory, None)
         openings = SessionCreation(journal, models, repos, folders, SessionRules())
         sessions = Sessions(store, journal, openings, leases, coordinator)
-        for head in await leases.reap(()):
+        for head in await leases.reap((), paused=True):
             coordinator.wake(head.key)
         return Floors(
             sessions=sessions,

@@ -50,6 +50,7 @@ class Life:
     trace: str
     deaths: int
     commits: int
+    pauses: int
 
 
 class Town:
@@ -131,7 +132,7 @@ def lived(
         ]
     disk.close()
     faults += judged(folder, clients)
-    return Life(tuple(faults), world.trace, town.deaths, disk.commits)
+    return Life(tuple(faults), world.trace, town.deaths, disk.commits, world.pauses)
 
 
 async def _happen(town: Town, clients: list[Client]) -> list[str]:

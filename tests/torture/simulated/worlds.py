@@ -30,6 +30,8 @@ class World:
         # How often each unsafe call has acted, by its key.
         self.acts: Counter[str] = Counter()
         self.doors: dict[SessionKey, Door] = {}
+        # Questions that were answered when nobody waited for them.
+        self.pauses = 0
         self._trace = hashlib.sha256()
         disk.committed = self._ring_soon
 
