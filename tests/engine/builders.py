@@ -133,7 +133,10 @@ def a_turn(*history: Message, model: Model, **changes: Any) -> TurnInput:
         "ordinal": 1,
         "approver": Nobody(),
     }
-    return TurnInput(**fields | changes)
+    fields |= changes
+    parts = [part for row in fields["history"] for part in row.parts]
+    ids = frozenset(part.id for part in parts if isinstance(part, ToolCall))
+    return TurnInput(**{"call_ids": ids} | fields)
 
 
 def a_row(sequence: int, role: Role, *parts: Part, turn: int = 1) -> Message:

@@ -16,7 +16,6 @@ from holdfast.domain.messages import (
     Message,
     ResultStatus,
     Role,
-    ToolCall,
     ToolResult,
     encode_parts,
 )
@@ -67,7 +66,7 @@ class TurnState:
         # Whether the last request contained media, and whether a provider refused such a request.
         self.shows_media = False
         self.hides_media = False
-        self._call_ids: set[str] | None = None
+        self._call_ids: set[str] = set()
         self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
 
     async def emit(self, drafts: Sequence[Draft] = ()) -> None:
@@ -103,12 +102,7 @@ class TurnState:
 
     def take_call_id(self, call_id: str) -> bool:
         """Reserve an id for a call; `False` when a call of this session already uses it."""
-        if self._call_ids is None:
-            asking = [row.parts for row in self.rows if row.role is Role.TOOL_CALL]
-            self._call_ids = {
-                part.id for parts in asking for part in parts if isinstance(part, ToolCall)
-            }
-        is_free = call_id not in self._call_ids
+        is_free = call_id not in self._call_ids and call_id not in self.turn.call_ids
         self._call_ids.add(call_id)
         return is_free
 

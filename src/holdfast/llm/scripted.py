@@ -5,8 +5,10 @@ import json
 import os
 import re
 import stat
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -87,19 +89,21 @@ class ScriptedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     step: Positive | ScriptedStep
 
 
-class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A validated script."""
 
     steps: tuple[ScriptedStep, ...] = ()
     match: tuple[ScriptedRule, ...] = ()
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The last ordinal of each step."""
+        return list(accumulate(step.repeat for step in self.steps))
+
     def step_for(self, ordinal: int) -> ScriptedStep | None:
         """Return the step for the request with this ordinal; None if no step is left."""
-        for step in self.steps:
-            ordinal -= step.repeat
-            if ordinal <= 0:
-                return step
-        return None
+        place = bisect_left(self._ends, ordinal)
+        return self.steps[place] if place < len(self.steps) else None
 
     def rule_for(self, text: str) -> ScriptedStep | None:
         """Return the step of the first matching rule."""

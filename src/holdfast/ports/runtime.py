@@ -1,6 +1,6 @@
 """Running turns: the coordinator that schedules them, and the input and output of a runtime."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from holdfast.domain.approvals import Approval, ApprovalMode, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
-from holdfast.domain.ids import ModelId, SessionKey
+from holdfast.domain.ids import CallId, ModelId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
@@ -132,6 +132,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     # Rows as stored, because the runtime decides what a model may see of them.
     history: tuple[Message, ...]
     calls: tuple[Call, ...] = ()
+    # Ids of all calls of the session; a runtime that invents ids must not repeat one.
+    call_ids: Container[CallId] = ()
     turn: int
     step: int
     ordinal: int

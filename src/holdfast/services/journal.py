@@ -39,7 +39,6 @@ from holdfast.services.live_session import (
     LiveSessions,
     MessageRange,
     rows_of,
-    weight_of,
 )
 from holdfast.services.stamping import Stamping
 
@@ -316,8 +315,7 @@ class Journal:
             # Rows may have been queued while these were read.
             if live.state.messages == state.messages:
                 before = live.weight
-                live.history = rows
-                live.weight += weight_of(rows)
+                live.extend(rows)
                 self._live.use(live, before)
         return live, live.history
 

@@ -19,8 +19,16 @@ from holdfast.domain.calls import is_retry
 from holdfast.domain.commits import OpenTurn, SessionCommit
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepStarted, name_of
-from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.messages import Message, Part, Reasoning, Text, ToolResult
+from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
+from holdfast.domain.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from holdfast.domain.sessions import Session, SessionState, has_waiting_turn
 from holdfast.ports.store import Segment, Tx
 
@@ -44,7 +52,16 @@ UNREAD: Final = Unread.UNREAD
 class LiveSession:
     """One session in memory; its state always, everything else when it is needed."""
 
-    __slots__ = ("history", "newest", "queued", "session", "state", "turn", "weight")
+    __slots__ = (
+        "call_ids",
+        "history",
+        "newest",
+        "queued",
+        "session",
+        "state",
+        "turn",
+        "weight",
+    )
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
@@ -56,17 +73,26 @@ class LiveSession:
         self.newest: CostEntry | Unread | None = UNREAD if state.requests else None
         # The commit that was queued last.
         self.queued: asyncio.Future[None] | None = None
-        # Read when a turn needs it.
+        # Read when a turn needs it, with the ids of the calls in it.
         self.history: list[Message] | None = None
+        self.call_ids: set[CallId] = set()
         self.weight = _OF_A_SESSION
+
+    def extend(self, rows: Sequence[Message]) -> None:
+        """Append rows to the history, or begin it."""
+        if self.history is None:
+            self.history = []
+        self.history += rows
+        for row in rows:
+            self.weight += _OF_A_ROW + sum(map(_weight, row.parts))
+            if row.role is Role.TOOL_CALL:
+                self.call_ids.update(part.id for part in row.parts if isinstance(part, ToolCall))
 
     def advance(self, commit: SessionCommit) -> None:
         """Include a commit that was queued, or that is stored already."""
         before, self.state = self.state, commit.state
-        if self.history is not None:
-            rows = [row.message for row in commit.messages]
-            self.history += rows
-            self.weight += weight_of(rows)
+        if self.history is not None and commit.messages:
+            self.extend([row.message for row in commit.messages])
         spent = [entry for entry in commit.costs if entry.turn]
         if spent:
             self.newest = spent[-1]
@@ -147,12 +173,8 @@ class LiveSessions:
                 return
 
 
-def weight_of(rows: Sequence[Message]) -> int:
-    """Return the approximate size of rows in memory, in bytes."""
-    return sum(_OF_A_ROW + sum(map(_weight, row.parts)) for row in rows)
-
-
 def _weight(part: Part) -> int:
+    """Return the approximate size of a part in memory, in bytes."""
     match part:
         case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
             return sys.getsizeof(text)

@@ -138,6 +138,7 @@ class TurnInputs:
             context=session.context,
             history=tuple(history),
             calls=tuple(turn.calls.values()),
+            call_ids=live.call_ids,
             turn=state.settled + 1,
             step=turn.steps + 1,
             ordinal=state.requests + 1,
