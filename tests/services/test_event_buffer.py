@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.app import Environment, RunScope
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, HoldfastError, Internal, LimitReached, Unavailable
+from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
 from holdfast.domain.events import Event, TurnEnded, TurnStarted
 from holdfast.domain.ids import EventId, SessionId
 from holdfast.domain.messages import Role, Text
@@ -180,10 +180,10 @@ async def test_a_slow_reader_is_told_where_to_resume_and_loses_nothing(
         await house.send(session.id, "hello")
         await steps[0].reached()
 
-        slow = house.events.batches(house.owner, session.id, after=2, catch_up=False)
-        async with aclosing(slow), asyncio.timeout(PATIENCE):
-            assert [news.sequence for news in await anext(slow)] == [3]
-            waiting = asyncio.ensure_future(anext(slow))
+        following = house.events.reader(house.owner, session.id, after=2)
+        async with following as slow, asyncio.timeout(PATIENCE):
+            assert [news.sequence for news in await slow.read()] == [3]
+            waiting = asyncio.ensure_future(slow.read())
             await asyncio.sleep(0)
             steps[0].open()
             assert [news.sequence for news in await waiting] == [4]
@@ -192,16 +192,12 @@ async def test_a_slow_reader_is_told_where_to_resume_and_loses_nothing(
             await steps[2].reached()
             # A reader that is there shows that the tail has gone on past the slow one.
             seen = 4
-            async with aclosing(house.events.batches(house.owner, session.id, after=4)) as quick:
-                async for batch in quick:
-                    seen = batch[-1].sequence
-                    if seen == 12:
-                        break
-            with pytest.raises(LimitReached) as caught:
-                await anext(slow)
+            async with house.events.reader(house.owner, session.id, after=4) as quick:
+                while seen < 12:
+                    seen = (await quick.read())[-1].sequence
 
-        assert caught.value.code is Code.SLOW_READER
-        assert caught.value.details == {"resume_after": 4}
+            assert (slow.is_too_slow, slow.cursor) == (True, 4)
+            assert not quick.is_too_slow
         steps[2].open()
         assert await _collected(house, session.id, 4) == list(range(5, 16))
 
@@ -296,7 +292,7 @@ async def test_who_begins_to_read_while_the_house_closes_is_told_the_same(
 ) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
-    news = house.events.batches(house.owner, session.id)
+    news = house.follow(session.id)
 
     with pytest.raises(Unavailable) as caught:
         await anext(news)

@@ -37,11 +37,6 @@ async def _first(house: Holdfast, session_id: str) -> object:
         return await anext(news)
 
 
-async def _first_batch(house: Holdfast, session_id: str) -> object:
-    async with aclosing(house.events.batches(STRANGER, SessionId(session_id))) as batches:
-        return await anext(batches)
-
-
 async def _standing(house: Holdfast, session_id: str) -> object:
     async with house.events.reader(STRANGER, SessionId(session_id)) as reader:
         return reader
@@ -75,7 +70,6 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "sequence_of": lambda house, id: house.events.sequence_of(STRANGER, id, NEVER),
     "events list ahead": lambda house, id: house.events.list(STRANGER, id, after=999),
     "follow": _first,
-    "batches": _first_batch,
 }
 AGENT_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "get": lambda house, id: house.agents.get(STRANGER, id),

@@ -254,19 +254,19 @@ async def test_tails_do_not_mix(house: House) -> None:
 async def test_a_reader_of_a_deleted_session_never_sees_the_next_one(house: House) -> None:
     theirs = _stranger(house)
     reading = asyncio.create_task(_follow(theirs, 99))
-    batches = theirs.events.batches(STRANGER, ID)
-    await anext(batches)
+    async with theirs.events.reader(STRANGER, ID) as reader:
+        await reader.read()
 
-    # The newest of all: its key is the one that would be given again.
-    await theirs.sessions.delete(STRANGER, ID)
-    fresh = await house.open()
-    for number in range(3):
-        await house.send(fresh.id, f"not for you {number}")
+        # The newest of all: its key is the one that would be given again.
+        await theirs.sessions.delete(STRANGER, ID)
+        fresh = await house.open()
+        for number in range(3):
+            await house.send(fresh.id, f"not for you {number}")
 
-    async with asyncio.timeout(PATIENCE):
-        for reader in (reading, anext(batches)):
-            with pytest.raises(NotFound):
-                await reader
+        async with asyncio.timeout(PATIENCE):
+            for waiting in (reading, reader.read()):
+                with pytest.raises(NotFound):
+                    await waiting
 
 
 async def test_wakes_and_interrupts_do_not_mix(home: Path, outside: Environment) -> None:

@@ -55,19 +55,25 @@ class Machine(Protocol):
 class Bell(Protocol):
     """One listener's subscription to a session."""
 
-    async def rung(self) -> Notification | None:
-        """Return as soon as the session was written to after `listen` was called.
+    async def rung(self) -> None:
+        """Return as soon as the session was written to after `listen` was called."""
 
-        Returns what was written, if there was exactly one notification and it carried the content.
-        Otherwise returns `None`, and the caller must read the log.
-        """
+
+# Receives what a commit wrote, as a function that describes it; `None` if only the log knows.
+Follower = Callable[[Callable[[], Notification] | None], None]
 
 
 class Doorbell(Protocol):
     """Notifies readers of new events in a session, written by any process."""
 
+    # How often anything was notified.
+    rings: int
+
     def listen(self, key: SessionKey) -> Bell:
         """Subscribe; call it before reading the log, so that no notification is lost (race)."""
 
+    def follow(self, key: SessionKey, follower: Follower | None) -> None:
+        """Call the session's only follower at each notification; `None` ends that."""
+
     def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
-        """Notify all listeners; `tell` is called for the content only if there are listeners."""
+        """Notify the follower and all listeners; `tell` is called only if its result is used."""

@@ -6,8 +6,16 @@ Replaying stored events and following live ones use the same code path.
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Coroutine,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,7 +27,6 @@ from holdfast.domain.errors import (
     HoldfastError,
     Internal,
     Invalid,
-    LimitReached,
     NotFound,
     Unavailable,
 )
@@ -104,24 +111,25 @@ class EventBatch(Struct, frozen=True):
 
 
 class EventBuffer:
-    """The newest events of one session."""
+    """The newest events of one session, appended as they are committed."""
 
     def __init__(
         self,
         store: Store,
-        doorbell: Doorbell,
         head: SessionState,
         after: int,
         *,
+        start: Callable[[Coroutine[Any, Any, None]], object],
         catch_ups: asyncio.Semaphore,
     ) -> None:
         """Start at the first reader's cursor, or at the end of the log if that is far away.
 
-        `catch_ups` limits how many readers of all buffers read older events at the same time.
+        `start` runs a task; `catch_ups` limits how many readers of all buffers read older events at
+        the same time.
         """
         self._store = store
+        self._start = start
         self._catch_ups = catch_ups
-        self._doorbell = doorbell
         self._key = head.key
         self._session_id = head.session_id
         self._items: list[Item] = []
@@ -130,7 +138,9 @@ class EventBuffer:
         self._totals: list[int] = []
         self._size = 0
         self._cold = 0
-        self._arrived = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_reading = False
+        self._is_behind = False
         self._failure: HoldfastError | None = None
         is_near = head.events - after <= BRIEF_MOST
         self.base = self.last = after if is_near else head.events
@@ -139,40 +149,54 @@ class EventBuffer:
         self.readers = 0
         self.batches: dict[Any, EventBatch] = {}
 
-    async def pump(self) -> None:
-        """Append new events from the log until cancelled or the session is deleted."""
+    def notify(self, tell: Callable[[], Notification] | None) -> None:
+        """Append what a commit wrote; read the log if events before it may be missing."""
+        notification = None if tell is None or self._is_reading else tell()
         try:
-            notification: Notification | None = None
-            while True:
-                # Subscribed before reading, so that a notification in between is not lost.
-                bell = self._doorbell.listen(self._key)
-                if notification is None:
-                    await self._catch_up(self._past)
-                elif not self._append_notified(notification):
-                    await self._catch_up(self._page)
-                notification = await bell.rung()
+            if notification is None or not self._append(notification):
+                self.catch_up()
         except HoldfastError as error:
             self.fail(error)
         except Exception:
-            # Fails the readers of this session only; the buffers of other sessions continue.
-            self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
             log.exception("following session %s failed", self._session_id)
+            self._break()
 
-    def _append_notified(self, notification: Notification) -> bool:
+    def _append(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
         frames = notification.frames
         if frames and frames[0].sequence == self.last + 1:
             self.head = notification.head
-            self._extend([BufferedEvent(frame) for frame in frames])
+            self.extend([BufferedEvent(frame) for frame in frames])
         return not frames or frames[-1].sequence <= self.last
 
-    async def _catch_up(self, page: PageOf) -> None:
-        is_behind = True
-        while is_behind:
-            items, self.head = await page(self.last, BRIEF_MOST)
-            if items:
-                self._extend(items)
-            is_behind = bool(items) and self.last < self.head.events
+    def catch_up(self) -> None:
+        """Read what is missing from the log, in a task."""
+        self._is_behind = True
+        if not self._is_reading:
+            self._is_reading = True
+            # Before its first events, the buffer is one of many that may start at the same time.
+            self._start(self._read_on(self._page if self._items else self._past))
+
+    async def _read_on(self, page: PageOf) -> None:
+        try:
+            while self._is_behind:
+                # Reset before reading, so that a commit in between is not missed.
+                self._is_behind = False
+                items, self.head = await page(self.last, BRIEF_MOST)
+                if items:
+                    self.extend(items)
+                    self._is_behind |= self.last < self.head.events
+        except HoldfastError as error:
+            self.fail(error)
+        except Exception:
+            log.exception("following session %s failed", self._session_id)
+            self._break()
+        finally:
+            self._is_reading = False
+
+    def _break(self) -> None:
+        """Fail the readers of this session only; the buffers of other sessions continue."""
+        self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
 
     async def _page(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
         return await read_page(self._store, self._key, cursor, limit)
@@ -198,7 +222,9 @@ class EventBuffer:
         while cursor >= self.last:
             if self._failure is not None:
                 raise self._failure
-            await self._arrived.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
         if cursor < self.base:
             return await self._past(cursor, limit)
         return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor), self.head
@@ -208,18 +234,20 @@ class EventBuffer:
         end = bisect_left(self._totals, before + GULP_BYTES, start)
         return self._items[start : end + 1]
 
-    def _extend(self, items: list[Item]) -> None:
-        total = self._totals[-1] if self._totals else 0
+    def extend(self, items: Sequence[Item]) -> None:
+        """Append the next items and wake the readers."""
+        total = before = self._totals[-1] if self._totals else 0
         for item in items:
-            weight = _weight(item)
+            total += _weight(item)
             self._items.append(item)
             self._ends.append(end_of(item))
-            total += weight
             self._totals.append(total)
-            self._size += weight
+        self._size += total - before
         self.last = self._ends[-1]
-        self._trim()
-        self._cool()
+        if self._size > TAIL_BYTES:
+            self._trim()
+        if self._size > GULP_BYTES:
+            self._cool()
         self._announce()
 
     def _trim(self) -> None:
@@ -245,8 +273,11 @@ class EventBuffer:
             self._cold += 1
 
     def _announce(self) -> None:
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            # A reader that was cancelled has left its future behind.
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class StreamReader:
@@ -373,14 +404,13 @@ _DELTA: Final = name_of(StepDelta)
 
 
 class Events(Background):
-    """Event streams of an owner's sessions. A context manager, because it runs the buffers."""
+    """Event streams of an owner's sessions. A context manager, because it fills the buffers."""
 
     def __init__(self, store: Store, doorbell: Doorbell) -> None:
         super().__init__()
         self._store = store
         self._doorbell = doorbell
         self._tails: dict[SessionKey, EventBuffer] = {}
-        self._pumps: dict[SessionKey, asyncio.Task[None]] = {}
         self._catch_ups = asyncio.Semaphore(CATCH_UPS)
 
     async def __aexit__(self, *error: Any) -> None:
@@ -442,31 +472,10 @@ class Events(Background):
 
         With `until_settled` it ends when everything is read and no turn runs or waits.
         """
-        opened = self.batches(owner, session_id, after=after, until_settled=until_settled)
-        async with aclosing(opened) as batches:
-            async for items in batches:
-                for item in items:
-                    yield _shown(item)
-
-    async def batches(
-        self,
-        owner: Owner,
-        session_id: SessionId,
-        *,
-        after: int = 0,
-        catch_up: bool = True,
-        until_settled: bool = False,
-    ) -> AsyncGenerator[Sequence[Item], None]:
-        """Yield events as they arrive, in batches of at most 1 MiB.
-
-        With `catch_up=False`, a reader that was live and fell more than 1 MiB behind gets
-        `LimitReached` with the cursor to resume from, instead of being served from the log.
-        """
         async with self.reader(owner, session_id, after=after) as reader:
             while not (until_settled and reader.is_settled):
-                if not catch_up and reader.is_too_slow:
-                    raise _too_slow(reader.cursor)
-                yield await reader.read()
+                for item in await reader.read():
+                    yield _shown(item)
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return the session state, or refuse a cursor at which no reader can begin."""
@@ -485,30 +494,50 @@ class Events(Background):
 
         `head` is the result of a recent `require` for this cursor.
         """
-        head = head or await self.require(owner, session_id, after=after)
-        tail = self._join(head, after)
+        rings = self._doorbell.rings if head is None else -1
+        items: Sequence[Item] = ()
+        if head is None:
+            head, items = await self._store.read(
+                Brief(lambda tx: _first_page(tx, owner, session_id, after, self._tails))
+            )
+        tail = self._tails.get(head.key)
+        if tail is None:
+            tail = self._join(head, after, items)
+            # The session may have been written between the read and the subscription (race).
+            if tail.last < head.events or self._doorbell.rings != rings:
+                tail.catch_up()
+        tail.readers += 1
         try:
             yield StreamReader(tail, after, head)
         finally:
             self._leave(head.key, tail)
 
-    def _join(self, head: SessionState, after: int) -> EventBuffer:
-        tail = self._tails.get(head.key)
-        # The first reader starts the pump.
-        if tail is None:
-            tail = self._tails[head.key] = EventBuffer(
-                self._store, self._doorbell, head, after, catch_ups=self._catch_ups
-            )
-            self._pumps[head.key] = self.start(tail.pump())
-        tail.readers += 1
+    def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
+        tail = EventBuffer(self._store, head, after, start=self.start, catch_ups=self._catch_ups)
+        if self._is_over:
+            raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+        self._tails[head.key] = tail
+        self._doorbell.follow(head.key, tail.notify)
+        if items:
+            tail.extend(items)
         return tail
 
     def _leave(self, key: SessionKey, tail: EventBuffer) -> None:
         tail.readers -= 1
-        # The last reader stops the pump, so that a session without readers costs nothing.
+        # A session without readers costs nothing.
         if tail.readers == 0 and self._tails.get(key) is tail:
             del self._tails[key]
-            self._pumps.pop(key).cancel()
+            self._doorbell.follow(key, None)
+
+
+async def _first_page(
+    tx: Tx, owner: Owner, session_id: SessionId, after: int, buffered: Container[SessionKey]
+) -> tuple[SessionState, Sequence[Item]]:
+    """Return the session state, and the items that a new buffer begins with."""
+    head = await _required(tx, owner, session_id, after)
+    if head.events - after > BRIEF_MOST or head.key in buffered:
+        return head, ()
+    return head, await read_items(tx, head, after, BRIEF_MOST)
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
@@ -583,11 +612,3 @@ def _require_names(types: Collection[str]) -> None:
 
 def _shown(item: Item) -> Event | Gap:
     return item.event if isinstance(item, BufferedEvent) else item
-
-
-def _too_slow(cursor: int) -> LimitReached:
-    return LimitReached(
-        Code.SLOW_READER,
-        f"The reader is more than 1 MiB behind; follow again from {cursor}.",
-        {"resume_after": cursor},
-    )

@@ -5,13 +5,14 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 from holdfast.ports.store import Store
-from holdfast.ports.system import Notification
+from holdfast.ports.system import Follower, Notification
 from tests.torture.simulated.disks import Disk
 
 BEGINNING = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
@@ -32,6 +33,7 @@ class World:
         self.doors: dict[SessionKey, Door] = {}
         # Questions that were answered when nobody waited for them.
         self.pauses = 0
+        self.bells: list[Bells] = []
         self._trace = hashlib.sha256()
         disk.committed = self._ring_soon
 
@@ -59,6 +61,10 @@ class World:
     def _ring(self) -> None:
         for door in self.doors.values():
             door.ring()
+        for bells in self.bells:
+            bells.rings += 1
+            for follower in list(bells.followers.values()):
+                bells.context.run(follower, None)
 
     @property
     def trace(self) -> str:
@@ -72,12 +78,10 @@ class Door:
     def __init__(self) -> None:
         self.rings = 0
         self.rung = asyncio.Event()
-        self.told: Notification | None = None
 
-    def ring(self, told: Notification | None = None) -> None:
+    def ring(self) -> None:
         """Wake everybody up."""
         self.rings += 1
-        self.told = told
         self.rung.set()
         self.rung = asyncio.Event()
 
@@ -89,11 +93,10 @@ class Ear:
         self._door = door
         self._heard = door.rings
 
-    async def rung(self) -> Notification | None:
-        """Return once the door was rung after this ear was lent; what was told, if only once."""
+    async def rung(self) -> None:
+        """Return once the door was rung after this ear was lent."""
         while self._door.rings == self._heard:
             await self._door.rung.wait()
-        return self._door.told if self._door.rings == self._heard + 1 else None
 
 
 class Bells:
@@ -101,6 +104,18 @@ class Bells:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.rings = 0
+        # What a follower starts belongs to its own process, whichever has written.
+        self.context = copy_context()
+        self.followers: dict[SessionKey, Follower] = {}
+        world.bells.append(self)
+
+    def follow(self, key: SessionKey, follower: Follower | None) -> None:
+        """Tell one follower of a session what is written here."""
+        if follower is None:
+            self.followers.pop(key, None)
+        else:
+            self.followers[key] = follower
 
     def listen(self, key: SessionKey) -> Ear:
         """Lend an ear."""
@@ -109,4 +124,7 @@ class Bells:
     def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
         """Tell everybody."""
         self._world.note("written", key)
-        self._world.doors.setdefault(key, Door()).ring(tell and tell())
+        self.rings += 1
+        if (follower := self.followers.get(key)) is not None:
+            follower(tell)
+        self._world.doors.setdefault(key, Door()).ring()

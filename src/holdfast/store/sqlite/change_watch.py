@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
-from holdfast.ports.system import Notification
+from holdfast.ports.system import Follower, Notification
 from holdfast.services.background_tasks import Background, rest
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,9 @@ class _Door:
         # A counter beside the event, because a new listener must not receive an earlier ring.
         self.rings = 0
         self.rung = asyncio.Event()
-        # Notification of the last ring, if the caller passed one.
-        self.notification: Notification | None = None
 
-    def ring(self, notification: Notification | None = None) -> None:
+    def ring(self) -> None:
         self.rings += 1
-        self.notification = notification
         # A new event each time, so that all waiters of the old one wake together.
         self.rung.set()
         self.rung = asyncio.Event()
@@ -49,14 +46,10 @@ class StoreBell:
         self._door = door
         self._heard = door.rings
 
-    async def rung(self) -> Notification | None:
-        """Wait for a ring after this bell was created.
-
-        Returns the notification only if there was exactly one ring since then.
-        """
+    async def rung(self) -> None:
+        """Wait for a ring after this bell was created."""
         while self._door.rings == self._heard:
             await self._door.rung.wait()
-        return self._door.notification if self._door.rings == self._heard + 1 else None
 
 
 class StoreDoorbell(Background):
@@ -66,7 +59,9 @@ class StoreDoorbell(Background):
         """`version` returns a value that changes when another process writes."""
         super().__init__()
         self._version = version
+        self.rings = 0
         self._doors: WeakValueDictionary[SessionKey, _Door] = WeakValueDictionary()
+        self._followers: dict[SessionKey, Follower] = {}
         self._listening = asyncio.Event()
         self._seen = NEVER
 
@@ -83,14 +78,24 @@ class StoreDoorbell(Background):
         self._listening.set()
         return StoreBell(door)
 
+    def follow(self, key: SessionKey, follower: Follower | None) -> None:
+        """Set or remove the follower of a session."""
+        if follower is None:
+            self._followers.pop(key, None)
+        else:
+            self._followers[key] = follower
+            self._listening.set()
+
     def ring(self, key: SessionKey, tell: Callable[[], Notification] | None = None) -> None:
-        """Wake all listeners of a session in this process."""
+        """Notify the follower and all listeners of a session in this process."""
+        self.rings += 1
         try:
-            door = self._doors.get(key)
-            if door is not None:
-                door.ring(tell and tell())
+            if (follower := self._followers.get(key)) is not None:
+                follower(tell)
+            if (door := self._doors.get(key)) is not None:
+                door.ring()
         except MemoryError:
-            # The commit is done and must not fail; the next poll wakes all listeners instead.
+            # The commit is done and must not fail; the next poll notifies everyone instead.
             self._seen = NEVER
 
     async def _watch(self) -> None:
@@ -99,7 +104,7 @@ class StoreDoorbell(Background):
             with suppress(MemoryError):
                 await self._listening.wait()
                 await self._look()
-                if not self._doors:
+                if not self._doors and not self._followers:
                     self._listening.clear()
             await rest(INTERVAL)
 
@@ -117,6 +122,9 @@ class StoreDoorbell(Background):
             log.exception("the doorbell met a fault of ours")
 
     def _ring_everywhere(self) -> None:
+        self.rings += 1
+        for follower in list(self._followers.values()):
+            follower(None)
         # A separate function, because a loop variable in `_watch` would keep the last door alive.
         for door in list(self._doors.values()):
             door.ring()
