@@ -50,6 +50,7 @@ CHECKPOINT_FRAMES: Final = 2_000
 _RECORD: Final = struct.Struct(">8sIIIIII")
 _CRC: Final = struct.Struct(">I")
 _SIZE: Final = _RECORD.size + _CRC.size
+_FRAME_AT: Final = 20
 _MAGIC: Final = b"HFanchor"
 # Log with committed frames; empty log; log that is being checkpointed and truncated; log with
 # committed frames that a checkpoint may have copied.
@@ -126,11 +127,14 @@ class Anchor:
         self.is_displaced = False
         self._store = store
         self._log_path = f"{store}-wal"
+        self._names = str(store), self._log_path
         self._path = Path(f"{store}{SUFFIX}")
         self._frame = 0
         self._page = 0
         # The generation of the log that this connection has seen last.
         self._salts: tuple[int, int] | None = None
+        # The record that this connection has written last.
+        self._written: bytes | None = None
         self._raw: apsw.Connection | None = None
         self._log: int | None = None
         self._inodes: tuple[Inode, Inode] | None = None
@@ -202,6 +206,8 @@ class Anchor:
             return
         place = HEADER.size + (frame - 1) * (FRAME.size + self._page)
         header = os.pread(self._log, FRAME.size, place)
+        if self._is_next(frame, header):
+            return
         if len(header) < FRAME.size:
             if self._is_emptied():
                 return
@@ -219,6 +225,33 @@ class Anchor:
         # If it was not recorded, a later commit tries again.
         if is_due and current is not None and current.salts == self._salts:
             self._checkpoint(self._salts)
+
+    def _is_next(self, frame: int, header: bytes) -> bool:
+        """Record a later frame of the same log, if this connection wrote the last record too."""
+        if self._written is None or len(header) < FRAME.size or frame >= CHECKPOINT_FRAMES:
+            return False
+        _, pages, first, second, *sums = FRAME.unpack(header)
+        if not pages or (first, second) != self._salts or self._log is None or self._file is None:
+            return False
+        content = _RECORD.pack(_MAGIC, _OPEN, first, second, frame, *sums)
+        # Magic, state and salts are the same, and the frame is later.
+        if content[:_FRAME_AT] != self._written[:_FRAME_AT] or content <= self._written:
+            return False
+        content += _CRC.pack(zlib.crc32(content))
+        try:
+            fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        try:
+            is_ours = os.pread(self._file, _SIZE, 0) == self._written
+            if is_ours:
+                write_record(self._file, content, is_synced=False)
+                self._written = content
+        except OSError:
+            return False
+        finally:
+            fcntl.flock(self._log, fcntl.LOCK_UN)
+        return is_ours
 
     def _checkpoint(self, salts: tuple[int, int]) -> None:
         """Copy the log into the database file, after the anchor has recorded it."""
@@ -256,8 +289,12 @@ class Anchor:
         """Raise if the store or its log was removed or replaced."""
         if self._inodes is None:
             return
-        for name, inode in zip((str(self._store), self._log_path), self._inodes, strict=True):
-            if not _is_at(name, inode):
+        for name, inode in zip(self._names, self._inodes, strict=True):
+            try:
+                found = os.stat(name)
+            except OSError:
+                raise self._displaced(name) from None
+            if (found.st_dev, found.st_ino) != inode:
                 raise self._displaced(name)
         self.is_displaced = False
 
@@ -360,7 +397,9 @@ class Anchor:
         is_same = known == (record.salts, record.state)
         content = _RECORD.pack(_MAGIC, record.state, *record.salts, record.frame, *record.sums)
         content += _CRC.pack(zlib.crc32(content))
+        self._written = None
         write_record(self._file or 0, content, is_synced=not is_same)
+        self._written = content
         return record
 
     def _is_alone(self) -> bool:
