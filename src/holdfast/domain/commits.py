@@ -27,7 +27,7 @@ from holdfast.domain.drafts import (
 )
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import (
-    NAMES,
+    NAME_BY_TYPE,
     CallSettled,
     Event,
     MessageAppended,
@@ -40,6 +40,7 @@ from holdfast.domain.events import (
     answer_event,
     decode_event,
     encode_envelope,
+    encode_payload,
     encode_stored,
     name_of,
     question_event,
@@ -257,8 +258,8 @@ class CommitBuilder:
 
         Without `touch` it does not advance the session's `updated_at`.
         """
-        name = name_of(payload)
-        if name not in NAMES:
+        name = NAME_BY_TYPE.get(type(payload))
+        if name is None:
             raise Internal(
                 Code.INTERNAL, f"{type(payload).__name__} is neither an event nor a row."
             )
@@ -408,7 +409,13 @@ def events_of(commit: SessionCommit) -> Sequence[NewEvent]:
             row.message.turn or None,
             row.at,
             _APPENDED,
-            message_event(row.message.id, row.message.role, row.message.sequence),
+            encode_payload(
+                MessageAppended(
+                    message_id=row.message.id,
+                    role=row.message.role,
+                    sequence=row.message.sequence,
+                )
+            ),
         )
         for row in commit.messages
     ]
@@ -422,10 +429,3 @@ def last_event(commit: SessionCommit) -> Event:
     event = events_of(commit)[-1]
     name = commit.state.session_id
     return decode_event(encode_envelope(name, event.sequence, event.turn, event.at, event.content))
-
-
-def message_event(message_id: str, role: str, sequence: int) -> bytes:
-    """Return the payload of the event that reports a message."""
-    return encode_stored(
-        MessageAppended(message_id=MessageId(message_id), role=Role(role), sequence=sequence)
-    )

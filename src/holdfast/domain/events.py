@@ -4,6 +4,7 @@ Events are not the source of truth: without them no conversation is lost, becaus
 stored separately.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, get_args
@@ -477,12 +478,8 @@ def decode_payload(stored: bytes) -> Payload:
     return _decoder.decode(stored)
 
 
-def decode_event(envelope: bytes) -> Event:
-    """Return an event decoded from its envelope."""
-    return _event_decoder.decode(envelope)
-
-
-_event_decoder: Final = msgspec.json.Decoder(Event)
+# Decodes an event from its envelope.
+decode_event: Final = msgspec.json.Decoder(Event).decode
 
 
 def name_of(payload: Payload | type[Payload]) -> str:
@@ -490,7 +487,9 @@ def name_of(payload: Payload | type[Payload]) -> str:
     return str(payload.__struct_config__.tag)
 
 
-NAMES: Final = frozenset(name_of(payload) for payload in get_args(Payload))
+# The names of all events by their type.
+NAME_BY_TYPE: Final[Mapping[type, str]] = {kind: name_of(kind) for kind in get_args(Payload)}
+NAMES: Final = frozenset(NAME_BY_TYPE.values())
 
 
 def question_event(question: Question) -> ApprovalRequested:

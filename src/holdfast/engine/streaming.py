@@ -31,6 +31,7 @@ from holdfast.ports.runtime import Emit
 
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
+_CHANNELS: Final = tuple(Channel)
 
 
 class DeltaPiece(Struct, frozen=True, kw_only=True):
@@ -66,8 +67,9 @@ async def coalesce(
         await clear_cancellation(pump)
     finally:
         gathering.is_left = True
-        pump.cancel()
-        await asyncio.gather(pump, return_exceptions=True)
+        if not pump.done():
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
 
 
 async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None]) -> None:
@@ -98,7 +100,7 @@ class _Gathering:
         self._loop = asyncio.get_running_loop()
         self._not_before = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._offsets = dict.fromkeys(Channel, 0)
+        self._offsets = dict.fromkeys(_CHANNELS, 0)
         self._items: list[tuple[Channel, list[str]] | _Other] = []
         self._size = 0
 
@@ -234,7 +236,7 @@ class _Hearing:
         self._step = step
         self._message_id = message_id
         self._size = 0
-        self._texts: dict[Channel, list[str]] = {channel: [] for channel in Channel}
+        self._texts: dict[Channel, list[str]] = {channel: [] for channel in _CHANNELS}
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._calls: list[AskedCall] = []
         self._signature: str | None = None

@@ -166,7 +166,7 @@ class EventBuffer:
         frames = notification.frames
         if frames and frames[0].sequence == self.last + 1:
             self.head = notification.head
-            self.extend([BufferedEvent(frame) for frame in frames])
+            self.extend(list(map(BufferedEvent, frames)))
         return not frames or frames[-1].sequence <= self.last
 
     def catch_up(self) -> None:
@@ -238,10 +238,13 @@ class EventBuffer:
         """Append the next items and wake the readers."""
         total = before = self._totals[-1] if self._totals else 0
         for item in items:
-            total += _weight(item)
-            self._items.append(item)
-            self._ends.append(end_of(item))
+            if isinstance(item, BufferedEvent):
+                total += len(item.envelope)
+                self._ends.append(item.sequence)
+            else:
+                self._ends.append(item.to_sequence)
             self._totals.append(total)
+        self._items += items
         self._size += total - before
         self.last = self._ends[-1]
         if self._size > TAIL_BYTES:
@@ -475,7 +478,7 @@ class Events(Background):
         async with self.reader(owner, session_id, after=after) as reader:
             while not (until_settled and reader.is_settled):
                 for item in await reader.read():
-                    yield _shown(item)
+                    yield item.event if isinstance(item, BufferedEvent) else item
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return the session state, or refuse a cursor at which no reader can begin."""
@@ -494,23 +497,26 @@ class Events(Background):
 
         `head` is the result of a recent `require` for this cursor.
         """
-        rings = self._doorbell.rings if head is None else -1
-        items: Sequence[Item] = ()
-        if head is None:
-            head, items = await self._store.read(
+        rings = self._doorbell.rings
+        is_old = head is not None
+        state, items = (
+            (head, ())
+            if head is not None
+            else await self._store.read(
                 Brief(lambda tx: _first_page(tx, owner, session_id, after, self._tails))
             )
-        tail = self._tails.get(head.key)
+        )
+        tail = self._tails.get(state.key)
         if tail is None:
-            tail = self._join(head, after, items)
+            tail = self._join(state, after, items)
             # The session may have been written between the read and the subscription (race).
-            if tail.last < head.events or self._doorbell.rings != rings:
+            if is_old or tail.last < state.events or self._doorbell.rings != rings:
                 tail.catch_up()
         tail.readers += 1
         try:
-            yield StreamReader(tail, after, head)
+            yield StreamReader(tail, after, state)
         finally:
-            self._leave(head.key, tail)
+            self._leave(state.key, tail)
 
     def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
         tail = EventBuffer(self._store, head, after, start=self.start, catch_ups=self._catch_ups)

@@ -176,18 +176,17 @@ class RedactedDeltas:
         """
         found: list[Draft] = []
         for draft in drafts:
-            if not isinstance(draft, StepDelta) or not self._goes_on(draft):
-                found += self.rest()
-            if isinstance(draft, StepDelta):
-                self._open = draft
-                found += self._piece(self._stream.feed(draft.text))
-            else:
+            before = self._open
+            if not isinstance(draft, StepDelta):
+                if before is not None:
+                    found += self.rest()
                 found.append(draft)
+                continue
+            if before is not None and (before.step, before.channel) != (draft.step, draft.channel):
+                found += self.rest()
+            self._open = draft
+            found += self._piece(self._stream.feed(draft.text))
         return found
-
-    def _goes_on(self, delta: StepDelta) -> bool:
-        before = self._open
-        return before is None or (before.step, before.channel) == (delta.step, delta.channel)
 
     def rest(self) -> list[StepDelta]:
         """Return the text that was held back."""
@@ -328,8 +327,7 @@ class Journal:
         builder = self.builder(live)
         result = compose(builder)
         try:
-            # A commit that is queued is not taken back when its caller is cancelled.
-            await asyncio.shield(self.queue(live, builder))
+            await self.queue(live, builder)
             return result
         except VersionConflictError:
             log.debug("another process wrote to the session")
@@ -352,14 +350,18 @@ class Journal:
         )
 
     def queue(self, live: LiveSession, builder: CommitBuilder) -> asyncio.Future[None]:
-        """Queue a commit to a session in memory; readers are notified when it is on disk."""
+        """Queue a commit to a session in memory; readers are notified when it is on disk.
+
+        Cancelling the result does not take back the commit.
+        """
         commit, before = builder.commit(), live.weight
         future = self._store.commit(commit)
         live.advance(commit)
         live.queued = future
         self._live.use(live, before)
-        future.add_done_callback(partial(self._end_commit, live, commit))
-        return future
+        waiter = future.get_loop().create_future()
+        future.add_done_callback(partial(self._end_commit, live, commit, waiter))
+        return waiter
 
     async def settle(self, key: SessionKey) -> None:
         """Wait until everything queued for a session is on disk."""
@@ -375,13 +377,25 @@ class Journal:
         require_lease((await self.live(lease.key)).state, lease)
 
     def _end_commit(
-        self, live: LiveSession, commit: SessionCommit, done: asyncio.Future[None]
+        self,
+        live: LiveSession,
+        commit: SessionCommit,
+        waiter: asyncio.Future[None],
+        done: asyncio.Future[None],
     ) -> None:
         key = commit.state.key
-        if not done.cancelled() and done.exception() is None:
-            self._doorbell.ring(key, partial(describe, commit))
-        elif self._live.get(key) is live:
-            self._live.drop(key)
+        error = done.exception()
+        if error is not None:
+            if self._live.get(key) is live:
+                self._live.drop(key)
+            if not waiter.done():
+                waiter.set_exception(error)
+            return
+        # The writer goes on before its readers: when they learn that a turn has ended, its place is
+        # free, and the next message begins a turn in its own commit.
+        if not waiter.done():
+            waiter.set_result(None)
+        self._doorbell.ring(key, partial(describe, commit))
 
     async def write(
         self,

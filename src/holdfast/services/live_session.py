@@ -12,7 +12,6 @@ from enum import Enum, auto
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.calls import is_retry
@@ -22,9 +21,7 @@ from holdfast.domain.events import StepStarted, name_of
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.messages import (
     Message,
-    Part,
     Reasoning,
-    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -84,42 +81,51 @@ class LiveSession:
             self.history = []
         self.history += rows
         for row in rows:
-            self.weight += _OF_A_ROW + sum(map(_weight, row.parts))
-            if row.role is Role.TOOL_CALL:
-                self.call_ids.update(part.id for part in row.parts if isinstance(part, ToolCall))
+            self.weight += _OF_A_ROW
+            for part in row.parts:
+                match part:
+                    case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
+                        self.weight += sys.getsizeof(text)
+                    case ToolCall(id=call_id):
+                        self.call_ids.add(call_id)
+                    case _:
+                        pass
 
     def advance(self, commit: SessionCommit) -> None:
         """Include a commit that was queued, or that is stored already."""
         before, self.state = self.state, commit.state
         if self.history is not None and commit.messages:
             self.extend([row.message for row in commit.messages])
-        spent = [entry for entry in commit.costs if entry.turn]
-        if spent:
-            self.newest = spent[-1]
+        for entry in commit.costs:
+            if entry.turn:
+                self.newest = entry
         if commit.state.settled != before.settled:
             self.turn = OpenTurn()
         elif self.turn is not None:
+            self.turn = _advanced(self.turn, commit)
+
+
+def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn | None:
+    """Return what is stored about the turn after a commit; `None` if it must be read."""
+    steps, waiting, calls = turn.steps, turn.waiting, turn.calls
+    for event in commit.events:
+        if event.name == _STARTED:
+            steps += 1
+    if commit.calls:
+        calls = {**calls}
+        number = commit.state.settled + 1
+        for call in commit.calls:
             # A new retry needs the call that it repeats, which must be read.
-            known = self.turn.calls
-            is_new_retry = any(is_retry(call) and call.id not in known for call in commit.calls)
-            self.turn = None if is_new_retry else _advanced(self.turn, commit)
-
-
-def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn:
-    steps = sum(event.name == _STARTED for event in commit.events)
-    if not (commit.calls or commit.costs or commit.approvals):
-        return replace(turn, steps=turn.steps + steps) if steps else turn
-    waiting = {each.id: each for each in (*turn.waiting, *commit.approvals)}
-    number = commit.state.settled + 1
-    # Calls of other turns, and those that a client recorded, are not for this turn to run.
-    calls = {call.id: call for call in commit.calls if call.turn == number}
-    return replace(
-        turn,
-        calls={**turn.calls, **calls},
-        waiting=tuple(each for each in waiting.values() if each.state is ApprovalState.WAITING),
-        costs=(*turn.costs, *commit.costs),
-        steps=turn.steps + steps,
-    )
+            if is_retry(call) and call.id not in turn.calls:
+                return None
+            # Calls of other turns, and those that a client recorded, are not for this turn to run.
+            if call.turn == number:
+                calls[call.id] = call
+    if commit.approvals:
+        known = {each.id: each for each in (*waiting, *commit.approvals)}
+        waiting = tuple(each for each in known.values() if each.state is ApprovalState.WAITING)
+    costs = (*turn.costs, *commit.costs)
+    return OpenTurn(calls=calls, retried=turn.retried, waiting=waiting, costs=costs, steps=steps)
 
 
 class LiveSessions:
@@ -171,15 +177,6 @@ class LiveSessions:
                 self.drop(key)
             if self._bytes <= BYTES_MOST:
                 return
-
-
-def _weight(part: Part) -> int:
-    """Return the approximate size of a part in memory, in bytes."""
-    match part:
-        case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
-            return sys.getsizeof(text)
-        case _:
-            return 0
 
 
 ALL: Final = -1

@@ -1,6 +1,5 @@
 """Messages: store and read them. The coordinator decides when and where their turns run."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -139,8 +138,7 @@ class Messages:
             admitted = add_user_message(writer, draft, partial(self._start_turn, place))
             done = self._journal.queue(live, writer)
             made = self._wake_turn(admitted)
-        # A queued commit is not taken back when its caller is cancelled.
-        await asyncio.shield(done)
+        await done
         return made
 
     def _start_turn(self, place: RunSlot, writer: CommitBuilder) -> Lease | None:
@@ -209,7 +207,7 @@ class Messages:
             try:
                 writer = self._journal.builder(live)
                 message = record_plain(writer, wanted)
-                await asyncio.shield(self._journal.queue(live, writer))
+                await self._journal.queue(live, writer)
                 return Created(thing=message, is_new=True)
             except VersionConflictError:
                 # Another process wrote, or the id is taken: the transaction below finds out.

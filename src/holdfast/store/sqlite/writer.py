@@ -23,7 +23,6 @@ from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
 from holdfast.store.sqlite.connection import (
     Connection,
     drive,
-    ending_without_memory,
     translate_error,
 )
 from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
@@ -68,15 +67,6 @@ class Job:
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
-
-    def resolve(self) -> None:
-        """Deliver the result to the caller; runs on the caller's event loop."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class Writer:
@@ -175,13 +165,17 @@ class Writer:
             if self._host is not asyncio.get_running_loop():
                 return
             self._host = None
-            jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_MOST))]
-        # A commit is never skipped, because later ones may build on it.
-        jobs = [job for job in jobs if job.commit is not None or not job.future.cancelled()]
+            jobs: list[Job] = []
+            is_brief = True
+            for _ in range(min(len(self._waiting), GROUP_MOST)):
+                job = self._waiting.popleft()
+                # A commit is never skipped, because later ones may build on it.
+                if job.commit is not None or not job.future.cancelled():
+                    jobs.append(job)
+                    is_brief = is_brief and job.is_brief
         self._use.acquire()
         is_written = is_inline = False
         try:
-            is_brief = all(job.is_brief for job in jobs)
             is_written = is_brief and self._is_well() and self._write(jobs)
             is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
         finally:
@@ -193,9 +187,11 @@ class Writer:
 
     def _serve(self) -> None:
         while (group := self._groups.get()) is not None:
-            jobs, is_written = group
-            with ending_without_memory():
-                self._finish(jobs, is_written=is_written)
+            try:
+                self._finish(group[0], is_written=group[1])
+            except MemoryError:
+                # Callers would wait forever; the next process recovers.
+                os.abort()
         try:
             self.connection.close()
         except apsw.Error as error:
@@ -221,11 +217,13 @@ class Writer:
             self._use.release()
         _deliver(jobs)
         with self._lock:
-            loops = (job.loop for job in self._waiting)
-            self._host = next((loop for loop in loops if not loop.is_closed()), None)
-            self._is_busy = self._host is not None
-            is_over = self._is_closed and not self._is_busy
-            host = self._host
+            host = None
+            for job in self._waiting:
+                if not job.loop.is_closed():
+                    host = job.loop
+                    break
+            self._host, self._is_busy = host, host is not None
+            is_over = self._is_closed and host is None
         if is_over:
             self._groups.put(None)
         elif host is not None:
@@ -397,7 +395,9 @@ class Writer:
 
     def _is_well(self) -> bool:
         """Return whether the store is sound and has disk space."""
-        return self._is_sound() and self._reserve.has_room
+        anchor = self.connection.anchor
+        is_displaced = anchor is not None and anchor.is_displaced
+        return not self._is_poisoned and not is_displaced and self._reserve.has_room
 
     def _is_sound(self) -> bool:
         """Return whether no commit failed since the store was verified, and its files are there."""
@@ -452,8 +452,14 @@ def _deliver(jobs: Sequence[Job]) -> None:
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
+    """Deliver the results to the callers; runs on their event loop."""
     try:
         for job in jobs:
-            job.resolve()
+            if job.future.done():
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
     except MemoryError:
         os.abort()
