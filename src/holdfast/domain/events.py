@@ -4,7 +4,7 @@ Events are not the source of truth: without them no conversation is lost, becaus
 stored separately.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, get_args
@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.domain.approvals import Approval, ApprovalScope, Question
 from holdfast.domain.calls import Settlement
 from holdfast.domain.costs import Usage
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import (
     ApprovalId,
     CallId,
@@ -490,6 +491,17 @@ def name_of(payload: Payload | type[Payload]) -> str:
 # The names of all events by their type.
 NAME_BY_TYPE: Final[Mapping[type, str]] = {kind: name_of(kind) for kind in get_args(Payload)}
 NAMES: Final = frozenset(NAME_BY_TYPE.values())
+
+
+def require_names(types: Collection[str]) -> None:
+    """Raise if one of the types is not the name of an event."""
+    unknown = sorted(set(types) - NAMES)
+    if unknown:
+        raise Invalid(
+            Code.INVALID_FILTER,
+            f"There is no such event type; the types are {', '.join(sorted(NAMES))}.",
+            {"types": unknown},
+        )
 
 
 def question_event(question: Question) -> ApprovalRequested:

@@ -8,7 +8,6 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Collection,
     Container,
@@ -31,13 +30,13 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.events import (
-    NAMES,
     PRUNED,
     Event,
     Gap,
     StepDelta,
     decode_event,
     name_of,
+    require_names,
     sequence_in,
 )
 from holdfast.domain.ids import Owner, SessionId, SessionKey
@@ -54,6 +53,7 @@ TAIL_BYTES: Final = 1 << 20
 GULP_BYTES: Final = 128 << 10
 PAGE_MOST: Final = 1_000
 PAGE_FIRST: Final = 50
+_UNREADABLE: Final = Internal(Code.INTERNAL, "The session's events cannot be read; see the log.")
 # A page of this size is read in well under a millisecond and does not delay other readers.
 BRIEF_MOST: Final = 100
 
@@ -98,8 +98,6 @@ class BufferedEvent:
 
 
 Item = BufferedEvent | Gap
-# Reads a page of the log after a cursor; returns it with the session state.
-PageOf = Callable[[int, int], Awaitable[tuple[list[Item], SessionState]]]
 
 
 class EventBatch(Struct, frozen=True):
@@ -159,7 +157,7 @@ class EventBuffer:
             self.fail(error)
         except Exception:
             log.exception("following session %s failed", self._session_id)
-            self._break()
+            self.fail(_UNREADABLE)
 
     def _append(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
@@ -174,10 +172,11 @@ class EventBuffer:
         self._is_behind = True
         if not self._is_reading:
             self._is_reading = True
-            # Before its first events, the buffer is one of many that may start at the same time.
-            self._start(self._read_on(self._page if self._items else self._past))
+            self._start(self._read_on())
 
-    async def _read_on(self, page: PageOf) -> None:
+    async def _read_on(self) -> None:
+        # Before its first events, the buffer is one of many that may start at the same time.
+        page = self._page if self._items else self._past
         try:
             while self._is_behind:
                 # Reset before reading, so that a commit in between is not missed.
@@ -190,13 +189,9 @@ class EventBuffer:
             self.fail(error)
         except Exception:
             log.exception("following session %s failed", self._session_id)
-            self._break()
+            self.fail(_UNREADABLE)
         finally:
             self._is_reading = False
-
-    def _break(self) -> None:
-        """Fail the readers of this session only; the buffers of other sessions continue."""
-        self.fail(Internal(Code.INTERNAL, "The session's events cannot be read; see the log."))
 
     async def _page(self, cursor: int, limit: int) -> tuple[list[Item], SessionState]:
         return await read_page(self._store, self._key, cursor, limit)
@@ -436,11 +431,16 @@ class Events(Background):
         gaps that may have contained such events.
         """
         require_limit(limit, most=LIST_MOST)
-        _require_names(types or ())
+        require_names(types or ())
 
         async def read(tx: Tx) -> Page[Event | Gap]:
             head = await _required(tx, owner, session_id, after)
-            return await _page(tx, head, _Wanted(after=after, limit=limit, types=types))
+            if types:
+                found, last = await _matching(tx, head, after, limit=limit, types=types)
+            else:
+                items = [] if types is not None else await read_items(tx, head, after, limit)
+                found, last = list(map(_shown, items)), end_of(items[-1]) if items else head.events
+            return Page(items=tuple(found), next_cursor=str(last) if last < head.events else None)
 
         return await self._store.read(read)
 
@@ -560,31 +560,14 @@ async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> 
     return head
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
-    after: int
-    limit: int
-    types: Collection[str] | None
-
-
-async def _page(tx: Tx, head: SessionState, wanted: _Wanted) -> Page[Event | Gap]:
-    """Return a page of events; with types, reads on until the page is full or the log ends."""
-    if wanted.types is None:
-        items = await read_items(tx, head, wanted.after, wanted.limit)
-        after = end_of(items[-1]) if items else head.events
-        found: list[Event | Gap] = [_shown(item) for item in items]
-    elif wanted.types:
-        found, after = await _matching(tx, head, wanted, wanted.types)
-    else:
-        found, after = [], head.events
-    return Page(items=tuple(found), next_cursor=str(after) if after < head.events else None)
-
-
 async def _matching(
-    tx: Tx, head: SessionState, wanted: _Wanted, types: Collection[str]
+    tx: Tx, head: SessionState, after: int, *, limit: int, types: Collection[str]
 ) -> tuple[list[Event | Gap], int]:
-    """Return events of the wanted types, and the last sequence number that was checked."""
+    """Return events of the given types, and the last sequence number that was checked.
+
+    Reads on until the page is full or the log ends.
+    """
     found: list[Event | Gap] = []
-    after = wanted.after
     looked_at = size = 0
     # Bounded scan: without a match within LIST_MOST items the caller continues at the cursor.
     while after < head.events and looked_at < LIST_MOST:
@@ -594,7 +577,7 @@ async def _matching(
             if _is_wanted(item, types):
                 found.append(_shown(item))
                 size += len(item.envelope) if isinstance(item, BufferedEvent) else 0
-                if len(found) == wanted.limit or size > PAGE_BYTES:
+                if len(found) == limit or size > PAGE_BYTES:
                     return found, after
     return found, after
 
@@ -604,16 +587,6 @@ def _is_wanted(item: Item, types: Collection[str]) -> bool:
         return name_of(item.event.payload) in types
     # Only deltas are pruned early, so such a gap contains no other type.
     return item.reason != PRUNED or _DELTA in types
-
-
-def _require_names(types: Collection[str]) -> None:
-    unknown = sorted(set(types) - NAMES)
-    if unknown:
-        raise Invalid(
-            Code.INVALID_FILTER,
-            f"There is no such event type; the types are {', '.join(sorted(NAMES))}.",
-            {"types": unknown},
-        )
 
 
 def _shown(item: Item) -> Event | Gap:
