@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from msgspec.structs import replace
 
-from holdfast.client.requests import Requests, build_path, build_query
+from holdfast.client.requests import RemotePart, build_path, build_query
 from holdfast.client.transport import ANSWER_SECONDS
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import Page, require_limit
@@ -69,11 +69,8 @@ _ENTITIES = "/v1/entities"
 T = TypeVar("T")
 
 
-class RemoteSearch:
+class RemoteSearch(RemotePart):
     """Search over messages and observations of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def find(
         self, owner: Owner, query: SearchQuery, *, cursor: str | None = None
@@ -84,15 +81,12 @@ class RemoteSearch:
         return Page(items=tuple(map(hit_of, page.data)), next_cursor=page.next_cursor)
 
 
-class RemoteObservations:
+class RemoteObservations(RemotePart):
     """Observations on a server, and the history merged from them.
 
     With an `idempotency_key` an observation is retried when the connection breaks, and written
     once. Without one it is sent once, because another may have been written in between.
     """
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def submit(
         self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""

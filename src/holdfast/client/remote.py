@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.api import Defaults
 from holdfast.client.observations import RemoteObservations, RemoteSearch
-from holdfast.client.requests import Requests, Timeouts, build_path, build_query, new_id
+from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
 from holdfast.client.sessions import (
     RemoteCompactions,
     RemoteCosts,
@@ -76,11 +76,8 @@ from holdfast.wire.sessions import SessionForm, session_of, session_post
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
 
-class RemoteAgents:
+class RemoteAgents(RemotePart):
     """Agents of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def create(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
@@ -110,11 +107,8 @@ class RemoteAgents:
         return await self.get(owner, ref)
 
 
-class RemoteModels:
+class RemoteModels(RemotePart):
     """Models of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def add(self, request: ModelRequest) -> Model:
         """Add a model, or replace the description of a known one."""
@@ -140,11 +134,8 @@ class RemoteModels:
         return (await self._requests.get("/v1/models", ModelList)).data
 
 
-class RemoteRepos:
+class RemoteRepos(RemotePart):
     """Repositories of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def add(
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
@@ -189,11 +180,8 @@ def _agent_path(ref: str) -> str:
     return build_path("v1", "agents", ref)
 
 
-class RemoteApprovals:
+class RemoteApprovals(RemotePart):
     """Approvals of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def list(
         self,
@@ -235,11 +223,8 @@ class RemoteApprovals:
         return approval_of(await self._requests.post(path, RevokePost(), ApprovalForm))
 
 
-class RemoteCalls:
+class RemoteCalls(RemotePart):
     """Tool calls of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def list(
         self,
@@ -269,11 +254,8 @@ class RemoteCalls:
         return call_of(await self._requests.post(path, settle_post(request), CallForm))
 
 
-class RemoteMessages:
+class RemoteMessages(RemotePart):
     """Messages of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def record(self, owner: Owner, session_id: SessionId, draft: MessageDraft) -> Message:
         """Store a message that was made elsewhere; starts no turn."""
@@ -316,11 +298,8 @@ class RemoteMessages:
         return Page(items=tuple(found), next_cursor=more)
 
 
-class RemoteEvents:
+class RemoteEvents(RemotePart):
     """Events of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def list(
         self, owner: Owner, session_id: SessionId, *, after: int = 0, limit: int = 1_000
@@ -341,11 +320,8 @@ class RemoteEvents:
         return Page(items=tuple(found), next_cursor=more)
 
 
-class RemoteExports:
+class RemoteExports(RemotePart):
     """Exports of a server's sessions."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def export(
         self,
@@ -389,11 +365,8 @@ class RemoteExports:
         return next(each for each in page.items if isinstance(each, Event))
 
 
-class RemoteMedia:
+class RemoteMedia(RemotePart):
     """Media of a server's messages: they can be read, not uploaded."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def keep(
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str

@@ -8,9 +8,9 @@ import itertools
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -168,44 +168,6 @@ def _retry_after(headers: Mapping[str, str]) -> dict[str, int]:
     return {"retry_after": min(int(text[:6]), _WAIT_LONGEST)}
 
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class ListPage(Protocol[T_co]):
-    """One page of any list of the server: its entries and the next cursor."""
-
-    @property
-    def data(self) -> tuple[T_co, ...]: ...
-    @property
-    def next_cursor(self) -> str | None: ...
-
-
-class Listing(Generic[T_co]):
-    """A lazy listing: iterate over all entries, or fetch single pages."""
-
-    def __init__(self, fetch: Callable[[str | None], Awaitable[ListPage[T_co]]]) -> None:
-        self._fetch = fetch
-
-    async def __aiter__(self) -> AsyncIterator[T_co]:
-        """Yield every entry; fetches each page when the previous one is consumed."""
-        cursor = None
-        while True:
-            page = await self._fetch(cursor)
-            for entry in page.data:
-                yield entry
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    async def page(self, cursor: str | None = None) -> ListPage[T_co]:
-        """Return the first page, or the page of a cursor."""
-        return await self._fetch(cursor)
-
-    async def all(self) -> list[T_co]:
-        """Return every entry as one list."""
-        return [entry async for entry in self]
-
-
 _JSON: Final = {"content-type": "application/json"}
 _encoder = msgspec.json.Encoder()
 
@@ -305,6 +267,13 @@ class Requests:
             return decode_tolerantly(received.body, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             raise invalid_response(self.transport.origin, str(error)) from None
+
+
+class RemotePart:
+    """A part of the API that sends its requests to a server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
 
 
 def build_path(*segments: str) -> str:

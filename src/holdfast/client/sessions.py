@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from holdfast.client.requests import Requests, build_path, new_id
+from holdfast.client.requests import RemotePart, Requests, build_path, new_id
 from holdfast.domain.costs import CostQuery, CostReport
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import Page, SessionQuery
@@ -53,11 +53,8 @@ async def list_sessions(requests: Requests, query: SessionQuery, cursor: str | N
     return await requests.get(path, SessionList, sessions_query(query, cursor))
 
 
-class RemoteSessions:
+class RemoteSessions(RemotePart):
     """Sessions of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
         """Return a session."""
@@ -173,11 +170,8 @@ class RemoteSessions:
                 return found
 
 
-class RemoteSessionViews:
+class RemoteSessionViews(RemotePart):
     """Sessions of a server with their costs."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def get(self, owner: Owner, session_id: SessionId) -> SessionOverview:
         """Return a session with its costs."""
@@ -190,11 +184,8 @@ class RemoteSessionViews:
         return OverviewPage(items=items, next_cursor=page.next_cursor)
 
 
-class RemoteCompactions:
+class RemoteCompactions(RemotePart):
     """Compactions of a server's sessions."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def compact(self, owner: Owner, session_id: SessionId) -> bool:
         """Compact a session on the server; not retried."""
@@ -204,11 +195,8 @@ class RemoteCompactions:
         return done.compacted
 
 
-class RemoteCosts:
+class RemoteCosts(RemotePart):
     """Costs of a server."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def report(self, query: CostQuery) -> CostReport:
         """Return the costs."""

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from msgspec import convert
 
-from holdfast.client.requests import Requests, build_path
+from holdfast.client.requests import RemotePart, build_path
 from holdfast.client.transport import ANSWER_SECONDS
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
@@ -57,11 +57,8 @@ POLL_SECONDS: Final = 0.5
 T = TypeVar("T")
 
 
-class RemoteZones:
+class RemoteZones(RemotePart):
     """Active zones of a server, and their archives."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
 
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
         """Return the active zone of an agent and the session bound to it."""
