@@ -26,18 +26,6 @@ def far(cli: Cli, tmp_path: Path, root: Path) -> Iterator[Far]:
         yield Far(server, cli, tmp_path / "person")
 
 
-def test_an_agent_is_made_from_a_preset_as_at_home(far: Far) -> None:
-    made = far("agents", "create", "--preset", "gemini", "--slug", "mine", "--json").document
-    here = far.here("agents", "create", "--preset", "gemini", "--slug", "other", "--json").document
-
-    assert (made["runtime"], made["grant"]) == (here["runtime"], here["grant"])
-    assert far.both("agents", "show", "mine")["runtime"] == made["runtime"]
-
-
-def test_the_seeded_agent_is_there_too(far: Far) -> None:
-    assert far("agents", "show", "gemini", "--json").document["runtime"]["command"] == "gemini"
-
-
 def test_a_program_answers_behind_a_server(far: Far, root: Path, tmp_path: Path) -> None:
     peer = Peer(tmp_path / "peer")
     program, *words = peer.argv

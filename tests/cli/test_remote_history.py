@@ -56,36 +56,6 @@ def test_history_is_told_and_read_over_there(far: Far) -> None:
     assert (hidden.code, missing.code, shown["deleted"]) == (0, 4, False)
 
 
-def test_what_is_refused_here_is_refused_there_in_the_same_words(far: Far) -> None:
-    far("history", "submit", stdin=json.dumps(SESSION))
-    doubled = '{"session_id":"abc123","session_id":"abc124"}'
-    for command, stdin in (
-        (("submit",), '{"session_id":"abc"}'),
-        (("submit",), doubled),
-        (("submit",), '{"session_id":"abc123","duration":NaN}'),
-        (("submit", "--idempotency-key", "k" * 201), json.dumps(SESSION)),
-        (("submit-entity", "release"), "{}"),
-        (("query", "nobody"), ""),
-        (("query", ""), ""),
-        (("query", "--at", "yesterday"), ""),
-        (("query", "--cursor", "x"), ""),
-        (("query", "--limit", "0"), ""),
-        (("observations", "abc123", "--limit", "501"), ""),
-        (("checkpoint", "abc123", "x"), ""),
-        (("correct", "abc123", "session_id", "x"), ""),
-        (("correct", "nobody", "duration", "1"), ""),
-        (("delete", "nobody"), ""),
-        (("delete", "abc123", "--reason", "x" * 513), ""),
-        (("restore", "nobody"), ""),
-        (("entities", "release", "--filters", "[]"), ""),
-    ):
-        there = far("history", *command, "--json", stdin=stdin)
-        here = far.here("history", *command, "--json", stdin=stdin)
-
-        assert (there.code, there.error) == (here.code, here.error), command
-        assert there.code in {2, 4}
-
-
 @demands("S3-112")
 def test_history_survives_the_sudden_death_of_the_server(home: Path) -> None:
     with running(home, "serve", "--port", "0", "--json") as server:

@@ -51,17 +51,6 @@ def test_a_person_is_asked_before_the_server_writes(home: Path, server: Server) 
     ]
 
 
-def test_a_flag_answers_for_whoever_sits_there(home: Path, server: Server) -> None:
-    with at_terminal(home, "chat", "--server", server.url, "--yes-to", "write_file") as terminal:
-        at_prompt(terminal)
-        terminal.type("write a.txt: hi\r")
-        terminal.wait_for("write_file a.txt: ok")
-        terminal.wait_for("out, free")
-        assert leave(terminal) == 0
-
-    assert "Allow?" not in terminal.plain
-
-
 def test_an_answer_is_stopped_and_the_chat_goes_on(
     home: Path, server: Server, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """`holdfast zones … --server`: desks behind a server, in the same words as beside it."""
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, running
 from tests.cli.remote_server import Far, Server, serve
-from tests.zones.test_model import REFUSED
 
 pytestmark = pytest.mark.slow
 
@@ -58,39 +56,6 @@ def test_a_desk_goes_through_its_life_over_there(far: Far) -> None:
     assert deleted == ["Deleted.\n", "There is no such archive.\n"]
     assert far("zones", "read", "a").out == "größe\n"
     assert far("zones", "archive", "b").out == "The active zone is empty.\n"
-
-
-def test_what_is_refused_here_is_refused_there_in_the_same_words(far: Far) -> None:
-    far("zones", "write", "a", stdin="1")
-    for command, stdin in (
-        (("read", "a", "7"), ""),
-        (("restore", "a", "7"), ""),
-        (("write", "a", "--if-modified", "7"), "2"),
-        (("archives", "a", "--limit", "-1"), ""),
-        (("read", "a", "--output", "--limit", "0"), ""),
-        (("replay", "a", "--window", "0"), ""),
-        (("read", "a", "7", "--follow"), ""),
-    ):
-        there = far("zones", *command, "--json", stdin=stdin)
-        here = far.here("zones", *command, "--json", stdin=stdin)
-
-        assert (there.code, there.error) == (here.code, here.error)
-        assert there.code in {2, 4, 5}
-    assert far("zones", "write", "a", stdin=b"\xff").code == 2
-    assert far.here("zones", "read", "a").out == "1\n"
-
-
-def test_a_bad_id_is_refused_before_the_server_is_asked(far: Far) -> None:
-    for text in REFUSED:
-        # What no command line can carry is refused before any command runs.
-        if "\x00" in text or text == "\ud800":
-            continue
-        told = far("zones", "show", text, "--json")
-
-        assert told.code == 2
-        assert told.error["message"] == (
-            f"INVALID_DEFINITION_ID: expected [A-Za-z0-9_-]+, got {json.dumps(text)}"
-        )
 
 
 def test_removing_everything_is_done_where_the_server_runs(far: Far) -> None:

@@ -35,6 +35,13 @@ class NoOptions:
     """The options of a command that has none."""
 
 
+def add_group(app: typer.Typer, name: str, help_text: str) -> typer.Typer:
+    """Add a group of commands and return it."""
+    group = typer.Typer(name=name, help=help_text, no_args_is_help=True)
+    app.add_typer(group)
+    return group
+
+
 def command(
     group: typer.Typer,
     name: str,

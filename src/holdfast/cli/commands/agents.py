@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.presets import PRESETS, preset_fields
 from holdfast.cli.agent_files import ImportOptions, export_file, import_file, merge_tools
-from holdfast.cli.command import NoOptions, command
+from holdfast.cli.command import NoOptions, add_group, command
 from holdfast.cli.connect import connect, open_local
 from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging, flag, option
 from holdfast.cli.output import Printer, local_time
@@ -478,7 +478,7 @@ def _grant_text(grant: Grant | None) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(name="agents", help="Manage agents.", no_args_is_help=True)
+    group = add_group(app, "agents", "Manage agents.")
     command(group, "list", AgentListOptions)(show_list)
     command(group, "show", AgentRef)(show_one)
     command(group, "create", AgentCreateOptions)(create)
@@ -490,4 +490,3 @@ def register(app: typer.Typer) -> None:
     command(group, "detect", NoOptions, only_here=True)(show_detected)
     command(group, "check", CheckOptions, only_here=True)(check)
     command(group, "sessions", ProgramSessionsOptions, only_here=True)(show_program_sessions)
-    app.add_typer(group)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
@@ -226,11 +226,8 @@ def _facts(approval: Approval) -> dict[str, object]:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="approvals", help="List and answer approval requests of agents.", no_args_is_help=True
-    )
+    group = add_group(app, "approvals", "List and answer approval requests of agents.")
     command(group, "list", ApprovalListOptions)(show_list)
     command(group, "show", OneApproval)(show_one)
     command(group, "answer", AnswerOptions)(answer)
     command(group, "revoke", OneApproval)(revoke)
-    app.add_typer(group)

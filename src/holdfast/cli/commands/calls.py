@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, YES_TO_HELP, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
@@ -226,12 +226,7 @@ def _json(value: object) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="calls",
-        help="List tool calls, and settle those with an unknown outcome.",
-        no_args_is_help=True,
-    )
+    group = add_group(app, "calls", "List tool calls, and settle those with an unknown outcome.")
     command(group, "list", CallListOptions)(show_list)
     command(group, "show", OneCall)(show_one)
     command(group, "settle", SettleOptions)(settle)
-    app.add_typer(group)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.options import argument, option
 from holdfast.cli.output import Printer
@@ -500,11 +500,7 @@ def _title(snapshot: dict[str, Any]) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="history",
-        help="Submit and show the history of agents, on any platform.",
-        no_args_is_help=True,
-    )
+    group = add_group(app, "history", "Submit and show the history of agents, on any platform.")
     command(group, "submit", SubmitOptions)(submit)
     command(group, "query", QueryOptions)(query)
     command(group, "observations", ClaimsOptions)(observations)
@@ -514,4 +510,3 @@ def register(app: typer.Typer) -> None:
     command(group, "restore", RemovalOptions)(restore)
     command(group, "entities", EntitiesOptions)(entities)
     command(group, "submit-entity", EntityOptions)(submit_entity)
-    app.add_typer(group)

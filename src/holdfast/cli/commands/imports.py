@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import open_local
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import argument, flag
@@ -120,7 +120,6 @@ def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(name="import", help="Import data of other programs.", no_args_is_help=True)
+    group = add_group(app, "import", "Import data of other programs.")
     command(group, "cursor-memory", MemoryOptions, only_here=True)(cursor_memory)
     command(group, "block-zones", BlockZonesOptions, only_here=True)(block_zones)
-    app.add_typer(group)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.options import LIMIT_MOST, Paging, argument
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
@@ -121,10 +121,7 @@ def _unreadable(problem: str) -> "Invalid":
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="key", help="Manage keys in the system keychain.", no_args_is_help=True
-    )
+    group = add_group(app, "key", "Manage keys in the system keychain.")
     command(group, "set", OneKey, only_here=True)(set_key)
     command(group, "list", Paging, only_here=True)(show_list)
     command(group, "remove", OneKey, only_here=True)(remove)
-    app.add_typer(group)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.options import LIMIT_MOST, Paging, argument, option
 from holdfast.cli.output import Printer
@@ -103,10 +103,7 @@ def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="repos", help="Manage the repositories agents may work in.", no_args_is_help=True
-    )
+    group = add_group(app, "repos", "Manage the repositories agents may work in.")
     command(group, "list", Paging)(show_list)
     command(group, "add", AddOptions)(add)
     command(group, "remove", RemoveOptions)(remove)
-    app.add_typer(group)

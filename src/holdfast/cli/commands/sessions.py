@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import session_export
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import (
@@ -489,7 +489,7 @@ def _facts(overview: "SessionOverview") -> dict[str, object]:
 
 def register(app: typer.Typer) -> None:
     """Add the group, and its alias, to the command line."""
-    group = typer.Typer(name="sessions", help="Manage sessions.", no_args_is_help=True)
+    group = add_group(app, "sessions", "Manage sessions.")
     command(group, "list", SessionListOptions)(show_list)
     command(group, "show", SessionRef)(show_one)
     command(group, "messages", MessagesOptions)(show_messages)
@@ -497,6 +497,5 @@ def register(app: typer.Typer) -> None:
     _register_lifecycle(group)
     session_export.register(group)
     command(group, "verify", VerifyOptions)(verify)
-    app.add_typer(group)
     command(app, "chat-list", SessionListOptions)(show_list)
     session_export.register_alone(app)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.command import NoOptions, command
+from holdfast.cli.command import NoOptions, add_group, command
 from holdfast.cli.options import argument, flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
@@ -551,13 +551,10 @@ def _summary(done: "list[Migration]", now: int) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    group = typer.Typer(
-        name="migrate", help="Show and change the schema of the store.", no_args_is_help=True
-    )
+    group = add_group(app, "migrate", "Show and change the schema of the store.")
     command(group, "status", NoOptions, only_here=True)(status)
     command(group, "up", NoOptions, only_here=True)(up)
     command(group, "down", DownOptions, only_here=True)(down)
-    app.add_typer(group)
     command(app, "backup", BackupOptions, only_here=True)(backup)
     command(app, "restore", RestoreOptions, only_here=True)(restore)
     _register_copy(app)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import open_local
 from holdfast.cli.options import LIMIT_MOST, Paging, argument, flag, option
 from holdfast.cli.output import Printer, local_time
@@ -211,11 +211,8 @@ def _parse_lifetime(text: str | None) -> "timedelta | None":
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="token", help="Manage access tokens of the server.", no_args_is_help=True
-    )
+    group = add_group(app, "token", "Manage access tokens of the server.")
     command(group, "list", TokenListOptions, only_here=True)(show_list)
     command(group, "create", TokenCreateOptions, only_here=True)(create)
     command(group, "revoke", RevokeOptions, only_here=True)(revoke)
     command(group, "link", LinkOptions, only_here=True)(link)
-    app.add_typer(group)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.files import write_file
 from holdfast.cli.options import FormatOptions, RunOptions, WorkflowFile
@@ -178,10 +178,7 @@ def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="workflow", help="Check, format and run workflows.", no_args_is_help=True
-    )
+    group = add_group(app, "workflow", "Check, format and run workflows.")
     command(group, "validate", WorkflowFile)(validate)
     command(group, "format", FormatOptions)(format_file)
     command(group, "run", RunOptions)(run)
-    app.add_typer(group)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from holdfast.cli.command import command
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect, open_local
 from holdfast.cli.options import argument, flag, option
 from holdfast.cli.output import Printer, local_time
@@ -358,9 +358,7 @@ async def replay(printer: Printer, options: ReplayOptions) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = typer.Typer(
-        name="zones", help="Manage the zones of agents and their archives.", no_args_is_help=True
-    )
+    group = add_group(app, "zones", "Manage the zones of agents and their archives.")
     command(group, "show", ZoneRef)(show)
     command(group, "read", ReadOptions)(read)
     command(group, "write", WriteOptions)(write)
@@ -371,4 +369,3 @@ def register(app: typer.Typer) -> None:
     command(group, "delete", ArchiveRef)(delete)
     command(group, "replay", ReplayOptions)(replay)
     command(group, "purge", PurgeOptions, only_here=True)(purge)
-    app.add_typer(group)
