@@ -94,7 +94,6 @@ def a_route(handler: Any, query: type[Struct] = NoQuery, **rest: Any) -> Route:
         method="GET",
         path="/v1/wrong",
         name="wrong",
-        summary="Be wrong.",
         handler=handler,
         needs=Scope.READ,
         query=query,

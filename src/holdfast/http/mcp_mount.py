@@ -78,6 +78,7 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
     """Return the route of the MCP endpoint."""
 
     async def converse(request: RouteRequest[NoQuery, bytes]) -> Response:
+        """Send a message of the Model Context Protocol."""
         # The size of a reply is known and reserved only afterwards.
         async with request.room.starting:
             request.room.require(request.caller)
@@ -88,7 +89,6 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
         method="POST",
         path=PATH,
         name="mcp",
-        summary="Send a message of the Model Context Protocol.",
         handler=converse,
         needs=Scope.READ,
         body=RpcMessage,

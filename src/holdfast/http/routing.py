@@ -74,7 +74,6 @@ class Route:
     method: str
     path: str
     name: str
-    summary: str
     handler: RouteHandler
     needs: Scope | None
     responses: Mapping[int, Any]
@@ -94,6 +93,11 @@ class Route:
     has_no_head: bool = False
     description: str = ""
     examples: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """Return what the route does: the first paragraph of its handler's docstring."""
+        return " ".join((self.handler.__doc__ or "").partition("\n\n")[0].split())
 
     @property
     def changes(self) -> bool:

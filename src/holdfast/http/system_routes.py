@@ -39,6 +39,7 @@ def system_routes(
     """Return the routes; `probe` raises while the store cannot be written."""
 
     async def health(_: RouteRequest[Any, None]) -> Response:
+        """Return whether the server is healthy."""
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 await probe()
@@ -48,9 +49,11 @@ def system_routes(
         return Response(content=Health("ok"))
 
     async def counted(_: RouteRequest[Any, None]) -> Response:
+        """Return the metrics of the server as Prometheus text."""
         return Response(content=metrics.text().encode(), media_type=MEDIA_TYPE)
 
     async def described(_: RouteRequest[Any, None]) -> Response:
+        """Return the OpenAPI document."""
         return Response(content=description(), has_etag=True)
 
     return (
@@ -58,7 +61,6 @@ def system_routes(
             method="GET",
             path="/healthz",
             name="health",
-            summary="Return whether the server is healthy.",
             handler=health,
             needs=None,
             responses={200: Health, 503: Health},
@@ -67,7 +69,6 @@ def system_routes(
             method="GET",
             path="/metrics",
             name="metrics",
-            summary="Return the metrics of the server as Prometheus text.",
             handler=counted,
             needs=Scope.READ,
             responses={200: str},
@@ -77,7 +78,6 @@ def system_routes(
             method="GET",
             path="/openapi.json",
             name="openapi",
-            summary="Return the OpenAPI document.",
             handler=described,
             needs=Scope.READ,
             responses={200: dict[str, Any], 304: None},
@@ -90,13 +90,13 @@ def system_routes(
 
 def _sign_in_route(names: ServerNames) -> Route:
     async def sign_in(request: RouteRequest[SignIn, None]) -> Response:
+        """Exchange a one-time code for the session cookie of the web UI."""
         return await exchange_sign_in_code(request, names)
 
     return Route(
         method="GET",
         path="/sign-in",
         name="sign_in",
-        summary="Exchange a one-time code for the session cookie of the web UI.",
         handler=sign_in,
         needs=None,
         query=SignIn,

@@ -235,6 +235,7 @@ def page_routes(folder: Path) -> tuple[Route, ...]:
     """Return the routes of the UI built into a folder, or of the page for a missing build."""
 
     async def show(request: RouteRequest[Any, None]) -> Response:
+        """Return the web UI, or a page that explains how to build it."""
         page = load_page(folder)
         if page is None:
             return await missing_build_page(request)
@@ -246,6 +247,7 @@ def page_routes(folder: Path) -> tuple[Route, ...]:
         )
 
     async def load(request: RouteRequest[Any, None]) -> Response:
+        """Return a file of the web UI."""
         page = load_page(folder)
         asset = page.assets.get(request.path["name"]) if page else None
         if asset is None:
@@ -265,7 +267,6 @@ def _address(name: str, path: str, show: RouteHandler) -> Route:
         method="GET",
         path=path,
         name=name,
-        summary="Return the web UI, or a page that explains how to build it.",
         handler=show,
         needs=None,
         responses={200: str, 304: None},
@@ -280,7 +281,6 @@ def _asset(load: RouteHandler) -> Route:
         method="GET",
         path="/assets/{name}",
         name="page.asset",
-        summary="Return a file of the web UI.",
         handler=load,
         needs=None,
         responses={200: bytes, 304: None},

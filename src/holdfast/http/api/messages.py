@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 async def list_messages(
     request: RouteRequest[AgentMessagesQuery, None],
 ) -> Response | StreamResponse:
-    """Return the rows of a session that a reader has not seen."""
+    """Return the messages that a reader has not received yet."""
     query = request.query
     session_id = await _require_repo_session(request)
     if not isinstance(query.after, UnsetType) and query.since is not None:
@@ -134,7 +134,6 @@ ROUTES: Final = (
         method="GET",
         path="/api/sessions/{id}/messages",
         name="api.sessions.messages",
-        summary="Return the messages that a reader has not received yet.",
         handler=list_messages,
         needs=Scope.READ,
         is_large=True,

@@ -11,7 +11,7 @@ from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_form
 
 
 async def add_repo(request: RouteRequest[NoQuery, RepoPost]) -> Response:
-    """Register a repository; registering the same path again returns the existing one."""
+    """Register a repository."""
     created = await request.holdfast.repos.make(
         request.owner, request.body.path, name=request.body.name
     )
@@ -25,7 +25,7 @@ async def list_repos(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def remove_repo(request: RouteRequest[NoQuery, None]) -> Response:
-    """Unregister a repository that no session is bound to; its files are not changed."""
+    """Unregister a repository that no session is bound to."""
     if not is_uuid(request.path["id"]):
         raise repo_not_found()
     await request.holdfast.repos.remove(request.owner, request.path["id"])
@@ -42,7 +42,6 @@ ROUTES: Final = (
         method="POST",
         path="/api/repos",
         name="api.repos.add",
-        summary="Register a repository.",
         handler=add_repo,
         needs=Scope.ADMIN,
         body=RepoPost,
@@ -55,7 +54,6 @@ ROUTES: Final = (
         method="GET",
         path="/api/repos",
         name="api.repos.list",
-        summary="List the repositories, by name.",
         handler=list_repos,
         needs=Scope.READ,
         responses={200: RepoList},
@@ -65,7 +63,6 @@ ROUTES: Final = (
         method="DELETE",
         path="/api/repos/{id}",
         name="api.repos.remove",
-        summary="Unregister a repository that no session is bound to.",
         handler=remove_repo,
         needs=Scope.ADMIN,
         responses={204: None},

@@ -34,7 +34,7 @@ USER_REQUEST: Final = "user_request"
 
 
 async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Response:
-    """Open a session in a repository; its process starts with the first prompt."""
+    """Open a session in a repository."""
     body, repo_id = request.body, RepoId(request.body.repo_id.lower())
     if not is_uuid(repo_id):
         raise repo_not_found()
@@ -146,7 +146,7 @@ async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
 
 
 async def complete(request: RouteRequest[NoQuery, None]) -> Response:
-    """End a session gracefully; a running turn is stopped first."""
+    """End a session gracefully."""
     return await _close(request, Status.COMPLETED)
 
 
@@ -215,7 +215,6 @@ ROUTES: Final = (
         method="POST",
         path="/api/sessions",
         name="api.sessions.open",
-        summary="Open a session in a repository.",
         handler=open_session,
         needs=Scope.WRITE,
         body=AgentSessionPost,
@@ -238,7 +237,6 @@ ROUTES: Final = (
         method="GET",
         path="/api/sessions",
         name="api.sessions.list",
-        summary="List sessions, newest first.",
         handler=list_sessions,
         needs=Scope.READ,
         is_large=True,
@@ -251,7 +249,6 @@ ROUTES: Final = (
         method="GET",
         path="/api/sessions/{id}",
         name="api.sessions.read",
-        summary="Return a session with its repository and all its messages.",
         handler=read_session,
         needs=Scope.READ,
         is_large=True,
@@ -264,7 +261,6 @@ ROUTES: Final = (
         method="POST",
         path="/api/sessions/{id}/prompt",
         name="api.sessions.prompt",
-        summary="Store a prompt; its turn runs after the response.",
         handler=prompt,
         needs=Scope.WRITE,
         body=PromptPost,
@@ -284,7 +280,6 @@ ROUTES: Final = (
         method="POST",
         path="/api/sessions/{id}/complete",
         name="api.sessions.complete",
-        summary="End a session gracefully.",
         handler=complete,
         needs=Scope.WRITE,
         responses={200: AgentSession},
@@ -295,7 +290,6 @@ ROUTES: Final = (
         method="DELETE",
         path="/api/sessions/{id}",
         name="api.sessions.cancel",
-        summary="Cancel a session; its messages are not deleted.",
         handler=cancel,
         needs=Scope.WRITE,
         responses={200: AgentSession},

@@ -40,7 +40,7 @@ async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
 
 
 async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
-    """List agents."""
+    """List agents, newest first."""
     query = request.query
     wanted = AgentQuery(
         owner=request.owner,
@@ -55,13 +55,13 @@ async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
 
 
 async def read_agent(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return an agent."""
+    """Return an agent by id or slug."""
     agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
     return Response(content=agent_form(agent), has_etag=True)
 
 
 async def change_agent(request: RouteRequest[NoQuery, AgentPatch]) -> Response:
-    """Change an agent."""
+    """Change an agent; open sessions keep the version they were opened with."""
     ref = request.path["agent_id"]
     while True:
         agent = await request.holdfast.agents.get(request.owner, ref)
@@ -99,7 +99,7 @@ def _require_admin(request: RouteRequest[Any, Any]) -> None:
 
 
 async def archive_agent(request: RouteRequest[NoQuery, None]) -> Response:
-    """Archive an agent; its sessions continue."""
+    """Archive an agent; it opens no new sessions until it is active again."""
     await request.holdfast.agents.archive(request.owner, request.path["agent_id"])
     return Response(status=204)
 
@@ -115,7 +115,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/agents",
         name="agents.create",
-        summary="Create an agent.",
         handler=create_agent,
         needs=Scope.WRITE,
         body=AgentPost,
@@ -135,7 +134,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/agents",
         name="agents.list",
-        summary="List agents, newest first.",
         handler=list_agents,
         needs=Scope.READ,
         is_large=True,
@@ -146,7 +144,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/agents/{agent_id}",
         name="agents.read",
-        summary="Return an agent by id or slug.",
         handler=read_agent,
         needs=Scope.READ,
         responses={200: AgentForm, 304: None},
@@ -157,7 +154,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="PATCH",
         path="/v1/agents/{agent_id}",
         name="agents.change",
-        summary="Change an agent; open sessions keep the version they were opened with.",
         handler=change_agent,
         needs=Scope.WRITE,
         body=AgentPatch,
@@ -178,7 +174,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         path="/v1/agents/{agent_id}",
         name="agents.archive",
-        summary="Archive an agent; it opens no new sessions until it is active again.",
         handler=archive_agent,
         needs=Scope.WRITE,
         responses={204: None},
@@ -188,7 +183,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def list_programs(request: RouteRequest[NoQuery, None]) -> Response:
-    """Find installed agent programs; a version that is reported too late is left out."""
+    """List well-known agent programs on the server's machine."""
     found = await request.holdfast.programs()
     return Response(content=KnownProgramList(tuple(map(program_form, found))))
 
@@ -198,7 +193,6 @@ PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/programs",
         name="programs",
-        summary="List well-known agent programs on the server's machine.",
         handler=list_programs,
         # Paths of programs on the server's machine are visible to admins only.
         needs=Scope.ADMIN,

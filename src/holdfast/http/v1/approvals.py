@@ -29,12 +29,12 @@ BY_HTTP: Final = "http"
 
 
 async def list_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
-    """List the approvals of all sessions."""
+    """List the approvals of all sessions, oldest first."""
     return await _list(request, None)
 
 
 async def list_session_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
-    """List the approvals of a session."""
+    """List the approvals of a session, oldest first."""
     return await _list(request, await requested_session(request))
 
 
@@ -59,7 +59,7 @@ async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Response:
-    """Revoke an answer that covers the whole session."""
+    """Revoke an answer that covers the whole session; matching calls need an approval again."""
     session_id = await requested_session(request)
     approvals, approval_id = request.holdfast.approvals, request.path["approval_id"]
     return Response(
@@ -68,7 +68,7 @@ async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Respons
 
 
 async def answer_approval(request: RouteRequest[NoQuery, AnswerPost]) -> Response:
-    """Answer an approval."""
+    """Answer an approval; the first answer counts."""
     session_id = await requested_session(request)
     approvals, owner, body = request.holdfast.approvals, request.owner, request.body
     approval_id = request.path["approval_id"]
@@ -83,7 +83,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/approvals",
         name="approvals.list",
-        summary="List the approvals of all sessions, oldest first.",
         handler=list_approvals,
         needs=Scope.READ,
         is_large=True,
@@ -95,7 +94,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/approvals",
             name="approvals.list_of_session",
-            summary="List the approvals of a session, oldest first.",
             handler=list_session_approvals,
             needs=Scope.READ,
             is_large=True,
@@ -109,7 +107,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/approvals/{approval_id}",
             name="approvals.read",
-            summary="Return an approval.",
             handler=read_approval,
             needs=Scope.READ,
             responses={200: ApprovalForm, 304: None},
@@ -121,10 +118,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/approvals/{approval_id}/revoke",
             name="approvals.revoke",
-            summary=(
-                "Revoke an answer that covers the whole session; matching calls need an approval "
-                "again."
-            ),
             handler=revoke_approval,
             needs=Scope.WRITE,
             body=RevokePost,
@@ -138,7 +131,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/approvals/{approval_id}",
             name="approvals.answer",
-            summary="Answer an approval; the first answer counts.",
             handler=answer_approval,
             needs=Scope.WRITE,
             body=AnswerPost,

@@ -31,7 +31,7 @@ async def list_calls(request: RouteRequest[CallsQuery, None]) -> Response:
 
 
 async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Response:
-    """List the calls of a session."""
+    """List the calls of a session, in order."""
     return await _list(request, await requested_session(request))
 
 
@@ -52,7 +52,7 @@ async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
-    """Settle a call with an unknown outcome."""
+    """Settle a call with an unknown outcome: run it again, skip it, or mark it as done."""
     session_id = await requested_session(request)
     settlement = settlement_of(request.body, by=BY_HTTP)
     call = await request.holdfast.calls.settle(
@@ -66,7 +66,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/calls",
         name="calls.list",
-        summary="List the calls of all sessions.",
         handler=list_calls,
         needs=Scope.READ,
         is_large=True,
@@ -78,7 +77,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/calls",
             name="calls.list_of_session",
-            summary="List the calls of a session, in order.",
             handler=list_session_calls,
             needs=Scope.READ,
             is_large=True,
@@ -92,7 +90,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/calls/{call_id}",
             name="calls.read",
-            summary="Return a call.",
             handler=read_call,
             needs=Scope.READ,
             is_large=True,
@@ -105,9 +102,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/calls/{call_id}/settle",
             name="calls.settle",
-            summary=(
-                "Settle a call with an unknown outcome: run it again, skip it, or mark it as done."
-            ),
             handler=settle_call,
             needs=Scope.WRITE,
             body=SettlePost,

@@ -12,7 +12,7 @@ from holdfast.wire.errors import as_query_errors
 
 
 async def list_costs(request: RouteRequest[CostsQuery, None]) -> Response:
-    """Return the costs by group."""
+    """Return the costs by model, agent, session or day (UTC)."""
     query = request.query
     wanted = CostQuery(
         owner=request.owner,
@@ -32,7 +32,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/costs",
         name="costs",
-        summary="Return the costs by model, agent, session or day (UTC).",
         handler=list_costs,
         needs=Scope.READ,
         query=CostsQuery,

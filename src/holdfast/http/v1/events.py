@@ -146,7 +146,7 @@ _PAGE_PARAMETERS: Final = ("after", "limit", "cursor")
 
 
 async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamResponse:
-    """Follow the session, or read a page of its events."""
+    """Follow the session's events, or read a page of them as JSON."""
     _require_cursor(request.headers.get("last-event-id") or "0")
     if _wants_json(request):
         return await read_in_slot(request, events_page)
@@ -265,7 +265,6 @@ ROUTES: Final = session_routes(
         method="GET",
         path="/events",
         name="events",
-        summary="Follow the session's events, or read a page of them as JSON.",
         handler=events,
         needs=Scope.READ,
         query=EventsQuery,

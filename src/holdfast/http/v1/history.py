@@ -127,7 +127,7 @@ SUBMITTED: Final = {201: ("location",), 200: ("idempotency-replayed", "location"
 
 
 async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
-    """Store an observation of a session."""
+    """Submit an observation of a session."""
     key = take_key(request)
     done = await request.holdfast.observations.submit(
         request.owner, request.body, idempotency_key=key, source=source_of(request)
@@ -136,7 +136,7 @@ async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
 
 
 async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
-    """List sessions."""
+    """List sessions: observed ones, and those that Holdfast hosts."""
     wanted = msgspec.convert(request.query, HistoryQuery, from_attributes=True)
     page = await request.holdfast.observations.query(
         request.owner, wanted, cursor=request.query.cursor
@@ -145,7 +145,7 @@ async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
 
 
 async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
-    """Return the history of a session."""
+    """Return the history of a session, now or at a past time, with its newest observations."""
     found = await request.holdfast.observations.show(
         request.owner,
         _session_key(request),
@@ -156,7 +156,7 @@ async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
 
 
 async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> Response:
-    """Return the observations of a session."""
+    """List the observations of a session, newest first."""
     page = await request.holdfast.observations.list_observations(
         request.owner, _session_key(request), limit=request.query.limit, cursor=request.query.cursor
     )
@@ -164,7 +164,7 @@ async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> R
 
 
 async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Response:
-    """Return the state stored at a checkpoint."""
+    """Return the state stored at a checkpoint; of several with one name, the latest."""
     found = await request.holdfast.observations.checkpoint(
         request.owner,
         _session_key(request),
@@ -176,7 +176,9 @@ async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Respo
 
 
 async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Correct one field of a session's history."""
+    """Correct one field of a session's history; the correction takes precedence over other
+    observations.
+    """
     key = take_key(request)
     correction = Correction(session_id=_session_key(request), **request.body)
     done = await request.holdfast.observations.correct(
@@ -186,7 +188,7 @@ async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
 
 
 async def delete(request: RouteRequest[RemovalQuery, None]) -> Response:
-    """Hide the history of a session."""
+    """Hide the history of a session; it can be restored."""
     done = await request.holdfast.observations.delete(
         request.owner,
         _session_key(request),
@@ -230,7 +232,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=HISTORY,
         name="history.submit",
-        summary="Submit an observation of a session.",
         description=(
             "The observation is on disk when the response is sent, and every later read "
             "includes it. A repeat of the last observation, or of the same key, is not "
@@ -255,7 +256,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=HISTORY,
         name="history.query",
-        summary="List sessions: observed ones, and those that Holdfast hosts.",
         handler=query,
         needs=Scope.READ,
         is_large=True,
@@ -267,9 +267,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=SESSION,
         name="history.show",
-        summary=(
-            "Return the history of a session, now or at a past time, with its newest observations."
-        ),
         handler=show,
         needs=Scope.READ,
         is_large=True,
@@ -282,7 +279,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         path=SESSION,
         name="history.delete",
-        summary="Hide the history of a session; it can be restored.",
         handler=delete,
         needs=Scope.WRITE,
         query=RemovalQuery,
@@ -293,7 +289,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=f"{SESSION}/restore",
         name="history.restore",
-        summary="Restore the hidden history of a session.",
         handler=restore,
         needs=Scope.WRITE,
         body=RestorationPost,
@@ -306,10 +301,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=f"{SESSION}/correct",
         name="history.correct",
-        summary=(
-            "Correct one field of a session's history; the correction takes precedence over "
-            "other observations."
-        ),
         handler=correct,
         needs=Scope.WRITE,
         body=CorrectionPost,
@@ -323,7 +314,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=f"{SESSION}/checkpoints/{{checkpoint}}",
         name="history.checkpoint",
-        summary="Return the state stored at a checkpoint; of several with one name, the latest.",
         handler=read_checkpoint,
         needs=Scope.READ,
         is_large=True,
@@ -340,7 +330,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path=f"{SESSION}/observations",
         name="history.observations",
-        summary="List the observations of a session, newest first.",
         handler=list_observations,
         needs=Scope.READ,
         is_large=True,
@@ -352,7 +341,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Response:
-    """Return the timeline of an entity."""
+    """Return the events of an entity and of entities that refer to it, by time."""
     query = request.query
     wanted = TimelineQuery(
         start_date=query.start_date,
@@ -367,7 +356,7 @@ async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Res
 
 
 async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Store an observation of an entity other than a session."""
+    """Submit an observation of a feature unit, a release, a decision or a validation."""
     key, body = take_key(request), request.body
     done = await request.holdfast.observations.submit_entity(
         request.owner,
@@ -380,7 +369,7 @@ async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
 
 
 async def query_entities(request: RouteRequest[EntitiesQuery, None]) -> Response:
-    """List entities of a type."""
+    """List entities of a type, filtered by their snapshots."""
     query = request.query
     wanted = EntityQuery(
         entity_type=query.entity_type,
@@ -405,7 +394,6 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/timeline",
         name="history.timeline",
-        summary="Return the events of an entity and of entities that refer to it, by time.",
         handler=read_timeline,
         needs=Scope.READ,
         is_large=True,
@@ -417,7 +405,6 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/entities",
         name="history.submit_entity",
-        summary="Submit an observation of a feature unit, a release, a decision or a validation.",
         handler=submit_entity,
         needs=Scope.WRITE,
         body=EntityPost,
@@ -440,7 +427,6 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/entities",
         name="history.entities",
-        summary="List entities of a type, filtered by their snapshots.",
         handler=query_entities,
         needs=Scope.READ,
         is_large=True,

@@ -38,7 +38,7 @@ from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
 
 async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Response:
-    """Store a message; a user's message starts a turn, or waits for the running one."""
+    """Store a message; a user's message starts a turn."""
     session_id = await requested_session(request)
     id_ = chosen_id(request)
     if isinstance(request.body, UserPost):
@@ -64,7 +64,7 @@ async def _send(
 
 
 async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response | StreamResponse:
-    """List messages: all of them, or a page that is bounded in number and size."""
+    """List messages by sequence number."""
     session_id = await requested_session(request)
     query, owner = request.query, request.owner
     stretch = (query.after, query.before)
@@ -125,7 +125,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/messages",
             name="messages.create",
-            summary="Store a message; a user's message starts a turn.",
             handler=create_message,
             needs=Scope.WRITE,
             body=MessagePost,
@@ -160,7 +159,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/messages",
             name="messages.list",
-            summary="List messages by sequence number.",
             handler=list_messages,
             needs=Scope.READ,
             is_large=True,
@@ -174,7 +172,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/messages/{message_id}",
             name="messages.read",
-            summary="Return a message.",
             handler=read_message,
             needs=Scope.READ,
             is_large=True,
@@ -196,7 +193,9 @@ _SAFE: Final = (
 
 
 async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return the content of a media handle."""
+    """Return content that a message refers to; images are displayed inline, other types are
+    downloads.
+    """
     session_id = await requested_session(request)
     found = _HASH.fullmatch(request.path["hash"])
     hash_ = found[1] if found else ""
@@ -223,10 +222,6 @@ MEDIA_ROUTES: Final[tuple[Route, ...]] = session_routes(
         method="GET",
         path="/media/{hash}",
         name="media.read",
-        summary=(
-            "Return content that a message refers to; images are displayed inline, other types "
-            "are downloads."
-        ),
         handler=read_media,
         needs=Scope.READ,
         responses={200: bytes, 304: None},

@@ -22,14 +22,14 @@ from holdfast.wire.models import (
 
 
 async def list_models(request: RouteRequest[NoQuery, None]) -> Response:
-    """List models."""
+    """List all models by provider and name."""
     found = await request.holdfast.models.catalogue()
     shown = (model for model in found if can_see_model(request.required_caller, model))
     return Response(content=ModelList(tuple(map(model_form, shown))))
 
 
 async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return a model."""
+    """Return a model by id or by `provider:name`."""
     model = await request.holdfast.models.get(request.path["model_id"])
     if not can_see_model(request.required_caller, model):
         raise model_not_found()
@@ -37,7 +37,7 @@ async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
-    """Add a model."""
+    """Add a model, or replace the description of a known one."""
     new = await request.holdfast.models.make(model_request(request.body))
     form = model_form(new.thing)
     return created_response(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
@@ -48,7 +48,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/models",
         name="models.list",
-        summary="List all models by provider and name.",
         handler=list_models,
         needs=Scope.READ,
         responses={200: ModelList},
@@ -57,7 +56,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/models/{model_id}",
         name="models.read",
-        summary="Return a model by id or by `provider:name`.",
         handler=read_model,
         needs=Scope.READ,
         responses={200: ModelForm, 304: None},
@@ -68,7 +66,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/models",
         name="models.add",
-        summary="Add a model, or replace the description of a known one.",
         handler=add_model,
         needs=Scope.ADMIN,
         body=ModelPost,
@@ -87,7 +84,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return the server's defaults."""
+    """Return the default model, the default approval mode and the available tools."""
     config = request.holdfast.config
     model = model_of(config.default_model)
     # Callers that may not see the file name only see that it is a file.
@@ -105,7 +102,6 @@ DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/defaults",
         name="defaults",
-        summary="Return the default model, the default approval mode and the available tools.",
         handler=read_defaults,
         needs=Scope.READ,
         responses={200: DefaultsForm},

@@ -11,7 +11,7 @@ from holdfast.wire.search import HitList, SearchForm, hit_form, query_of
 
 
 async def search(request: RouteRequest[SearchForm, None]) -> Response:
-    """Search messages, tools, titles and observations."""
+    """Search messages, tools, titles and observations, newest session first."""
     with as_query_errors():
         page = await request.holdfast.search.find(
             request.owner, query_of(request.query), cursor=request.query.cursor
@@ -24,7 +24,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/search",
         name="search",
-        summary="Search messages, tools, titles and observations, newest session first.",
         handler=search,
         needs=Scope.READ,
         query=SearchForm,

@@ -64,7 +64,7 @@ _OPEN_ERRORS: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOU
 
 
 async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
-    """Open a session."""
+    """Open a session with an agent."""
     id_ = chosen_id(request)
     context = await resolve_context(request, request.body.context)
     session_options = session_request(replace(request.body, context=context))
@@ -95,13 +95,13 @@ async def resolve_context(
 
 
 async def list_agent_sessions(request: RouteRequest[SessionsQuery, None]) -> Response:
-    """List the sessions of an agent."""
+    """List the sessions of an agent, newest first."""
     agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
     return await _list(request, agent.id)
 
 
 async def list_sessions(request: RouteRequest[SessionsQuery, None]) -> Response:
-    """List the sessions of all agents."""
+    """List the sessions of all agents, newest first."""
     return await _list(request, None)
 
 
@@ -138,7 +138,7 @@ async def _find_by_prefix(request: RouteRequest[SessionsQuery, None], text: str)
 
 
 async def read_session(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return a session."""
+    """Return a session; its messages have a separate path."""
     return await session_response(request, await requested_session(request))
 
 
@@ -149,7 +149,7 @@ async def session_response(request: RouteRequest[Any, Any], session_id: SessionI
 
 
 async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Response:
-    """Change a session."""
+    """Change a session; a new model applies from the next turn on."""
     session_id = await requested_session(request)
     changes = changes_of(request.body)
     update = request.holdfast.sessions.update
@@ -164,7 +164,7 @@ async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Respon
 
 
 async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response:
-    """Delete a session with all its data."""
+    """Delete a session with its messages and events; a running turn is stopped."""
     session_id = await requested_session(request)
     if request.query.cascade and request.query.detach:
         raise invalid_query("detach", "send cascade or detach, not both")
@@ -179,7 +179,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/agents/{agent_id}/sessions",
         name="sessions.open",
-        summary="Open a session with an agent.",
         handler=open_session,
         needs=Scope.WRITE,
         body=SessionPost,
@@ -207,7 +206,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/agents/{agent_id}/sessions",
         name="sessions.list_of_agent",
-        summary="List the sessions of an agent, newest first.",
         handler=list_agent_sessions,
         needs=Scope.READ,
         is_large=True,
@@ -219,7 +217,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/v1/sessions",
         name="sessions.list",
-        summary="List the sessions of all agents, newest first.",
         handler=list_sessions,
         needs=Scope.READ,
         is_large=True,
@@ -231,7 +228,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="",
             name="sessions.read",
-            summary="Return a session; its messages have a separate path.",
             handler=read_session,
             needs=Scope.READ,
             responses={200: SessionForm, 304: None},
@@ -244,7 +240,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="PATCH",
             path="",
             name="sessions.change",
-            summary="Change a session; a new model applies from the next turn on.",
             handler=change_session,
             needs=Scope.WRITE,
             body=SessionPatch,
@@ -259,7 +254,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             method="DELETE",
             path="",
             name="sessions.delete",
-            summary="Delete a session with its messages and events; a running turn is stopped.",
             handler=delete_session,
             needs=Scope.WRITE,
             query=DeletionQuery,
@@ -271,7 +265,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Response:
-    """Stop the running turn; its end is on disk when the response is 200."""
+    """Stop the running turn; streamed text is stored, and the session stays open."""
     session_id = await requested_session(request)
     body = request.body
     done = await request.holdfast.sessions.interrupt(
@@ -283,7 +277,7 @@ async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Re
 
 
 async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
-    """Close a session."""
+    """Close a session as completed or cancelled; a running turn is stopped."""
     session_id = await requested_session(request)
     ending = Status(request.body.ending)
     await request.holdfast.sessions.close(
@@ -293,7 +287,7 @@ async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
 
 
 async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response:
-    """Reopen a closed session."""
+    """Reopen a closed session; no effect on an open one."""
     session_id = await requested_session(request)
     given = await resolve_context(request, request.body.context)
     context = None if given is None else context_of(given)
@@ -305,7 +299,7 @@ async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response
 
 
 async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Response:
-    """Compact a session: summarize the messages before the last answer."""
+    """Compact a session: summarize the messages before the last answer; no message is changed."""
     session_id = await requested_session(request)
     is_folded = await request.holdfast.compactions.compact(request.owner, session_id)
     form = session_form(await request.holdfast.session_views.get(request.owner, session_id))
@@ -319,7 +313,7 @@ async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
-    """Open a session that continues from a message of this one."""
+    """Open a session that continues from a message of this one; nothing is copied."""
     session_id = await requested_session(request)
     id_ = chosen_id(request)
     new = await request.holdfast.sessions.make_fork(
@@ -329,7 +323,7 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
 
 
 async def export_session(request: RouteRequest[ExportQuery, None]) -> Response | StreamResponse:
-    """Export a session."""
+    """Export a session: as JSON lines, as Markdown, or as a workflow."""
     session_id = await requested_session(request)
     query = request.query
     # Each line has the same JSON as reading the message over this API.
@@ -350,14 +344,13 @@ async def note_export(request: RouteRequest[NoQuery, ExportPost]) -> Response:
     return Response(content=Exported(target=request.body.target, sequence=event.sequence))
 
 
-def _lifecycle_routes(verb: str, summary: str, handler: Any, **rest: Any) -> tuple[Route, Route]:
+def _lifecycle_routes(verb: str, handler: Any, **rest: Any) -> tuple[Route, Route]:
     """Return the routes of an action whose body is small and optional."""
     return session_routes(
         Route(
             method="POST",
             path=f"/{verb}",
             name=f"sessions.{verb}",
-            summary=summary,
             handler=handler,
             needs=Scope.WRITE,
             body_may_be_missing=True,
@@ -369,7 +362,6 @@ def _lifecycle_routes(verb: str, summary: str, handler: Any, **rest: Any) -> tup
 LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     *_lifecycle_routes(
         "interrupt",
-        "Stop the running turn; streamed text is stored, and the session stays open.",
         interrupt_session,
         body=InterruptPost,
         examples={"body": {"reason": "enough"}},
@@ -378,7 +370,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "close",
-        "Close a session as completed or cancelled; a running turn is stopped.",
         close_session,
         body=ClosePost,
         responses={200: SessionForm},
@@ -388,7 +379,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "resume",
-        "Reopen a closed session; no effect on an open one.",
         resume_session,
         body=ResumePost,
         examples={"body": {}},
@@ -405,7 +395,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "compact",
-        "Compact a session: summarize the messages before the last answer; no message is changed.",
         compact_session,
         body=CompactPost,
         responses={200: Compacted},
@@ -413,7 +402,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_lifecycle_routes(
         "fork",
-        "Open a session that continues from a message of this one; nothing is copied.",
         fork_session,
         body=ForkPost,
         responses={201: SessionForm, 200: SessionForm},
@@ -436,7 +424,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/verify",
             name="sessions.verify",
-            summary="Verify the hash chain of a session's messages.",
             handler=verify_session,
             needs=Scope.READ,
             responses={200: Verified},
@@ -448,7 +435,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="GET",
             path="/export",
             name="sessions.export",
-            summary="Export a session: as JSON lines, as Markdown, or as a workflow.",
             handler=export_session,
             needs=Scope.READ,
             is_large=True,
@@ -465,7 +451,6 @@ LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
             method="POST",
             path="/export",
             name="sessions.exported",
-            summary="Record where a session's workflow was written to.",
             handler=note_export,
             needs=Scope.WRITE,
             body=ExportPost,

@@ -128,7 +128,7 @@ async def show_zone(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def read_state(request: RouteRequest[NoQuery, None]) -> Response:
-    """Return the snapshot of an active zone."""
+    """Return the snapshot of an active zone; null if it has none."""
     state = await request.holdfast.zones.read_state(request.owner, _id(request))
     return Response(content=msgspec.convert(state, StateForm, from_attributes=True))
 
@@ -153,7 +153,7 @@ async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
 
 
 async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
-    """Return output lines of an active zone or of an archive."""
+    """Return output lines by number; blank lines are not counted."""
     wanted = msgspec.convert(request.query, LineQuery, from_attributes=True)
     lines = await request.holdfast.zones.read_lines(
         request.owner, _id(request), wanted, archive=_ms_or_none(request)
@@ -162,7 +162,7 @@ async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
 
 
 async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
-    """Return the initial view of an active zone."""
+    """Return the initial view of an active zone: its snapshot, and its newest output lines."""
     query = request.query
     found = await request.holdfast.zones.replay(
         request.owner, _id(request), window=query.window, page=query.page
@@ -171,7 +171,7 @@ async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
 
 
 async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamResponse:
-    """Return the bytes of a file, or a range of them."""
+    """Return the bytes of a file, or one byte range."""
     zones = request.holdfast.zones
     file = await zones.read_file(
         request.owner, _id(request), request.path["name"], archive=_ms_or_none(request)
@@ -184,14 +184,14 @@ async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamRe
 
 
 async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
-    """Move an active zone to a new archive."""
+    """Move an active zone to a new archive; no effect on an empty zone."""
     return Response(
         content=archived_form(await request.holdfast.zones.archive(request.owner, _id(request)))
     )
 
 
 async def list_archives(request: RouteRequest[ArchivesQuery, None]) -> Response:
-    """List the archives of an agent."""
+    """List the archives of an agent, newest first."""
     with as_query_errors():
         found = await request.holdfast.zones.list_archives(
             request.owner, _id(request), limit=request.query.limit
@@ -206,7 +206,7 @@ async def read_archive(request: RouteRequest[NoQuery, None]) -> Response:
 
 
 async def restore_archive(request: RouteRequest[NoQuery, None]) -> Response:
-    """Copy an archive to the active zone."""
+    """Copy an archive to the active zone, whose content is archived first."""
     done = await request.holdfast.zones.restore_archive(request.owner, _id(request), _ms(request))
     return Response(content=msgspec.convert(done, RestoredForm, from_attributes=True))
 
@@ -234,13 +234,12 @@ def _ms_or_none(request: RouteRequest[Any, Any]) -> int | None:
     return _ms(request) if "ms" in request.path else None
 
 
-def _read_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -> Route:
+def _read_route(path: str, name: str, handler: Any, **rest: Any) -> Route:
     error_codes = (*rest.pop("error_codes", ()), Code.INVALID_DEFINITION_ID)
     return Route(
         method="GET",
         path=ZONE + path,
         name=f"zones.{name}",
-        summary=summary,
         handler=handler,
         needs=Scope.READ,
         is_large=True,
@@ -249,9 +248,9 @@ def _read_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -
     )
 
 
-def _change_route(path: str, name: str, summary: str, handler: Any, **rest: Any) -> Route:
+def _change_route(path: str, name: str, handler: Any, **rest: Any) -> Route:
     method = rest.pop("method", "POST")
-    route = _read_route(path, name, summary, handler, **rest)
+    route = _read_route(path, name, handler, **rest)
     return replace(route, method=method, needs=Scope.WRITE, is_large=False)
 
 
@@ -267,7 +266,6 @@ def _archive_route(route: Route) -> Route:
 _OUTPUT: Final = _read_route(
     "/output",
     "output",
-    "Return output lines by number; blank lines are not counted.",
     read_output,
     query=LinesQuery,
     responses={200: LinesForm},
@@ -276,7 +274,6 @@ _OUTPUT: Final = _read_route(
 _FILE: Final = _read_route(
     "/files/{name}",
     "file",
-    "Return the bytes of a file, or one byte range.",
     read_file,
     responses={200: bytes, 206: bytes, 304: None},
     response_headers={
@@ -293,18 +290,16 @@ _FILE: Final = _read_route(
     ),
 )
 ROUTES: Final[tuple[Route, ...]] = (
-    _read_route("", "show", "Return an active zone.", show_zone, responses={200: ActiveZoneForm}),
+    _read_route("", "show", show_zone, responses={200: ActiveZoneForm}),
     _read_route(
         "/state",
         "state",
-        "Return the snapshot of an active zone; null if it has none.",
         read_state,
         responses={200: StateForm},
     ),
     _change_route(
         "/state",
         "write_state",
-        "Replace the snapshot of an active zone.",
         write_state,
         method="PUT",
         body=StatePut,
@@ -315,7 +310,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_route(
         "/output",
         "append_output",
-        "Append a line to the output of an active zone.",
         append_output,
         body=OutputPost,
         responses={200: OutputAppendedForm},
@@ -326,7 +320,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     _read_route(
         "/replay",
         "replay",
-        "Return the initial view of an active zone: its snapshot, and its newest output lines.",
         replay,
         query=ReplayQuery,
         responses={200: ReplayForm},
@@ -335,28 +328,23 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_route(
         "/archive",
         "archive",
-        "Move an active zone to a new archive; no effect on an empty zone.",
         archive_zone,
         responses={200: ArchivedForm},
     ),
     _read_route(
         "/archives",
         "archives",
-        "List the archives of an agent, newest first.",
         list_archives,
         query=ArchivesQuery,
         responses={200: ArchiveList},
     ),
-    _archive_route(
-        _read_route("", "read", "Return an archive.", read_archive, responses={200: ArchiveForm})
-    ),
+    _archive_route(_read_route("", "read", read_archive, responses={200: ArchiveForm})),
     _archive_route(_OUTPUT),
     _archive_route(_FILE),
     _archive_route(
         _change_route(
             "/restore",
             "restore",
-            "Copy an archive to the active zone, whose content is archived first.",
             restore_archive,
             responses={200: RestoredForm},
             error_codes=(Code.TURN_RUNNING,),
@@ -366,7 +354,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         _change_route(
             "",
             "delete",
-            "Delete an archive.",
             delete_archive,
             method="DELETE",
             responses={200: DeletedForm},
