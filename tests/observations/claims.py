@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER
+from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
     ClaimOrigin,
     ValidPayload,
@@ -184,7 +185,7 @@ def entered(
         told,
         ClaimOrigin(kind=kind),
         ordinal=ordinal,
-        created_at=AT + timedelta(minutes=ordinal),
+        created_ms=milliseconds(AT + timedelta(minutes=ordinal)),
         observed_at=at,
     )
 

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
+from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
     ClaimOrigin,
     accept_payload,
@@ -78,7 +79,7 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
     seen = AT - timedelta(days=1) + timedelta(microseconds=1)
 
     found = build_observation(
-        LOCAL_OWNER, told, origin, ordinal=3, created_at=created, observed_at=seen
+        LOCAL_OWNER, told, origin, ordinal=3, created_ms=milliseconds(created), observed_at=seen
     )
 
     assert found == Observation(
@@ -90,11 +91,11 @@ def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
         content_hash=told.content_hash,
         kind=ObservationKind.IMPORT,
         source="file",
-        observed_at=AT - timedelta(days=1),
-        created_at=AT,
+        observed_ms=milliseconds(AT - timedelta(days=1)),
+        created_ms=milliseconds(AT),
         idempotency_key="once",
     )
-    assert found.place == (AT - timedelta(days=1), 3)
+    assert found.place == (milliseconds(AT - timedelta(days=1)), 3)
 
 
 def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
@@ -105,7 +106,7 @@ def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
         told,
         ClaimOrigin(kind=ObservationKind.SUBMIT),
         ordinal=1,
-        created_at=AT,
+        created_ms=milliseconds(AT),
     )
 
     assert (found.observed_at, found.created_at) == (AT, AT)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import Message, Role
+from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import ValidPayload, accept_correction, accept_payload
 from holdfast.observations.journal import JournalView, claim_of
@@ -34,8 +35,8 @@ def a_journal(*minutes: float) -> JournalView:
         at, name = AT + timedelta(minutes=minute), f"call-{number}"
         call = a_tool_call(id=name, name="checkpoint", arguments={"name": f"m{minute}"})
         result = a_tool_result(call_id=name, name="checkpoint")
-        rows.append(a_message(role=Role.TOOL_CALL, parts=(call,), created_at=at))
-        rows.append(a_message(role=Role.TOOL_RESULT, parts=(result,), created_at=at))
+        rows.append(a_message(role=Role.TOOL_CALL, parts=(call,), at=microseconds(at)))
+        rows.append(a_message(role=Role.TOOL_RESULT, parts=(result,), at=microseconds(at)))
     session = a_session(created_at=AT, updated_at=AT + timedelta(minutes=max(minutes, default=0)))
     return JournalView(session=session, messages=a_transcript(*rows))
 
@@ -54,7 +55,8 @@ def submitted(ordinal: int, *, minute: int, **fields: Any) -> Observation:
 
 def _in(minute: int, told: ValidPayload, ordinal: int, kind: ObservationKind) -> Observation:
     return replace(
-        entered(told, ordinal, kind=kind, minute=minute), created_at=AT + timedelta(minutes=minute)
+        entered(told, ordinal, kind=kind, minute=minute),
+        created_ms=milliseconds(AT + timedelta(minutes=minute)),
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.sessions import ForkPoint, Status
+from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
 from holdfast.observations.journal import RESULTS, SETTLED, JournalView, claim_of
@@ -46,21 +47,24 @@ def at(minute: float) -> datetime:
 def called(minute: float, **changes: Any) -> Message:
     """Return the row of a call."""
     return a_message(
-        role=Role.TOOL_CALL, parts=(a_tool_call(**changes),), created_at=at(minute), turn=2
+        role=Role.TOOL_CALL, parts=(a_tool_call(**changes),), at=microseconds(at(minute)), turn=2
     )
 
 
 def answered(minute: float, **changes: Any) -> Message:
     """Return the row of a result."""
     return a_message(
-        role=Role.TOOL_RESULT, parts=(a_tool_result(**changes),), created_at=at(minute), turn=2
+        role=Role.TOOL_RESULT,
+        parts=(a_tool_result(**changes),),
+        at=microseconds(at(minute)),
+        turn=2,
     )
 
 
 def noticed(minute: float, text: str, code: NoticeCode = NoticeCode.CALL_SETTLED) -> Message:
     """Return a row of our own."""
     notice = Notice(code=code, text=text)
-    return a_message(role=Role.SYSTEM, parts=(notice,), created_at=at(minute), turn=0)
+    return a_message(role=Role.SYSTEM, parts=(notice,), at=microseconds(at(minute)), turn=0)
 
 
 def a_journal(*rows: Message, calls: tuple[Any, ...] = (), **changes: Any) -> JournalView:
@@ -94,7 +98,9 @@ def told(
 
 
 def _at(claim: Observation, minute: float) -> Observation:
-    return msgspec.structs.replace(claim, observed_at=at(minute).replace(microsecond=0))
+    return msgspec.structs.replace(
+        claim, observed_ms=milliseconds(at(minute).replace(microsecond=0))
+    )
 
 
 def test_a_session_that_was_just_opened_shows_that() -> None:
@@ -125,7 +131,7 @@ def test_a_session_that_was_just_opened_shows_that() -> None:
 def test_every_result_is_an_action_and_shows_neither_arguments_nor_output() -> None:
     failed = ToolError(code="not_found", message="There is no file of that secret name.")
     journal = a_journal(
-        a_message("please", created_at=at(1)),
+        a_message("please", at=microseconds(at(1))),
         called(2, arguments={"path": "secret"}),
         answered(3, result="secret"),
         answered(4, call_id="call-2", status=ResultStatus.ERROR, error=failed, result=None),

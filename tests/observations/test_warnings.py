@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
     accept_payload,
     change_warnings,
@@ -174,6 +175,6 @@ def test_adding_to_deleted_history_is_a_warning() -> None:
 def test_what_is_odd_today_is_a_warning(
     entity_type: EntityType, before: dict[str, Any], now_told: dict[str, Any], codes: list[str]
 ) -> None:
-    found = change_warnings(entity_type, before, now_told, now=NOW)
+    found = change_warnings(entity_type, before, now_told, now_ms=milliseconds(NOW))
 
     assert [each.code for each in found] == codes

@@ -32,6 +32,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import Session
+from holdfast.domain.time import microseconds
 from holdfast.parsing.workflow_files import write_workflow
 from holdfast.workflows.export import export
 from holdfast.workflows.model import Workflow
@@ -70,7 +71,7 @@ def _talk(luck: random.Random, words: list[str]) -> Talk:
         part = Compaction(summary=luck.choice(words), dropped_through=len(rows) // 2)
         rows.append(a_message(role=Role.SYSTEM, parts=(part,), turn=0))
     chained = a_transcript(
-        *(replace(row, created_at=AT + timedelta(milliseconds=n)) for n, row in enumerate(rows))
+        *(replace(row, at=microseconds(AT) + 1000 * n) for n, row in enumerate(rows))
     )
     title = luck.choice((None, luck.choice(words), "A plan"))
     return a_session(agent=agent, title=title, updated_at=AT + timedelta(hours=1)), chained

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.text import is_encodable, storable
+from holdfast.domain.time import milliseconds
 from holdfast.importers.cursor_memory_files import (
     FieldRepair,
     MemoryFolder,
@@ -319,14 +320,12 @@ class _Run:
 
 def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
     """Return whether a claim alone creates its entity's first timeline event."""
-    at = found.mark.observed_at
     claim = build_observation(
         owner,
         found.accepted,
         ClaimOrigin(kind=ObservationKind.IMPORT),
         ordinal=1,
-        created_at=at,
-        observed_at=at,
+        created_ms=milliseconds(found.mark.observed_at),
     )
     first = _FIRST[claim.subject.entity_type]
     return any(event.event_type is first for event in events_of(resolve(claim.subject, [claim])))

@@ -17,7 +17,6 @@ from holdfast.domain.time import (
     instant_of,
     milliseconds,
     parse_iso8601,
-    truncate_to_ms,
 )
 from holdfast.observations.issues import (
     Issue,
@@ -145,7 +144,7 @@ def session_warnings(snapshot: Mapping[str, Any]) -> tuple[SchemaWarning, ...]:
 
 
 def change_warnings(
-    entity_type: EntityType, before: Mapping[str, Any], fields: Mapping[str, Any], *, now: datetime
+    entity_type: EntityType, before: Mapping[str, Any], fields: Mapping[str, Any], *, now_ms: int
 ) -> tuple[SchemaWarning, ...]:
     """Return warnings from comparing a payload with the previous snapshot and the current time."""
     name, code, message, details = "", WarningCode.STATUS_REGRESSION, "", dict[str, Any]()
@@ -156,12 +155,12 @@ def change_warnings(
                 details = {"from": "deployed", "to": "planning"}
         case EntityType.RELEASE:
             ship = parse_iso8601(fields.get("target_ship_date") or "")
-            if ship is not None and ship.last_ms < milliseconds(now):
+            if ship is not None and ship.last_ms < now_ms:
                 name, code = "target_ship_date", WarningCode.DATE_IN_PAST
                 message = "The date to ship is in the past"
         case EntityType.AGENT_DECISION:
             made = parse_iso8601(fields.get("timestamp") or "")
-            if made is not None and made.ms > milliseconds(now):
+            if made is not None and made.ms > now_ms:
                 name, code = "timestamp", WarningCode.DATE_IN_FUTURE
                 message = "The decision is in the future"
     if not name:
@@ -293,12 +292,11 @@ def build_observation(
     origin: ClaimOrigin,
     *,
     ordinal: int,
-    created_at: datetime,
+    created_ms: int,
     observed_at: datetime | None = None,
 ) -> Observation:
     """Return the observation for a validated payload; its times are truncated to milliseconds."""
     subject = Subject(owner, accepted.entity_type, accepted.key)
-    created_at = truncate_to_ms(created_at)
     return Observation(
         id=observation_id(subject, ordinal, accepted.content_hash),
         subject=subject,
@@ -308,8 +306,8 @@ def build_observation(
         content_hash=accepted.content_hash,
         kind=origin.kind,
         source=origin.source,
-        observed_at=truncate_to_ms(observed_at) if observed_at else created_at,
-        created_at=created_at,
+        observed_ms=milliseconds(observed_at) if observed_at else created_ms,
+        created_ms=created_ms,
         idempotency_key=origin.idempotency_key,
     )
 

@@ -194,7 +194,7 @@ class JournalRanges:
 
     def __init__(self, items: _Items, corrections: Iterable[Observation]) -> None:
         self._items = [(instant_of(each["timestamp"]), each) for each in items]
-        self._cuts = sorted(milliseconds(each.observed_at) for each in corrections)
+        self._cuts = sorted(each.observed_ms for each in corrections)
         self.last_ms = _BEFORE_ALL
 
     def first(self) -> _Items:

@@ -1,13 +1,12 @@
 """Merge the claims about an entity, and its session journal, into one snapshot."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 
 from holdfast.domain.canonical_json import equality_key
-from holdfast.domain.time import format_iso8601, instant_of, milliseconds
+from holdfast.domain.time import format_iso8601, instant_of, milliseconds, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import session_warnings
 from holdfast.observations.journal import JournalClaim, JournalRanges, JournalView, claim_of
@@ -123,7 +122,7 @@ class Fold:
         self.is_deleted = False
         # The winning claim of each scalar field, without the journal's claims.
         self.scalars: dict[str, Scalar] = {}
-        self._last: tuple[datetime, int] | None = None
+        self._last: tuple[int, int] | None = None
         self._first_reference = claim.reference if claim else ""
         self._names = members_of(PAYLOADS[subject.entity_type])
         self._changes: list[StatusChange] = []
@@ -153,9 +152,7 @@ class Fold:
                 ranges = self._journal[name] = JournalRanges(claim.fields[name], cuts)
                 self._merge(name, ranges.first(), self._journal_stamp)
 
-    def restore(
-        self, entity: Entity, last: tuple[datetime, int], cleared: Mapping[str, int]
-    ) -> bool:
+    def restore(self, entity: Entity, last: tuple[int, int], cleared: Mapping[str, int]) -> bool:
         """Take over a stored snapshot of submissions only; return False if it does not tell enough.
 
         `last` is the place of the last claim, and `cleared` holds the times of the last claims of
@@ -194,7 +191,7 @@ class Fold:
             return False
         if self.claim is None or observation.priority != CORRECTED:
             return True
-        ms = milliseconds(observation.observed_at)
+        ms = observation.observed_ms
         corrected = self._journal.keys() & observation.fields.keys()
         return all(self._journal[name].last_ms <= ms for name in corrected)
 
@@ -205,7 +202,7 @@ class Fold:
         self.count += 1
         self._last = place
         self._first_reference = self._first_reference or observation.id
-        fields, at_ms = observation.fields, milliseconds(place[0])
+        fields, at_ms = observation.fields, observation.observed_ms
         self.is_deleted = fields.get(DELETED, self.is_deleted)
         stamp = ClaimStamp(observation.priority, self.count, observation.id)
         if self.count == 1 and self._is_session:
@@ -218,7 +215,7 @@ class Fold:
                 continue
             value = fields[name]
             if name not in self._lists:
-                self._set(name, Scalar(value, at_ms, stamp, self._instant(name, value)), place[0])
+                self._set(name, Scalar(value, at_ms, stamp, self._instant(name, value)))
             elif value is not None:
                 self._merge(name, value, stamp)
                 if stamp.priority == CORRECTED and name in self._journal:
@@ -246,7 +243,7 @@ class Fold:
                 elif name in scalars and scalars[name].value is not None:
                     snapshot[name] = scalars[name].value
                     provenance[name] = (scalars[name].stamp.reference,)
-        times = [self._last[0]] if self._last else []
+        times = [moment(self._last[0])] if self._last else []
         times += [self.claim.last_at] if self.claim else []
         return Entity(
             entity_id=self._entity_id,
@@ -270,7 +267,7 @@ class Fold:
         before = self.scalars.get(name)
         return before.ms if before is not None and before.value == value else instant_of(value)
 
-    def _set(self, name: str, claimed: Scalar, at: datetime) -> None:
+    def _set(self, name: str, claimed: Scalar) -> None:
         before = self.scalars.get(name)
         rule = earliest if name == _START else latest
         self.scalars[name] = after = rule(before, claimed)
@@ -278,7 +275,7 @@ class Fold:
             change = StatusChange(
                 status=after.value,
                 previous=before.value if before else None,
-                at=at,
+                at=moment(claimed.at_ms),
                 reference=claimed.stamp.reference,
             )
             self._changes.append(change)

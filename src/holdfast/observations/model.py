@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.canonical_json import canonical_text, digest
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import EntityId, ObservationId, Owner
-from holdfast.domain.time import Moment
+from holdfast.domain.time import Moment, moment
 from holdfast.observations.issues import SchemaWarning
 
 SCHEMA_VERSION: Final = "v1"
@@ -274,9 +274,19 @@ class Observation(Struct, frozen=True, kw_only=True):
     content_hash: str
     kind: ObservationKind
     source: str = ""
-    observed_at: datetime
-    created_at: datetime
+    observed_ms: int
+    created_ms: int
     idempotency_key: str | None = None
+
+    @property
+    def observed_at(self) -> datetime:
+        """Return when it was observed."""
+        return moment(self.observed_ms)
+
+    @property
+    def created_at(self) -> datetime:
+        """Return when it was written."""
+        return moment(self.created_ms)
 
     @property
     def priority(self) -> int:
@@ -284,9 +294,9 @@ class Observation(Struct, frozen=True, kw_only=True):
         return PRIORITIES[self.kind]
 
     @property
-    def place(self) -> tuple[datetime, int]:
+    def place(self) -> tuple[int, int]:
         """Return the sort key in time order."""
-        return self.observed_at, self.ordinal
+        return self.observed_ms, self.ordinal
 
 
 def observation_id(subject: Subject, ordinal: int, content_hash: str) -> ObservationId:

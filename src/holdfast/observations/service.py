@@ -17,7 +17,7 @@ from holdfast.domain.errors import Code, Conflict, LimitReached
 from holdfast.domain.events import SessionObserved
 from holdfast.domain.ids import ObservationId, Owner, SessionId
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.time import milliseconds, moment
+from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
     ClaimOrigin,
     ValidPayload,
@@ -214,17 +214,17 @@ class ObservationWriter:
         """Append a claim to an entity and save the snapshot computed from all its claims."""
         tx, subject, (now_ms, action) = entry.tx, known.subject, step
         merged = before = await self._resolver.merged(tx, known)
-        payload, now = claim.accepted, moment(now_ms)
+        payload = claim.accepted
         odd: tuple[SchemaWarning, ...] = ()
         if subject.entity_type is not EntityType.AGENT_SESSION:
             earlier = merged.fold.entity().snapshot
-            odd = change_warnings(subject.entity_type, earlier, payload.fields, now=now)
+            odd = change_warnings(subject.entity_type, earlier, payload.fields, now_ms=now_ms)
         observation = build_observation(
             subject.owner,
             payload,
             claim.origin,
             ordinal=known.count + 1,
-            created_at=now,
+            created_ms=now_ms,
             observed_at=claim.observed_at,
         )
         known = await tx.observations.append(known, observation, payload.content)

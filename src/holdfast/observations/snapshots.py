@@ -17,7 +17,6 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.text import require_encodable
-from holdfast.domain.time import milliseconds, moment
 from holdfast.observations.as_of import AsOf
 from holdfast.observations.journal import JournalClaim, JournalView, claim_of
 from holdfast.observations.merge import Fold, Scalar, fold_all, resolve
@@ -267,7 +266,7 @@ async def _restored(tx: Tx, known: KnownEntity) -> CachedFold:
     if found is None:
         return empty
     body, cleared = found
-    fold, last = Fold(known.subject), (moment(known.last_ms), known.count)
+    fold, last = Fold(known.subject), (known.last_ms, known.count)
     try:
         entity = decode_entity(body)
     except Internal:
@@ -307,7 +306,7 @@ async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> Cache
 
 def mark_of(observation: Observation) -> Mark:
     """Return what identifies the last merged claim."""
-    return observation.content_hash, milliseconds(observation.created_at)
+    return observation.content_hash, observation.created_ms
 
 
 def _newest(known: KnownEntity | None) -> Mark | None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.ids import Owner
-from holdfast.domain.time import milliseconds, moment
 from holdfast.observations import rows as sql
 from holdfast.observations.listing_tables import EntityListings, Timelines
 from holdfast.observations.model import Observation, ObservationKind, Subject, observation_id
@@ -166,8 +165,7 @@ class ObservationTables:
     async def append(
         self, known: KnownEntity, observation: Observation, content: bytes
     ) -> KnownEntity:
-        observed_ms = milliseconds(observation.observed_at)
-        created_ms = milliseconds(observation.created_at)
+        observed_ms, created_ms = observation.observed_ms, observation.created_ms
         columns = {
             "ordinal": observation.ordinal,
             "owner": observation.subject.owner,
@@ -234,8 +232,8 @@ def _observation(row: Row, known: KnownEntity) -> Observation:
         content_hash=digest,
         kind=_KINDS[kind],
         source=source,
-        observed_at=moment(observed_ms),
-        created_at=moment(created_ms),
+        observed_ms=observed_ms,
+        created_ms=created_ms,
         idempotency_key=key,
     )
 

@@ -350,8 +350,8 @@ def observation_form(observation: Observation) -> ObservationForm:
         kind=observation.kind,
         priority=observation.priority,
         source=observation.source,
-        observed_at=format_iso8601(milliseconds(observation.observed_at)),
-        created_at=format_iso8601(milliseconds(observation.created_at)),
+        observed_at=format_iso8601(observation.observed_ms),
+        created_at=format_iso8601(observation.created_ms),
         idempotency_key=observation.idempotency_key,
     )
 
@@ -480,8 +480,8 @@ def observation_of(form: ObservationForm) -> Observation:
         content_hash=form.content_hash,
         kind=form.kind,
         source=form.source,
-        observed_at=parse_time(form.observed_at),
-        created_at=parse_time(form.created_at),
+        observed_ms=milliseconds(parse_time(form.observed_at)),
+        created_ms=milliseconds(parse_time(form.created_at)),
         idempotency_key=form.idempotency_key,
     )
 
