@@ -49,9 +49,8 @@ class PostgresConnection:
     def reset(self) -> None:
         """Prepare for a new transaction."""
         self.has_written = False
-        # Sessions that other processes are notified of, and commits, if the transaction commits.
+        # Sessions that other processes are notified of if the transaction commits.
         self.touched: set[int] = set()
-        self.commits: list[SessionCommit] = []
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         statement = statement_of(sql)
@@ -90,7 +89,6 @@ class PostgresConnection:
         if not saved:
             raise VersionConflictError
         self.touch(commit.before.key)
-        self.commits.append(commit)
 
     def touch(self, key: SessionKey) -> None:
         self.touched.add(key)

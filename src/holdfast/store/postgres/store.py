@@ -77,7 +77,7 @@ class PostgresStore:
 
         `urgent` has no effect, because a store on Postgres has no disk reserve.
         """
-        done = await self._writer.write(work)
+        done = await self._writer.transact(work)
         self._upkeep.count()
         return done
 

@@ -2,7 +2,6 @@
 
 All waiting commits of different sessions are written by one statement, which commits by itself. A
 commit that cannot be written so is written in a transaction of its own, which waits for row locks.
-Short work on a session that this process has written last becomes a commit, too.
 """
 
 import asyncio
@@ -11,15 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import asyncpg
 from msgspec import Struct
 
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
-from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Tx
 from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
 from holdfast.store.postgres.commit_status import NOTE, CommitStatus
@@ -46,8 +43,6 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 GROUP_MOST: Final = 256
 BYTES_MOST: Final = 8 << 20
 WORTH_PARTING: Final = 32
-# Limit of known states; each takes about 1 kB.
-_KNOWN_MOST: Final = 4_096
 # Transactions at a time.
 TRANSACTIONS: Final = 4
 # Seconds that work waits for row locks of other transactions.
@@ -133,84 +128,6 @@ class QueuedCommits(Struct, frozen=True):
             _resolve(future, error)
 
 
-class _UnknownError(BaseException):
-    """Work needs a transaction; a BaseException, so that work cannot catch it."""
-
-
-class KnownSessions:
-    """States as last written by this process, or as they will be after queued commits.
-
-    Usually one process writes to a session, and it has made the last commit. Work that only needs
-    the state and appends one commit then is that commit, which the store refuses if the state is
-    outdated. Work that needs more or fails runs in a transaction: nothing is returned or raised on
-    the basis of a state that was not compared with the stored one.
-    """
-
-    def __init__(self) -> None:
-        self._states: dict[SessionKey, SessionState] = {}
-        self._keys: dict[tuple[Owner, SessionId], SessionKey] = {}
-
-    def keep(self, state: SessionState) -> None:
-        """Remember a state, unless other statements than commits may change it as well."""
-        self.forget(state.key)
-        # The lease of a holder is extended, and a fork may be detached from its parent.
-        if state.holder is not None or state.inherited:
-            return
-        if len(self._states) >= _KNOWN_MOST:
-            self.forget(next(iter(self._states)))
-        self._states[state.key] = state
-        self._keys[state.owner, state.session_id] = state.key
-
-    def forget(self, key: SessionKey) -> None:
-        """Remove a state, which may be outdated."""
-        state = self._states.pop(key, None)
-        if state is not None:
-            del self._keys[state.owner, state.session_id]
-
-    def try_work(self, work: Work[T]) -> tuple[T, SessionCommit] | None:
-        """Run work; return its result and its commit, or None if it needs a transaction."""
-        attempt = _Attempt(self._states, self._keys)
-        try:
-            running = work(cast("Tx", attempt))
-            running.send(None)
-            running.close()
-        except StopIteration as done:
-            if len(attempt.commits) == 1:
-                return done.value, attempt.commits[0]
-        except (Exception, _UnknownError):  # noqa: BLE001 — raised again in the transaction
-            log.debug("work is run in a transaction")
-        return None
-
-
-class _Attempt:
-    """A transaction, and its table of sessions, of which only the known states can be read."""
-
-    def __init__(
-        self,
-        states: dict[SessionKey, SessionState],
-        keys: dict[tuple[Owner, SessionId], SessionKey],
-    ) -> None:
-        self._states = states
-        self._keys = keys
-        self.commits: list[SessionCommit] = []
-        self.sessions = self
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise _UnknownError
-
-    async def head(self, owner: Owner, session_id: SessionId) -> SessionState:
-        return await self.head_by_key(self._keys.get((owner, session_id), SessionKey(0)))
-
-    async def head_by_key(self, key: SessionKey) -> SessionState:
-        # After a commit the state is another one, and a second session would need both locked.
-        if self.commits or key not in self._states:
-            raise _UnknownError
-        return self._states[key]
-
-    async def append(self, commit: SessionCommit) -> None:
-        self.commits.append(commit)
-
-
 class PostgresWriter:
     """Writes commits in groups, and runs other work in transactions."""
 
@@ -223,7 +140,6 @@ class PostgresWriter:
         self._queue: deque[QueuedCommits] = deque()
         # The last in the queue of each session.
         self._last: dict[int, QueuedCommits] = {}
-        self._known = KnownSessions()
         # Sessions of which a commit is being written in a transaction.
         self._apart: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -237,26 +153,12 @@ class PostgresWriter:
             future.set_exception(_closed())
             return future
         queued = QueuedCommits([commit], [future], rows_of(commit))
-        self._known.keep(commit.state)
         last = self._last.get(queued.rows.key)
         if last is None or not last.try_extend(queued):
             self._last[queued.rows.key] = queued
             self._queue.append(queued)
             self._wake()
         return future
-
-    async def write(self, work: Work[T]) -> T:
-        """Run work, as a commit if it only needs a known state, or in a transaction."""
-        done = self._known.try_work(work)
-        if done is not None:
-            result, commit = done
-            try:
-                await self.commit(commit)
-            except VersionConflictError:
-                log.debug("a known state was outdated")
-            else:
-                return result
-        return await self.transact(work)
 
     async def transact(self, work: Work[T]) -> T:
         """Run work in a transaction; return its result after the commit is durable."""
@@ -325,8 +227,6 @@ class PostgresWriter:
             await connection.command(_BEGIN)
             result = await work(connection.tables)
             await self._end(writer, connection)
-            for commit in connection.commits:
-                self._known.keep(commit.state)
         except LostError:
             raise
         except Exception:
@@ -449,7 +349,6 @@ class PostgresWriter:
 
     def _fail(self, group: Sequence[QueuedCommits], error: Exception) -> None:
         for each in group:
-            self._known.forget(each.commits[0].before.key)
             each.resolve(error)
 
     def _write_apart(self, commits: Sequence[QueuedCommits]) -> None:
@@ -464,7 +363,6 @@ class PostgresWriter:
                 try:
                     await self._transact(partial(_append, commit))
                 except Exception as error:  # noqa: BLE001 — raised in the caller
-                    self._known.forget(commit.before.key)
                     _resolve(future, error)
                 else:
                     _resolve(future)
