@@ -57,10 +57,18 @@ APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
-    key = commit.before.key
     cursor.execute(UPDATE, state_row(commit))
     if not cursor.connection.changes():
         raise VersionConflictError
+    try:
+        _insert_rows(cursor, commit)
+    except apsw.ConstraintError as error:
+        # An id in the commit is taken: its caller reads the session and decides.
+        raise VersionConflictError from error
+
+
+def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit) -> None:
+    key = commit.before.key
     if commit.messages:
         cursor.executemany(MESSAGE, message_rows(commit))
     if commit.events:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from holdfast.domain.commits import SessionCommit, VersionConflictError
+from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
 from holdfast.store.sqlite.connection import (
     Connection,
@@ -319,11 +319,8 @@ class Writer:
             self._apply(job)
         except apsw.ConstraintError as error:
             self._undo()
-            if job.commit is None:
-                log.exception("a statement violated a constraint")
-            # An id in the commit is taken: its caller reads the session and decides.
-            is_taken = job.commit is not None
-            job.error = VersionConflictError() if is_taken else translate_error(error)
+            log.exception("a statement violated a constraint")
+            job.error = translate_error(error)
         except _SpoiledError as error:
             self._undo()
             job.error = error.__cause__
