@@ -1,12 +1,16 @@
 """Many readers on real sockets: how much they get and how soon, and what they cost at rest."""
 
 import asyncio
+import gc
+import os
 import random
 import subprocess
 import sys
 import time
 from bisect import bisect_left
-from datetime import datetime
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +19,16 @@ from msgspec.structs import replace
 
 from bench.clients import Caller, Counter
 from bench.figures import Figure, at_least, below, measures, middle
-from bench.servers import Server, holdfast_server, run
+from bench.servers import Server, holdfast_server, memory_of, run
 from bench.streams import RATE, READERS
-from holdfast import Holdfast, RunScope, open_holdfast
+from holdfast import Config, Holdfast, RunScope, open_holdfast
+from holdfast.api import LocalHoldfast
+from holdfast.domain.ids import SessionId
+from holdfast.domain.sessions import is_paused
 
 IDLE: Final = 1_000
+# More than any bounded cache holds, so that only what grows without bound is measured.
+WARM: Final = 1_100
 LONG: Final = 10_000
 RECONNECTS: Final = 200
 # How long readers may take for what was written last, before it counts as lost.
@@ -167,3 +176,47 @@ async def _rested(server: Server, sessions: list[str]) -> float:
     await asyncio.gather(*(reader.begun for reader in readers))
     await asyncio.sleep(2)
     return server.memory
+
+
+@measures("waiting_sessions")
+def waiting(folder: Path) -> dict[str, Figure]:
+    """Let a thousand turns wait for an approval, and measure what each adds to a fresh process."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+        before, after = fresh.submit(_waiting, folder).result()
+    note = f"{before:.0f} MB with {WARM} of them, {after:.0f} MB with {IDLE} more"
+    kilobytes = (after - before) * 1000 / IDLE
+    return {"waiting_sessions": Figure(value=kilobytes, unit="kB each", note=note)}
+
+
+def _waiting(folder: Path) -> tuple[float, float]:
+    return asyncio.run(_waited(folder))
+
+
+async def _waited(folder: Path) -> tuple[float, float]:
+    script = folder / "script.yaml"
+    step = "- tool_calls: [{name: write_file, arguments: {path: a.txt, content: x}}]\n"
+    await asyncio.to_thread(script.write_text, step)
+    config = Config(
+        home=folder / "home",
+        default_model=f"scripted:{script}",
+        approvals_pause_after=timedelta(),
+    )
+    async with open_holdfast(config=config) as holdfast:
+        await _all_paused(holdfast, WARM)
+        before = memory_of(os.getpid())
+        await _all_paused(holdfast, IDLE)
+        return before, memory_of(os.getpid())
+
+
+async def _all_paused(holdfast: LocalHoldfast, count: int) -> None:
+    """Send messages to so many new sessions, and wait until their turns are paused."""
+    names = [await _used(holdfast) for _ in range(count)]
+    for name in names:
+        while not await _is_paused(holdfast, name):  # noqa: ASYNC110 — nothing tells of it
+            await asyncio.sleep(0.1)
+    gc.collect()
+
+
+async def _is_paused(holdfast: LocalHoldfast, name: str) -> bool:
+    head = await holdfast.store.read(lambda tx: tx.sessions.head(holdfast.owner, SessionId(name)))
+    return head is not None and is_paused(head)

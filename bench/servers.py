@@ -38,10 +38,15 @@ class Server:
     @property
     def memory(self) -> float:
         """Return the megabytes that it holds."""
-        told = subprocess.run(
-            ["ps", "-o", "rss=", "-p", str(self.pid)], check=True, capture_output=True, text=True
-        )
-        return int(told.stdout) / 1024
+        return memory_of(self.pid)
+
+
+def memory_of(pid: int) -> float:
+    """Return the megabytes that a process holds."""
+    told = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(pid)], check=True, capture_output=True, text=True
+    )
+    return int(told.stdout) / 1024
 
 
 @contextmanager
