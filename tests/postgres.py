@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.postgres.migrate import DatabaseSchema
 from tests.loop_apart import LoopApart
 from tests.marks import skip_server
 

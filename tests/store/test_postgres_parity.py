@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.postgres.migrate import twins
-from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.postgres.migrate import DatabaseSchema, twins
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.migrate import migrations, newest, up
 from tests.marks import demands

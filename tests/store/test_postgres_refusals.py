@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.store.postgres import connect
-from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.postgres.migrate import DatabaseSchema
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.migrate import newest
 from tests.builders import an_agent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, SessionId, open_holdfast
-from holdfast.store.postgres.schema import DatabaseSchema
+from holdfast.store.postgres.migrate import DatabaseSchema
 from holdfast.store.transfer.sql import TABLES
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, environment

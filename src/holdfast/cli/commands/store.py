@@ -15,7 +15,7 @@ from holdfast.cli.workspace import absolute_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.store.postgres.schema import DatabaseSchema
+    from holdfast.store.postgres.migrate import DatabaseSchema
     from holdfast.store.sqlite.connection import Connection
     from holdfast.store.sqlite.migrate import Migration
     from holdfast.store.sqlite.salvage import Salvaged
@@ -205,7 +205,7 @@ def schema_of(config: "Config") -> "DatabaseSchema | None":
     from holdfast.open_store import require_driver
 
     require_driver()
-    from holdfast.store.postgres.schema import DatabaseSchema
+    from holdfast.store.postgres.migrate import DatabaseSchema
 
     return DatabaseSchema(config.database_url)
 

@@ -1,16 +1,20 @@
 """Migrations of a Postgres database: the same numbers as on SQLite, with their own SQL."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import asyncpg
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Conflict
+from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.dialect import statement_of
+from holdfast.store.postgres.errors import translated
 from holdfast.store.sqlite.checks import FILLED, OBSERVED, OBSERVING
 from holdfast.store.sqlite.migrate import (
     MARK,
@@ -53,6 +57,7 @@ SELECT c.relname
 
 VERSION = "SELECT coalesce(max(number), 0) FROM migrations"
 
+T = TypeVar("T")
 Walk = Callable[[int], Migration | None]
 Step = Callable[[asyncpg.Connection, Migration], Awaitable[None]]
 
@@ -141,3 +146,39 @@ async def _apply(raw: asyncpg.Connection, migration: Migration) -> None:
 async def _take_back(raw: asyncpg.Connection, migration: Migration) -> None:
     await raw.execute(statement_of(UNMARK).sql, migration.number)
     await raw.execute(migration.down)
+
+
+class DatabaseSchema:
+    """Synchronous access to the schema of a database, for `holdfast migrate`."""
+
+    def __init__(self, url: str) -> None:
+        self._link = Link(url)
+
+    def version(self) -> int:
+        """Return the number of the last applied migration."""
+        return self._waited_for(version)
+
+    def is_filled(self) -> bool:
+        """Return whether the database holds user data."""
+        return self._waited_for(is_filled)
+
+    def up(self) -> list[Migration]:
+        """Apply all missing migrations."""
+        return self._waited_for(up)
+
+    def down(self, to: int) -> list[Migration]:
+        """Revert migrations."""
+        return self._waited_for(lambda raw: down(raw, to))
+
+    def _waited_for(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        # In a separate thread, because the caller may be inside a running event loop.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(self._done(work))).result()
+
+    async def _done(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        connection = await self._link.patient()
+        try:
+            with translated():
+                return await work(connection.raw)
+        finally:
+            await connection.close()
