@@ -21,9 +21,9 @@ from holdfast.domain.events import (
     StepStarted,
 )
 from holdfast.domain.ids import MessageId
-from holdfast.domain.messages import Reasoning, Role, Text
+from holdfast.domain.messages import Media, Reasoning, Role, Text
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
-from holdfast.domain.sessions import StopReason
+from holdfast.domain.sessions import Selection, SessionContext, StopReason
 from holdfast.engine.model_requests import CODES
 from holdfast.llm.router import ModelRouter
 from holdfast.ports.llm import (
@@ -45,6 +45,7 @@ from tests.engine.builders import (
     Batch,
     ListedLlm,
     StalledLlm,
+    a_row,
     a_turn,
     an_agent,
     an_engine,
@@ -160,6 +161,29 @@ async def test_the_request_carries_the_agent_and_the_conversation() -> None:
             ordinal=7,
         )
     ]
+
+
+@demands("S0-006b", "S0-006c")
+async def test_the_first_message_says_what_is_open_in_the_editor() -> None:
+    llm = ListedLlm(STOP)
+    context = SessionContext(
+        working_dir="/work",
+        active_file="src/app.py",
+        selection=Selection(file="src/\nold.py", start_line=3, end_line=7),
+    )
+    picture = Media(mime_type="image/png", ref="media://sha256-" + "0" * 64)
+    first = a_row(1, Role.USER, Text(text="Look: "), picture)
+    rows = (first, assistant(2, "Yes"), user(3, "Again", turn=2))
+
+    await played(llm, a_turn(*rows, model=MODEL, context=context, turn=2))
+
+    start = (
+        "(In the user's editor the active file is src/app.py and selected are lines 3 to 7 of "
+        "src/ old.py.)\n\nLook: "
+    )
+    shown = "[attached: image/png; its content is not shown]"
+    assert llm.requests[0].system is None
+    assert [each.text for each in llm.requests[0].messages] == [f"{start}\n{shown}", "Yes", "Again"]
 
 
 async def test_an_agent_without_settings_asks_for_none() -> None:

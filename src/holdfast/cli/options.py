@@ -190,6 +190,16 @@ class ChatOptions:
         ),
     ] = None
     title: Annotated[str | None, option("TITLE", "The session's title.")] = None
+    active_file: Annotated[
+        str | None,
+        option(
+            "FILE",
+            "The file that is open in your editor: absolute, or relative to the session's folder.",
+        ),
+    ] = None
+    selection: Annotated[
+        str | None, option("FILE:A-B", "The lines that are selected in your editor.")
+    ] = None
     var: Annotated[
         list[str] | None, option("K=V", "A variable of the session; repeatable. Never a secret.")
     ] = None

@@ -20,11 +20,12 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
-from holdfast.domain.text import is_encodable, require_tags, require_text, wrong_type
+from holdfast.domain.text import is_encodable, one_line, require_tags, require_text, wrong_type
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
 
 TURN_CAP: Final = 50
 TITLE_LONGEST: Final = 60
+_PATH_LONGEST: Final = 4_096
 
 
 class Status(StrEnum):
@@ -205,6 +206,22 @@ class SessionContext(Struct, frozen=True, kw_only=True):
                 f"The session's context is not valid; check: {', '.join(wrong)}.",
                 {"fields": wrong},
             )
+
+
+def describe_editor(context: SessionContext) -> str | None:
+    """Return what the user has open in an editor, as a remark for the model."""
+    marked = context.selection
+    remarks = (
+        [f"the active file is {_file_name(context.active_file)}"] if context.active_file else []
+    )
+    if marked is not None:
+        lines = f"lines {marked.start_line} to {marked.end_line} of {_file_name(marked.file)}"
+        remarks.append(f"selected are {lines}")
+    return f"(In the user's editor {' and '.join(remarks)}.)" if remarks else None
+
+
+def _file_name(path: str) -> str:
+    return one_line(path, longest=_PATH_LONGEST)
 
 
 class Session(Struct, frozen=True, kw_only=True):

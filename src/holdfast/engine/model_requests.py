@@ -33,7 +33,7 @@ from holdfast.engine.budget import (
     need_of,
     output_limit,
 )
-from holdfast.engine.projection import GO_ON, ProjectionCache, dropped_through, project
+from holdfast.engine.projection import GO_ON, ProjectionCache, dropped_through, project, with_remark
 from holdfast.engine.streaming import ModelAnswer, ask
 from holdfast.engine.turn_state import TurnState, discard
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmMessage, LlmRequest, StepStop
@@ -443,7 +443,7 @@ class ModelChain:
         return LlmRequest(
             model=model,
             system=play.turn.agent.system_prompt or None,
-            messages=await _with_media(play, model, projected),
+            messages=await _with_media(play, model, with_remark(projected, play.remark)),
             tools=play.offers or (),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,

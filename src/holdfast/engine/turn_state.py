@@ -19,6 +19,7 @@ from holdfast.domain.messages import (
     ToolResult,
     encode_parts,
 )
+from holdfast.domain.sessions import describe_editor
 from holdfast.domain.time import microseconds
 from holdfast.ports.llm import LlmReasoning, LlmTool
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
@@ -50,6 +51,7 @@ class TurnState:
         self.current = _rows_of(turn.history, turn.turn)
         # Whether the turn contains a user message, which needs an answer.
         self.is_spoken_to = any(row.role is Role.USER for row in self.current)
+        self.remark = describe_editor(turn.context)
         self.step = turn.step
         self.ordinal = turn.ordinal
         self.spent = turn.spent

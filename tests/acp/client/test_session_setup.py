@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.messages import NoticeCode, Role
+from holdfast.domain.sessions import SessionContext
 from tests.acp.harness import END, Aboard, aboard, codes, hasty, stands
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +146,22 @@ async def test_the_system_prompt_comes_first_and_once(tmp_path: Path) -> None:
     prompts = [each["params"]["prompt"] for each in ship.peer.got("session/prompt")]
     assert [[block["text"] for block in each] for each in prompts] == [
         ["You are terse.", "one"],
+        ["two"],
+    ]
+
+
+async def test_the_first_prompt_says_what_is_open_in_the_editor(tmp_path: Path) -> None:
+    async with aboard(tmp_path) as ship:
+        folder = ship.repo.path
+        session = await ship.open(
+            context=SessionContext(working_dir=folder, active_file="src/app.py")
+        )
+        await ship.tell(session, "one")
+        await ship.tell(session, "two")
+
+    prompts = [each["params"]["prompt"] for each in ship.peer.got("session/prompt")]
+    assert [[block["text"] for block in each] for each in prompts] == [
+        ["(In the user's editor the active file is src/app.py.)", "one"],
         ["two"],
     ]
 

@@ -73,6 +73,28 @@ def test_each_line_of_a_pipe_is_a_message(cli: Cli) -> None:
     assert said == ["My name is Ada", "what is my name?", "/help"]
 
 
+@demands("S0-006b", "S0-006c")
+def test_an_editor_names_its_file_and_its_selection(cli: Cli, script: Script) -> None:
+    remark = "active file is src/a.py and selected are lines 2 to 4 of src/b c.py"
+    model = script(f"{{match: [{{contains: '{remark}', step: {{text: seen}}}}]}}")
+    flags = ["--active-file", "src/a.py", "--selection", "src/b c.py:2-4"]
+
+    ran = cli("chat", "-q", "hello", "--model", model, *flags)
+    wrong = cli("chat", "hello", "--json", "--selection", "src/b.py")
+    turned = cli("chat", "hello", "--json", "--selection", "src/b.py:4-2")
+
+    assert (ran.code, ran.out) == (0, "seen\n")
+    session = cli("sessions", "list", "--json").document["data"]
+    assert [each["context"]["active_file"] for each in session] == ["src/a.py"]
+    assert session[0]["context"]["selection"] == {
+        "file": "src/b c.py",
+        "start_line": 2,
+        "end_line": 4,
+    }
+    assert (wrong.code, wrong.error["error"]) == (2, "invalid_input")
+    assert (turned.code, turned.error["error"]) == (2, "invalid_context")
+
+
 @demands("S0-303", "S0-302")
 def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     ran = cli("chat", "--json", "--title", "T", stdin="hello\nWhat is 1+1?\n")

@@ -44,7 +44,7 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import uuid7
 from holdfast.domain.messages import NoticeCode, Role
-from holdfast.domain.sessions import OnExceed, StopReason, title_of
+from holdfast.domain.sessions import OnExceed, StopReason, describe_editor, title_of
 from holdfast.domain.time import microseconds
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
 from holdfast.ports.system import Clock, Randomness
@@ -411,6 +411,8 @@ def _preamble(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Blo
         yield text_block(turn.agent.system_prompt)
     if record := transcript(turn.history, turn=turn.turn):
         yield text_block(record)
+    if remark := describe_editor(turn.context):
+        yield text_block(remark)
 
 
 def _title_change(slot: AgentSlot, turn: TurnInput) -> Iterator[Draft]:

@@ -3,10 +3,11 @@
 import asyncio
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from holdfast.domain.approvals import ApprovalMode, ApprovalState, stricter_mode
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.sessions import Session, SessionContext, SessionRequest
+from holdfast.domain.sessions import Selection, Session, SessionContext, SessionRequest
 from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
@@ -52,6 +53,8 @@ def require_resumable_options(options: ChatOptions) -> None:
         "--model": options.model,
         "--repo": options.repo,
         "--title": options.title,
+        "--active-file": options.active_file,
+        "--selection": options.selection,
         "--var": options.var,
         "--tools": options.tools,
         "--fs-scope": options.fs_scope,
@@ -279,10 +282,9 @@ async def _context(
     holdfast: "Holdfast", options: ChatOptions, widest: FsTier
 ) -> SessionContext | None:
     """Return the detected workspace; without a folder the session gets its own."""
-    folder = _folder(options)
-    variables = dict(_variable(each) for each in options.var or ())
+    folder, fields = _folder(options), _context_fields(options)
     if folder is None:
-        if variables:
+        if any(fields.values()):
             raise Invalid(
                 Code.INVALID_INPUT, "The current folder does not exist; name one with --cwd."
             )
@@ -292,8 +294,26 @@ async def _context(
         # In a thread, so that signals are handled while git waits for a slow disk.
         git_ref=await asyncio.to_thread(git_ref, folder),
         fs_scope_tier=options.fs_scope or await widest_tier(holdfast, options.agent, widest),
-        variables=variables,
+        **fields,
     )
+
+
+def _context_fields(options: ChatOptions) -> dict[str, Any]:
+    """Return the fields of a workspace that are given by options."""
+    return {
+        "variables": dict(_variable(each) for each in options.var or ()),
+        "active_file": options.active_file,
+        "selection": None if options.selection is None else _selection(options.selection),
+    }
+
+
+def _selection(given: str) -> Selection:
+    found = re.fullmatch(r"(.+):([0-9]{1,9})-([0-9]{1,9})", given)
+    if found is None:
+        raise Invalid(
+            Code.INVALID_INPUT, "--selection must be FILE:FIRST-LAST, such as src/app.py:10-20."
+        )
+    return Selection(file=found[1], start_line=int(found[2]), end_line=int(found[3]))
 
 
 def _remote_context(options: ChatOptions) -> SessionContext | None:
@@ -301,13 +321,14 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
 
     Without a folder there, the session gets one of its own.
     """
-    variables = dict(_variable(each) for each in options.var or ())
+    fields = _context_fields(options)
     folder = options.repo or options.cwd
-    is_special = bool(variables) or options.fs_scope is not None
+    is_special = any(fields.values()) or options.fs_scope is not None
     if folder is None and is_special:
         raise Invalid(
             Code.INVALID_INPUT,
-            "--var and --fs-scope require a folder; name a repository of the server with --repo.",
+            "--var, --active-file, --selection and --fs-scope require a folder; name a repository "
+            "of the server with --repo.",
         )
     # A repository alone is enough: the server knows its path.
     if folder is None or (options.repo is not None and not is_special):
@@ -315,7 +336,7 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
     return SessionContext(
         working_dir=str(absolute_path(folder)),
         fs_scope_tier=options.fs_scope or FsTier.SANDBOXED,
-        variables=variables,
+        **fields,
     )
 
 
