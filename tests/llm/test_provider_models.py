@@ -277,6 +277,20 @@ async def test_a_model_without_tools_is_not_offered_any(fake: FakeProvider) -> N
     assert fake.received == []
 
 
+async def test_a_model_without_tools_answers_an_agent_that_has_only_a_checkpoint(
+    fake: FakeProvider,
+) -> None:
+    tool = LlmTool(name="checkpoint", description="Marks.", parameters={"type": "object"})
+    request = replace(a_request(said("Hi"), model="google:gemini-2.5-flash-image"), tools=(tool,))
+
+    fake.replies.append(Reply(CANDIDATES.stream(Saying(text=("Hello",)))))
+    async with asking(fake, CANDIDATES) as vendors:
+        deltas = await heard(vendors, request)
+
+    assert deltas[0] == TextDelta(text="Hello")
+    assert "tools" not in fake.received[0].body
+
+
 @each_case(
     "base_url",
     ["no address", "api.openai.com", "ftp://x/v1", "http://[::1", "http:///v1", "http://\x00"],

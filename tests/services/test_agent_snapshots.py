@@ -119,12 +119,6 @@ class TestTools:
         assert outcomes(rows) == ["write_file denied/not_granted"]
         assert caught.value.code is Code.GRANT_EXCEEDED
 
-    async def test_a_session_without_tools_knows_none(self, home: Path, tmp_path: Path) -> None:
-        config = a_config(home, asks(call("read_file", path="a")), says("done"))
-        async with open_holdfast(config=config) as house:
-            session = await started(house, tmp_path / "desk", tools=())
-            assert outcomes(await played(house, session.id)) == ["read_file error/unknown_tool"]
-
 
 class TestVariables:
     """Variables are put into the prompt once, in one pass, and never anywhere else."""

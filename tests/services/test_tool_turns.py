@@ -71,6 +71,21 @@ def two_rounds(home: Path) -> Config:
     )
 
 
+async def test_a_session_without_tools_marks_checkpoints_and_nothing_else(
+    home: Path, desk: Path
+) -> None:
+    config = a_config(
+        home,
+        asks(call("checkpoint", "c1", name="half"), call("read_file", "r1", path="a.txt")),
+        says("Marked."),
+    )
+    async with open_holdfast(config=config) as house:
+        session = await started(house, desk, tools=())
+        rows = await played(house, session.id)
+
+    assert outcomes(rows) == ["checkpoint ok", "read_file denied/not_granted"]
+
+
 @demands("S0-081", "S0-060", "S0-003d", "S2-070h")
 async def test_everything_of_a_turn_is_a_row_in_its_order(home: Path, desk: Path) -> None:
     config = two_rounds(home)

@@ -204,7 +204,7 @@ class ChatOptions:
         list[str] | None, option("K=V", "A variable of the session; repeatable. Never a secret.")
     ] = None
     tools: Annotated[
-        str | None, option("A,B", "Allow only these tools of the agent; '' allows none.")
+        str | None, option("A,B", "Allow only these tools of the agent; '' allows only checkpoint.")
     ] = None
     fs_scope: Annotated[
         FsTier | None, option("TIER", f"Restrict file access: {', '.join(FsTier)}.")

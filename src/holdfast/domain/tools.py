@@ -91,8 +91,10 @@ CATALOGUE: Final = frozenset(
 )
 
 
-# Granted to every agent that has tools, because they affect only the session itself.
-ALWAYS: Final = frozenset({"checkpoint", "read_output"})
+# Granted to every agent, because they affect only the session itself; `read_output` has nothing to
+# read in a session without other tools.
+CHECKPOINT: Final = "checkpoint"
+ALWAYS: Final = frozenset({CHECKPOINT, "read_output"})
 # Tools named in files of other programs; such files load, but the tools are not offered.
 ELSEWHERE: Final = frozenset(
     {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}

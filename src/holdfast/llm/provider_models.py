@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.secrets import Secret
+from holdfast.domain.tools import ALWAYS
 from holdfast.llm.providers import COMPATIBLE, PROVIDERS, Provider
 from holdfast.llm.translation import (
     CALLS_MOST,
@@ -382,8 +384,11 @@ async def _stream_response(
     request: LlmRequest, provider: Provider, model: "VendorModel"
 ) -> AsyncGenerator[LlmDelta, None]:
     if request.tools and not model.profile.get("supports_tools", True):
-        yield tools_unsupported(provider)
-        return
+        if any(tool.name not in ALWAYS for tool in request.tools):
+            yield tools_unsupported(provider)
+            return
+        # Nothing else is lost: these tools are offered although the agent does not name any.
+        request = replace(request, tools=())
     hearing = ResponseStream(request)
     asked = model.request_stream(
         build_messages(request, provider, model),

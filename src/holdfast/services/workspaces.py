@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.sessions import Session
-from holdfast.domain.tools import ALWAYS, Grant
+from holdfast.domain.tools import ALWAYS, CHECKPOINT, Grant
 from holdfast.ports.store import Store
 from holdfast.ports.tools import ToolWorkspace
 from holdfast.services.media import SessionOutputStore
@@ -55,20 +55,22 @@ class Workspaces:
         # Cached per process, so that the disk is not accessed in every turn.
         self._made: dict[SessionKey, str] = {}
 
-    def of(self, session: Session, key: SessionKey) -> ToolWorkspace | None:
-        """Return the workspace of a session; `None` if it has no tools."""
+    def of(self, session: Session, key: SessionKey) -> ToolWorkspace:
+        """Return the workspace of a session."""
         servers = session.agent.mcp_servers
         name = workspace_name(session.owner, session.id)
         session_servers = self._visitors.get(name, ())
-        if not session.tools and not servers and not session_servers:
-            return None
+        has_tools = bool(session.tools or servers or session_servers)
+        implied = ALWAYS if has_tools else frozenset({CHECKPOINT})
+        folder = session.context.working_dir
         return ToolWorkspace(
             session=name,
-            working_dir=session.context.working_dir,
-            scratch=self._scratch(session, key),
+            working_dir=folder,
+            # A checkpoint needs no temporary folder, and creating one accesses the disk.
+            scratch=self._scratch(session, key) if has_tools else folder,
             # The session's grant is already within its agent's.
             grants=(session.grant, self._ceiling),
-            tools=ALWAYS | {tool.name for tool in session.tools},
+            tools=frozenset(tool.name for tool in session.tools) | implied,
             servers=servers,
             session_servers=session_servers,
             shelf=self.shelf(key),
