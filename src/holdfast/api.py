@@ -14,6 +14,7 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import out_of_memory
 from holdfast.domain.messages import Part, require_content
 from holdfast.domain.sessions import (
+    ATTENDED_TURN_CAP,
     OnBusy,
     SessionRequest,
     require_on_busy,
@@ -94,10 +95,14 @@ if TYPE_CHECKING:
 
 
 class Defaults(Struct, frozen=True, kw_only=True):
-    """The model and the loosest approval mode of sessions that name none."""
+    """The model and the loosest approval mode of sessions that name none.
+
+    `turn_cap` is the cap of sessions that a person opens.
+    """
 
     model: str
     approval: ApprovalMode
+    turn_cap: int = ATTENDED_TURN_CAP
 
 
 class ObservationsApi(Protocol):
@@ -538,7 +543,12 @@ class LocalHoldfast:
 
     async def defaults(self) -> Defaults:
         """Return what applies to sessions that do not say otherwise."""
-        return Defaults(model=self.config.default_model, approval=self.config.approval)
+        config = self.config
+        return Defaults(
+            model=config.default_model,
+            approval=config.approval,
+            turn_cap=config.attended_turn_cap,
+        )
 
     async def open(
         self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None

@@ -7,8 +7,8 @@ import pytest
 from holdfast.api import Holdfast
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.sessions import SessionRequest
-from tests.houses import current
+from holdfast.domain.sessions import SessionRequest, StopReason
+from tests.houses import current, played
 from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
@@ -30,6 +30,33 @@ async def test_title_tags_approval_and_metadata_can_be_changed(
     assert (changed.title, changed.tags) == ("New", ("b", "c"))
     assert (changed.approval, changed.metadata) == (ApprovalMode.AUTO, {"n": 1})
     assert changed == await current(quiet, session)
+
+
+async def test_a_raised_turn_cap_lets_the_session_go_on(holdfast: Holdfast) -> None:
+    session = await holdfast.open(request=SessionRequest(turn_cap=1))
+    stops = []
+    for text in ("one", "two"):
+        await holdfast.send(session.id, text)
+        await played(holdfast, session.id)
+        stops.append((await current(holdfast, session)).last_stop)
+
+    await holdfast.sessions.update(holdfast.owner, session.id, {"turn_cap": 2})
+    await holdfast.send(session.id, "three")
+    await played(holdfast, session.id)
+
+    stops.append((await current(holdfast, session)).last_stop)
+    assert stops == [StopReason.STOP, StopReason.TURN_LIMIT, StopReason.STOP]
+
+
+@each_case("cap", [0, -1, 1_000_001, None, True, "many"])
+async def test_a_turn_cap_that_is_none_changes_nothing(quiet: Holdfast, cap: Any) -> None:
+    session = await quiet.open()
+
+    with pytest.raises(Invalid) as caught:
+        await quiet.sessions.update(quiet.owner, session.id, {"turn_cap": cap})
+
+    assert caught.value.code is Code.INVALID_INPUT
+    assert (await current(quiet, session)).turn_cap == 50
 
 
 async def test_what_is_not_named_stays(quiet: Holdfast) -> None:

@@ -425,7 +425,9 @@ class RemoteHoldfast:
         """Return the server's defaults; requested once."""
         if self._defaults is None:
             form = await self.requests.get("/v1/defaults", DefaultsForm)
-            self._defaults = Defaults(model=form.model, approval=form.approval)
+            self._defaults = Defaults(
+                model=form.model, approval=form.approval, turn_cap=form.attended_turn_cap
+            )
         return self._defaults
 
     async def open(

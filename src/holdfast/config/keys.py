@@ -78,6 +78,7 @@ SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
     ),
     "events_retention": SettingKey("events", "retention", "HOLDFAST_EVENTS_RETENTION"),
     "turn_cap": _limit("turn_cap", "HOLDFAST_TURN_CAP"),
+    "attended_turn_cap": _limit("attended_turn_cap", "HOLDFAST_ATTENDED_TURN_CAP"),
     "max_tool_rounds": _limit("max_tool_rounds", "HOLDFAST_MAX_TOOL_ROUNDS"),
     "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),
     "idle_timeout_minutes": _limit("idle_timeout_minutes", "AGENT_SESSION_IDLE_TIMEOUT"),

@@ -24,7 +24,7 @@ from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.models import OFFLINE, model_of
-from holdfast.domain.sessions import TURN_CAP, OnExceed, cap_of
+from holdfast.domain.sessions import ATTENDED_TURN_CAP, TURN_CAP, OnExceed, cap_of
 from holdfast.domain.text import is_encodable
 from holdfast.domain.tools import FsTier
 
@@ -105,6 +105,7 @@ class Config(Struct, frozen=True, kw_only=True):
     events_delta_retention: timedelta = timedelta(hours=24)
     events_retention: timedelta = timedelta()
     turn_cap: int = TURN_CAP
+    attended_turn_cap: int = ATTENDED_TURN_CAP
     max_tool_rounds: int = 16
     turns_at_a_time: int = 64
     idle_timeout_minutes: float = 30

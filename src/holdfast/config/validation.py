@@ -255,6 +255,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mcp_servers": _server_names,
     "observations_per_minute": _between(0, MILLION, but=", or 0 for no limit"),
     "turn_cap": _between(1, MILLION),
+    "attended_turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
 }
 # Short enough that tool ids with this prefix stay within their length limit.

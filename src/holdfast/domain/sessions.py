@@ -24,6 +24,9 @@ from holdfast.domain.text import is_encodable, one_line, require_tags, require_t
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
 
 TURN_CAP: Final = 50
+# Where a person sends the messages, the cap protects only against programs out of control.
+ATTENDED_TURN_CAP: Final = 1_000
+TURN_CAP_LARGEST: Final = 1_000_000
 TITLE_LONGEST: Final = 60
 _PATH_LONGEST: Final = 4_096
 
@@ -301,6 +304,19 @@ def title_of(text: str) -> str | None:
 def cap_of(wanted: int | None) -> int:
     """Return the turn cap; `None`, zero and negative values select the default."""
     return wanted if wanted is not None and wanted > 0 else TURN_CAP
+
+
+# A person is warned when this many turns are left.
+FEW_TURNS: Final = 10
+
+
+def may_have_few_turns(session: Session) -> bool:
+    """Return whether the turn cap may be near; a fork counts inherited turns, its cap does not."""
+    budget = session.budget
+    is_spent = budget is not None and 0 < budget.microcents <= session.microcents
+    is_near = session.settled + FEW_TURNS >= session.turn_cap
+    # A spent budget leaves no turns either, and has a question of its own.
+    return session.status in OPEN and is_near and not is_spent
 
 
 def _refusal(status: Status, verb: Verb) -> HoldfastError:

@@ -28,6 +28,7 @@ from holdfast.domain.repos import Repo
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import (
     TURN_CAP,
+    TURN_CAP_LARGEST,
     Budget,
     Created,
     ForkPoint,
@@ -366,7 +367,8 @@ class SessionCreation:
 
     async def patched(self, tx: Tx, session: Session, changes: Mapping[str, Any]) -> Session:
         """Return the session with its owner's changes, validated like a request that opens one."""
-        kept = {name: getattr(session, name) for name in ("title", "tags", "approval", "metadata")}
+        names = ("title", "tags", "approval", "metadata", "turn_cap")
+        kept = {name: getattr(session, name) for name in names}
         try:
             changed = msgspec.convert(kept | dict(changes), SessionRequest)
         except msgspec.ValidationError as error:
@@ -381,6 +383,7 @@ class SessionCreation:
             model_id=model,
             metadata=changed.metadata,
             approval=changed.approval or session.approval,
+            turn_cap=_require_cap(changed.turn_cap),
         )
 
     async def place_of(
@@ -567,6 +570,16 @@ async def _started(
         updated_at=state.updated_at,
     )
     return opened, state.key
+
+
+def _require_cap(wanted: int | None) -> int:
+    if wanted is None or not 1 <= wanted <= TURN_CAP_LARGEST:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"turn_cap must be 1 to {TURN_CAP_LARGEST:,}.",
+            {"field": "turn_cap"},
+        )
+    return wanted
 
 
 def _approval(agent: Agent) -> ApprovalMode:

@@ -52,7 +52,7 @@ from holdfast.services.session_lifecycle import (
 )
 from holdfast.services.session_views import found_page, session_view
 
-CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata"})
+CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata", "turn_cap"})
 IDLE: Final = "idle_timeout"
 
 
@@ -179,7 +179,7 @@ class Sessions:
         *,
         expected: Callable[[Session], bool] | None = None,
     ) -> Session:
-        """Change the title, the tags, the model, the approval mode or the metadata.
+        """Change the title, the tags, the model, the approval mode, the turn cap or the metadata.
 
         `expected` checks the session inside the transaction; if it returns false, nothing changes.
         """

@@ -428,8 +428,8 @@ def _may_pass(error: HoldfastError) -> bool:
 def _past_the_cap(session: Session) -> Outcome:
     failure = Failure(
         code=FailureCode.TURN_LIMIT,
-        message=f"The session has reached its limit of {session.turn_cap} turns. Open a new "
-        "one, or fork this one.",
+        message=f"The session has reached its limit of {session.turn_cap} turns. Raise "
+        "its turn cap, open a new one, or fork this one.",
     )
     return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
 

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.ids import ModelId
 from holdfast.domain.models import Model, ModelRequest, ModelSource, Prices
+from holdfast.domain.sessions import ATTENDED_TURN_CAP
 from holdfast.wire.scalars import Uuid
 
 Price = Annotated[int, Meta(ge=0, le=10**12)]
@@ -89,6 +90,9 @@ class DefaultsForm(Struct, frozen=True, kw_only=True):
     model: str
     approval: ApprovalMode
     tools: tuple[str, ...] = ()
+    attended_turn_cap: Annotated[
+        int, Meta(description="The turn cap for sessions that a person opens.")
+    ] = ATTENDED_TURN_CAP
 
 
 def model_post(request: ModelRequest) -> ModelPost:

@@ -18,6 +18,7 @@ from holdfast.domain.ids import LOCAL_OWNER, AgentId, ModelId, RepoId, SessionId
 from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import (
     FAILED_STOPS,
+    TURN_CAP_LARGEST,
     Budget,
     ForkPoint,
     OnExceed,
@@ -267,6 +268,7 @@ class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     metadata: dict[str, Any] | UnsetType = UNSET
     model_id: ModelRef | UnsetType | None = UNSET
     approval: ApprovalMode | UnsetType = UNSET
+    turn_cap: Annotated[int, Meta(ge=1, le=TURN_CAP_LARGEST)] | UnsetType = UNSET
 
 
 class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -370,7 +372,7 @@ def changes_of(body: SessionPatch) -> dict[str, Any]:
     """Return the changed fields of a body, by their domain names."""
     given = {
         name: getattr(body, name)
-        for name in ("title", "metadata", "approval")
+        for name in ("title", "metadata", "approval", "turn_cap")
         if is_given(getattr(body, name))
     }
     if not isinstance(body.tags, UnsetType):

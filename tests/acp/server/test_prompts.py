@@ -20,6 +20,7 @@ from tests.acp.editor import (
     here,
     house_for,
     masked,
+    selected,
     words,
 )
 from tests.houses import news_until, played, script, texts
@@ -242,20 +243,27 @@ async def test_a_failure_without_words_is_told_all_the_same() -> None:
     assert refused.value.error == JsonRpcError(-32603, "The turn failed.", data)
 
 
-async def test_a_turn_that_is_one_too_many_says_so(home: Path, desk: Path) -> None:
-    async with here(home, desk, turn_cap=1) as (_, editor):
+async def test_a_prompt_past_the_turn_cap_is_asked_about_before_it_is_sent(
+    home: Path, desk: Path
+) -> None:
+    async with here(home, desk, attended_turn_cap=1) as (house, editor):
         session = await editor.opened(desk)
         await editor.prompt(session, "one")
-        editor.frames.clear()
-
-        answer = await editor.prompt(session, "two")
-
-        assert answer == ended("max_turn_requests", "turn_limit")
+        left = [each["content"]["text"] for each in editor.updates() if "content" in each]
+        editor.answer = lambda _: selected("reject_once")
+        refused = await editor.prompt(session, "two")
         told = [each["content"]["text"] for each in editor.updates()]
-        assert told == [
-            "turn_limit: The session has reached its limit of 1 turns. "
-            "Open a new one, or fork this one."
-        ]
+        before = await house.sessions.get(house.owner, SessionId(session))
+        editor.answer = lambda _: selected("allow_once")
+        raised = await editor.prompt(session, "two")
+        after = await house.sessions.get(house.owner, SessionId(session))
+
+    assert left[0] == "(0 more turns are left in this session.)"
+    assert refused == ended("max_turn_requests", "turn_limit")
+    assert f"`holdfast sessions update {session} --turn-cap N`" in told[0]
+    assert (before.turn, before.turn_cap) == (1, 1)
+    assert raised["result"]["stopReason"] == "end_turn"
+    assert (after.settled, after.turn_cap) == (2, 2)
 
 
 async def test_a_turn_that_fails_is_an_error_with_its_code(

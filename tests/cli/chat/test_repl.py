@@ -31,10 +31,10 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 @asynccontextmanager
 async def conversing(
-    holdfast: Holdfast, model: str | None = None
+    holdfast: Holdfast, model: str | None = None, turn_cap: int | None = None
 ) -> AsyncIterator[tuple[ChatConversation, PipeInput]]:
     """Open a session at a keyboard of the test's."""
-    session = await holdfast.open("holdfast", SessionRequest(model=model))
+    session = await holdfast.open("holdfast", SessionRequest(model=model, turn_cap=turn_cap))
     printer = Printer(GlobalOptions())
     with (
         create_pipe_input() as keys,
@@ -74,6 +74,25 @@ async def test_what_is_typed_is_sent_and_answered(
         f"Session {conversation.session_id}\n"
     )
     assert f"`holdfast chat --resume {conversation.session_id}`." in told.err
+
+
+async def test_a_message_past_the_turn_cap_is_sent_only_if_the_person_says_how(
+    holdfast: Holdfast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with conversing(holdfast, turn_cap=1) as (conversation, keys):
+        first = conversation.session_id
+        keys.send_text(f"one\rtwo\r\rthree\rr\r/cap 2\rfour\rf\r/cap\r{CTRL_D}")
+        code = await talked(conversation)
+
+    told = capsys.readouterr()
+    assert code == 0
+    assert await said(holdfast, first) == ["one", "three"]
+    assert await said(holdfast, conversation.session_id) == ["one", "three", "four"]
+    assert conversation.session_id != first
+    assert told.err.count("has used its 1 turns ([limits].attended_turn_cap") == 2
+    assert "This session may now have 1001 turns." in told.err
+    assert "0 more turns are left in this session; /cap N raises its turn cap." in told.err
+    assert told.out.count("The session may have 2 turns.") == 2
 
 
 async def test_the_greeting_names_the_model_that_answers(

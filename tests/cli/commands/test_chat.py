@@ -395,7 +395,11 @@ def test_a_session_whose_limits_are_reached_says_so(
     again = cli("chat", "--resume", first[0]["sessionId"])
 
     assert again.code == 0
-    assert again.err == "The session has reached its limit of 1 turns; fork it to continue.\n"
+    session = first[0]["sessionId"]
+    assert again.err == (
+        "The session has reached its limit of 1 turns; raise it with `holdfast sessions update "
+        f"{session} --turn-cap N`, or fork the session.\n"
+    )
 
 
 def test_an_unknown_session_cannot_be_picked_up(cli: Cli) -> None:

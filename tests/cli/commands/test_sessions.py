@@ -211,6 +211,17 @@ def test_a_cursor_from_the_future_is_a_conflict(cli: Cli, chatted: str) -> None:
     assert (ran.code, ran.error["error"]) == (5, "cursor_ahead")
 
 
+def test_the_turn_cap_of_a_session_is_raised(cli: Cli, chatted: str) -> None:
+    raised = cli("sessions", "update", chatted, "--turn-cap", "70", "--title", "Long", "--json")
+    empty = cli("sessions", "update", chatted, "--json")
+    wrong = cli("sessions", "update", chatted, "--turn-cap", "0", "--json")
+
+    assert (raised.document["turn_cap"], raised.document["title"]) == (70, "Long")
+    assert (empty.code, empty.error["error"]) == (2, "invalid_input")
+    assert (wrong.code, wrong.error["error"]) == (2, "invalid_input")
+    assert cli("sessions", "show", chatted, "--json").document["turn_cap"] == 70
+
+
 def test_a_session_is_closed_and_opened_again(cli: Cli, chatted: str) -> None:
     closed = cli("sessions", "close", chatted, "--as", "cancelled", "--reason", "tea", "--json")
     again = cli("sessions", "close", chatted)

@@ -257,6 +257,17 @@ async def test_a_failed_turn_is_listed_as_failed(home: Path, outside: Environmen
     assert completed == []
 
 
+async def test_the_turn_cap_can_be_changed(visitor: Visitor) -> None:
+    path = f"/v1/sessions/{(await visitor.session())['id']}"
+
+    changed = (await visitor.patch(path, {"turn_cap": 200})).document
+
+    assert changed["turn_cap"] == (await visitor.get(path)).document["turn_cap"] == 200
+    for wrong in (0, 1_000_001, None):
+        refused = await visitor.patch(path, {"turn_cap": wrong})
+        assert refusal(refused) == (400, "invalid_body")
+
+
 @pytest.mark.parametrize("query", ["status=idle", "status=", "limit=0", "forked_from=x", "x=y"])
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:
     assert refusal(await visitor.get(f"/v1/sessions?{query}")) == (400, "invalid_query")

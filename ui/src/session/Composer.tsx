@@ -9,6 +9,7 @@ import { ErrorMessage, RetryNotice } from "../app/notices";
 import { shouldFocusComposer } from "../app/router";
 import { resumeShortcuts } from "../app/shortcuts";
 import { TextField } from "../app/TextField";
+import { TurnLimit, useTurnsLeft } from "./TurnLimit";
 
 interface Props {
   readonly session: Session;
@@ -20,6 +21,8 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
   const [text, setText] = useDraft(session.id);
   const id = useRef(newId());
   const field = useRef<HTMLTextAreaElement>(null);
+  const turnsLeft = useTurnsLeft(session);
+  const canSend = text.trim() !== "" && turnsLeft !== 0;
   useEffect(() => {
     if (shouldFocusComposer()) field.current?.focus();
     resumeShortcuts();
@@ -47,7 +50,7 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
   const submit = () => {
     // Disabling the focused button would drop the focus.
     field.current?.focus();
-    if (text.trim() !== "" && !send.isPending) send.mutate({ id: id.current, text });
+    if (canSend && !send.isPending) send.mutate({ id: id.current, text });
   };
   if (session.state === "failed") {
     return <p className="hint">This session's agent has failed and cannot be resumed. Fork the session from any message to continue.</p>;
@@ -79,10 +82,11 @@ export function Composer({ session, isRunning, onInterrupt }: Props) {
             Stop <kbd>Esc</kbd>
           </button>
         )}
-        <button type="submit" className="primary" disabled={text.trim() === "" || send.isPending}>
+        <button type="submit" className="primary" disabled={!canSend || send.isPending}>
           {isRunning ? "Queue" : "Send"}
         </button>
       </div>
+      {turnsLeft !== null && <TurnLimit session={session} left={turnsLeft} />}
       <RetryNotice failures={send.failureCount} isPending={send.isPending} />
       <ErrorMessage error={send.error} />
     </form>

@@ -80,10 +80,11 @@ interface NewSessionRequest {
 /** Open a session and send the first message; idempotent, because both requests carry ids. */
 async function createSession(request: NewSessionRequest, ids: { session: string; message: string }): Promise<Session> {
   const title = request.text.trim().split("\n", 1)[0]?.slice(0, MAX_TITLE_LENGTH) ?? null;
+  const { attended_turn_cap: turn_cap } = await queryClient.ensureQueryData(defaultsQuery);
   const session = await unwrap(
     server.POST("/v1/agents/{agent_id}/sessions", {
       params: { path: { agent_id: request.agent } },
-      body: { id: ids.session, title, ...(request.repo ? { repo_id: request.repo } : {}) },
+      body: { id: ids.session, title, turn_cap: turn_cap ?? null, ...(request.repo ? { repo_id: request.repo } : {}) },
     }),
   );
   await unwrap(

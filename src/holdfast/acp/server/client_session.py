@@ -45,7 +45,13 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import ApprovalId, SessionId
 from holdfast.domain.messages import Part, Role
-from holdfast.domain.sessions import Session, StopReason
+from holdfast.domain.sessions import (
+    FEW_TURNS,
+    TURN_CAP_LARGEST,
+    Session,
+    StopReason,
+    may_have_few_turns,
+)
 
 CANCELLED: Final = "cancelled"
 STOPS: Final[Mapping[StopReason, str]] = {
@@ -110,6 +116,11 @@ log = logging.getLogger(__name__)
 BY: Final = "acp"
 REJECT_ONCE: Final = "reject_once"
 REQUEST: Final = "session/request_permission"
+_NO_TURNS: Final = (
+    "(This session has used its {} turns, so the message was not sent. Raise its turn cap with "
+    "`holdfast sessions update {} --turn-cap N`; `[limits].attended_turn_cap` is the cap of new "
+    "sessions.)"
+)
 
 
 class PermissionOutcome(Struct, frozen=True, rename="camel"):
@@ -170,6 +181,29 @@ class ClientApprovals:
         except ConnectionLost:
             return
         self._open[approval_id] = self._start(self._forward_answer(approval, future))
+
+    async def raises_cap(self, cap: int, wanted: int) -> bool:
+        """Ask the user whether the session may have more turns."""
+        params = {
+            "sessionId": self._session_id,
+            "toolCall": {
+                "toolCallId": f"turn_cap_{cap}",
+                "title": f"This session has used its {cap} turns",
+                "kind": "other",
+                "status": "pending",
+            },
+            "options": [
+                {"optionId": ALLOW_ONCE, "name": f"Raise to {wanted} turns", "kind": ALLOW_ONCE},
+                {"optionId": REJECT_ONCE, "name": "Do not send", "kind": REJECT_ONCE},
+            ],
+        }
+        try:
+            reply = await (await self._connection.begin(REQUEST, params))
+            outcome = msgspec.convert(reply, PermissionReply).outcome
+        except (ConnectionLost, RequestRefused, msgspec.ValidationError):
+            # An error reply is not consent.
+            return False
+        return outcome.outcome == "selected" and outcome.option_id == ALLOW_ONCE
 
     def withdraw(self, approval_id: ApprovalId) -> None:
         """Stop waiting for the client's answer, because there is another one."""
@@ -301,6 +335,8 @@ class ClientSession:
                 return prompt_result(StopReason.ABORTED, Usage())
             remarks, self._remarks = self._remarks, ()
             await self.notifier.remark(remarks)
+            if not await self._may_send():
+                return prompt_result(StopReason.TURN_LIMIT, Usage())
             await self._send(prompt, parts)
         self.follow()
         await self._asking.waiting(self.notifier.translator)
@@ -334,6 +370,26 @@ class ClientSession:
         """Wait until every prompt is answered."""
         while self._prompts:
             await self._prompts[0].answered.wait()
+
+    async def _may_send(self) -> bool:
+        """Return whether the turn cap allows a message; past it, the user is asked to raise it."""
+        backend = self._backend
+        session = await backend.sessions.get(backend.owner, self.session_id)
+        if not may_have_few_turns(session):
+            return True
+        resumed = await backend.sessions.resume(backend.owner, self.session_id)
+        left = resumed.turns_left - (session.turn - session.settled)
+        if left > 0:
+            if left <= FEW_TURNS:
+                await self.notifier.remark([f"({left - 1} more turns are left in this session.)"])
+            return True
+        wanted = min(session.turn_cap + (await backend.defaults()).turn_cap, TURN_CAP_LARGEST)
+        if await self._asking.raises_cap(session.turn_cap, wanted):
+            changes = {"turn_cap": wanted}
+            await backend.sessions.update(backend.owner, self.session_id, changes)
+            return True
+        await self.notifier.remark([_NO_TURNS.format(session.turn_cap, self.session_id)])
+        return False
 
     async def _send(self, prompt: PendingPrompt, parts: tuple[Part, ...]) -> None:
         backend, id_ = self._backend, prompt.message_id

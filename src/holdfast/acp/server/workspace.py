@@ -36,6 +36,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         """Open a session in a folder; registers the folder if it is a repository."""
         folder = await _require_folder(backend, cwd)
         repo = await _register_repo(backend, folder)
+        defaults = await backend.defaults()
         request = SessionRequest(
             context=SessionContext(
                 working_dir=repo.path if repo else folder,
@@ -43,7 +44,8 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
                 fs_scope_tier=self.tier,
             ),
             repo_id=repo.id if repo else None,
-            approval=(await backend.defaults()).approval,
+            approval=defaults.approval,
+            turn_cap=defaults.turn_cap,
         )
         return await backend.open(self.agent, request)
 

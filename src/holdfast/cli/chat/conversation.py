@@ -24,7 +24,15 @@ from holdfast.domain.events import (
     TurnEnded,
 )
 from holdfast.domain.messages import Message, Role
-from holdfast.domain.sessions import OnBusy, Session, Status, title_of
+from holdfast.domain.sessions import (
+    FEW_TURNS,
+    TURN_CAP_LARGEST,
+    OnBusy,
+    Session,
+    Status,
+    may_have_few_turns,
+    title_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
@@ -183,6 +191,22 @@ class ChatConversation:
         self._own_turns.add(message.turn)
         self._open(message.turn)
         return message
+
+    async def turns_left(self) -> int | None:
+        """Return how many turns the turn cap leaves after the queued ones, if they are few."""
+        session = await self.session()
+        if not may_have_few_turns(session):
+            return None
+        resumed = await self.holdfast.sessions.resume(self.holdfast.owner, session.id)
+        left = resumed.turns_left - (session.turn - session.settled)
+        return max(left, 0) if left <= FEW_TURNS else None
+
+    async def raise_cap(self) -> int:
+        """Add the turns that a new session would have to the turn cap, and return it."""
+        session, more = await self.session(), (await self.holdfast.defaults()).turn_cap
+        changes = {"turn_cap": min(session.turn_cap + more, TURN_CAP_LARGEST)}
+        holdfast = self.holdfast
+        return (await holdfast.sessions.update(holdfast.owner, session.id, changes)).turn_cap
 
     async def set_title(self, text: str) -> None:
         """Set the session's title from this text only."""

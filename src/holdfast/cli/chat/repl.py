@@ -14,7 +14,14 @@ from prompt_toolkit.history import History
 from holdfast import __version__
 from holdfast.cli.chat.conversation import ChatConversation, cancel_tasks, wait_for_first
 from holdfast.cli.chat.live_page import LivePage, PromptRegion
-from holdfast.cli.chat.prompt import MARK, InterruptPressedError, MessagePrompt, PromptSettings
+from holdfast.cli.chat.prompt import (
+    MARK,
+    AnswerPrompt,
+    EndPressedError,
+    InterruptPressedError,
+    MessagePrompt,
+    PromptSettings,
+)
 from holdfast.cli.chat.screen import TextScreen
 from holdfast.cli.chat.slash_commands import REGISTRY, SHOWN_TURNS, SlashContext, run_slash_command
 from holdfast.cli.chat.status_line import StatusLine
@@ -334,6 +341,11 @@ def _guidance() -> str:
 
 _BOLD: Final = "1"
 _NOT_STARTED: Final = "The turn has not started yet; press Ctrl-C again to leave it waiting."
+_NO_TURNS: Final = (
+    "This session has used its {} turns ([limits].attended_turn_cap for new sessions); the message "
+    "was not sent."
+)
+_FEW_TURNS: Final = "{} more turns are left in this session; /cap N raises its turn cap."
 _LEAVING: Final = "Leaving when the turn ends; press Ctrl-D again to leave now, with the turn open."
 
 
@@ -472,6 +484,11 @@ class _Repl:
 
     async def _send(self, line: str) -> None:
         conversation = self._conversation
+        left = await conversation.turns_left()
+        if left == 0 and not await self._continues_past_cap():
+            if self._page is not None:
+                self._prompt.begin_with(line)
+            return
         session, text = await conversation.session(), line.removeprefix("/")
         try:
             whole = await asyncio.to_thread(
@@ -481,11 +498,37 @@ class _Repl:
                 # From the typed text: the beginning of an attached file makes a poor title.
                 await conversation.set_title(text)
             await conversation.put(whole)
+            if left:
+                conversation.screen.remark(_FEW_TURNS.format(left - 1))
         except HoldfastError:
             # The line has been erased from the screen; restore it for correction.
             if self._page is not None:
                 self._prompt.begin_with(line)
             raise
+
+    async def _continues_past_cap(self) -> bool:
+        """Ask what to do with a message past the turn cap; return whether it can be sent."""
+        conversation = self._conversation
+        cap = (await conversation.session()).turn_cap
+        async with conversation.keyboard.for_question():
+            conversation.screen.pause()
+            self._printer.remark(_NO_TURNS.format(cap))
+            try:
+                answer = await AnswerPrompt().answer(
+                    "r: raise the cap, f: fork, Enter: do not send? "
+                )
+            except (InterruptPressedError, EndPressedError):
+                answer = ""
+        match answer.strip().lower():
+            case "r" | "raise":
+                raised = await conversation.raise_cap()
+                self._printer.remark(f"This session may now have {raised} turns.")
+                return True
+            case "f" | "fork":
+                await self._obeys("/fork")
+                return True
+            case _:
+                return False
 
     def _leaves(self) -> bool:
         """Return whether to leave now; a running turn is waited for once."""

@@ -35,15 +35,22 @@ from holdfast.config import absolute_model
 from holdfast.domain.agents import AcpRuntime, AgentStatus
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, stricter_mode
 from holdfast.domain.calls import Call
-from holdfast.domain.errors import Code, Conflict, Denied, Invalid
+from holdfast.domain.errors import Code, Conflict, Denied, Invalid, LimitReached
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.sessions import Selection, Session, SessionContext, SessionRequest
+from holdfast.domain.sessions import (
+    Selection,
+    Session,
+    SessionContext,
+    SessionRequest,
+    may_have_few_turns,
+)
 from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 from holdfast.services.agents import BUILT_IN
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
     from holdfast.services.calls import SettlementRequest
+    from holdfast.services.session_lifecycle import Resumption
 
 
 def require_resumable_options(options: ChatOptions) -> None:
@@ -89,12 +96,14 @@ async def open_conversation(
         conversation = await _follow_from_now(printer, holdfast, session, signals, policy)
         context = await _moved_context(options.cwd, is_remote=policy.is_remote)
         resumed = await holdfast.sessions.resume(holdfast.owner, session.id, context=context)
+        if policy.asks and options.prompt is not None:
+            _require_turns(resumed)
         conversation.known = resumed.session.last_event
         await _remark_changed_agent(holdfast, session, conversation)
-        for limit_text in _limits(session):
+        for limit_text in _limits(session, resumed.turns_left):
             conversation.screen.remark(limit_text)
         return conversation
-    session = await _open_session(printer, holdfast, options, is_remote=policy.is_remote)
+    session = await _open_session(printer, holdfast, options, policy)
     # The cursor is before the opening event, because a JSON stream begins with it.
     conversation = await _follow_from_now(
         printer, holdfast, replace(session, last_event=0), signals, policy
@@ -127,14 +136,23 @@ async def _remark_changed_agent(
         )
 
 
-def _limits(session: Session) -> Iterator[str]:
+def _limits(session: Session, turns_left: int) -> Iterator[str]:
     """Yield which limits of the session are reached: a new turn would end at once."""
-    if session.settled >= session.turn_cap:
-        cap = session.turn_cap
-        yield f"The session has reached its limit of {cap} turns; fork it to continue."
     budget = session.budget
     if budget is not None and 0 < budget.microcents <= session.microcents:
         yield f"The session's budget of {money(budget.microcents, priced=True)} is spent."
+    elif not turns_left:
+        yield (
+            f"The session has reached its limit of {session.turn_cap} turns; raise it with "
+            f"`holdfast sessions update {session.id} --turn-cap N`, or fork the session."
+        )
+
+
+def _require_turns(resumed: "Resumption") -> None:
+    """Refuse to send a person's message past the turn cap: it would not be answered."""
+    if not resumed.turns_left and may_have_few_turns(resumed.session):
+        text = next(_limits(resumed.session, 0))
+        raise LimitReached(Code.SESSION_LIMIT, f"{text} Nothing was sent.")
 
 
 async def _require_answered(
@@ -191,10 +209,11 @@ def build_conversation(
 
 
 async def _open_session(
-    printer: Printer, holdfast: "Holdfast", options: ChatOptions, *, is_remote: bool
+    printer: Printer, holdfast: "Holdfast", options: ChatOptions, policy: AttendancePolicy
 ) -> Session:
     """Open the session; everything is validated before anything is written."""
-    config = printer.settings.load()
+    config, is_remote = printer.settings.load(), policy.is_remote
+    defaults = await holdfast.defaults()
     options = await _with_stored_agent(holdfast, options, config.home, is_remote=is_remote)
     options = options if is_remote else await _with_repository(holdfast, options)
     tier = config.chat.fs_scope
@@ -204,7 +223,8 @@ async def _open_session(
         model=absolute_model(options.model) if options.model is not None else None,
         context=context,
         tools=_tools(options.tools),
-        approval=(await holdfast.defaults()).approval,
+        approval=defaults.approval,
+        turn_cap=defaults.turn_cap if policy.is_attended else None,
     )
     await _require_openable(holdfast, options, request)
     if options.repo is not None:

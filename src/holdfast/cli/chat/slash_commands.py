@@ -290,6 +290,17 @@ async def _status(context: SlashContext, argument: str) -> bool:
     return False
 
 
+async def _cap(context: SlashContext, argument: str) -> bool:
+    conversation = context.conversation
+    holdfast = conversation.holdfast
+    if argument:
+        changes = {"turn_cap": parse_number(argument)}
+        await holdfast.sessions.update(holdfast.owner, conversation.session_id, changes)
+    session = await conversation.session()
+    context.printer.line(f"The session may have {session.turn_cap} turns.")
+    return False
+
+
 async def _fork(context: SlashContext, argument: str) -> bool:
     conversation = context.conversation
     holdfast = conversation.holdfast
@@ -334,6 +345,7 @@ REGISTRY: Final = (
     SlashCommand("approvals", "/approvals", "show approval requests and answers", approvals),
     SlashCommand("calls", "/calls", "show the tool calls", calls),
     SlashCommand("compact", "/compact", "summarize everything before the last answer", compact),
+    SlashCommand("cap", "/cap [N]", "show or change how many turns the session may have", _cap),
     SlashCommand("fork", "/fork [TURN]", "fork the session at the end of a turn", _fork),
     SlashCommand(
         "export",

@@ -26,6 +26,7 @@ from holdfast.cli.options import (
 from holdfast.cli.output import Printer, local_time, money
 from holdfast.cli.session_refs import find_session, short_ids
 from holdfast.cli.terminal import is_terminal
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.sessions import Status
 
 if TYPE_CHECKING:
@@ -185,6 +186,32 @@ async def fork(printer: Printer, options: ForkOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UpdateOptions(SessionRef):
+    """What to change."""
+
+    title: Annotated[str | None, option("TITLE", "The title.")] = None
+    model: Annotated[str | None, option("P:N", "The model to try first, from the next turn.")] = (
+        None
+    )
+    turn_cap: Annotated[int | None, option("N", "How many turns the session may have.")] = None
+
+
+async def update(printer: Printer, options: UpdateOptions) -> None:
+    """Change the title, the model or the turn cap of a session."""
+    from holdfast.wire.sessions import session_form
+
+    given = {"title": options.title, "model": options.model, "turn_cap": options.turn_cap}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise Invalid(Code.INVALID_INPUT, "Name a change: --title, --model or --turn-cap.")
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, options.id)
+        await holdfast.sessions.update(holdfast.owner, session_id, changes)
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session_id))
+    printer.done(form, f"Session {session_id} has been changed.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CloseOptions(SessionRef):
     """How to close."""
 
@@ -222,7 +249,6 @@ class DeleteOptions(SessionRef):
 
 async def delete(printer: Printer, options: DeleteOptions) -> int | None:
     """Delete a session and its messages permanently."""
-    from holdfast.domain.errors import Code, Invalid
     from holdfast.services.session_lifecycle import DeletePolicy
 
     if options.cascade and options.detach:
@@ -266,6 +292,7 @@ def _register_lifecycle(group: typer.Typer) -> None:
     command(group, "interrupt", SessionRef)(interrupt)
     command(group, "compact", SessionRef)(compact)
     command(group, "fork", ForkOptions)(fork)
+    command(group, "update", UpdateOptions)(update)
     command(group, "close", CloseOptions)(close)
     command(group, "delete", DeleteOptions)(delete)
 

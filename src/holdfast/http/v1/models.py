@@ -94,7 +94,14 @@ async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
         else f"{model.provider}:{model.id}"
     )
     tools = tuple(sorted(CATALOGUE))
-    return Response(content=DefaultsForm(model=shown, approval=config.approval, tools=tools))
+    return Response(
+        content=DefaultsForm(
+            model=shown,
+            approval=config.approval,
+            tools=tools,
+            attended_turn_cap=config.attended_turn_cap,
+        )
+    )
 
 
 DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
