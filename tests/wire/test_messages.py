@@ -1,6 +1,9 @@
 """Content of messages and results in JSON, whatever their parts are."""
 
+from datetime import datetime
+
 import pytest
+from hypothesis import given
 from msgspec import to_builtins
 
 from holdfast.domain.calls import Call
@@ -19,12 +22,15 @@ from holdfast.domain.messages import (
     Text,
     ToolError,
 )
+from holdfast.domain.time import microseconds
 from holdfast.wire.calls import call_result_form, retried_call_form
 from holdfast.wire.events import event_forms
 from holdfast.wire.messages import message_form
 from holdfast.wire.repo_sessions import rows_of
+from holdfast.wire.scalars import format_microseconds, format_time
 from holdfast.wire.stream_events import StreamVocabulary
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_tool_result, an_event
+from tests.domain.strategies import INSTANTS
 
 CALL = Call(
     id=CallId("call-1"),
@@ -99,3 +105,8 @@ def test_a_call_is_shown_with_its_result_and_its_retry() -> None:
     assert to_builtins(call_result_form(CALL, None))["status"] is None
     assert retried.pop("retry") == to_builtins(fine)
     assert "status" not in retried
+
+
+@given(INSTANTS)
+def test_times_of_rows_are_formatted_like_all_others(at: datetime) -> None:
+    assert format_microseconds(microseconds(at)) == format_time(at)

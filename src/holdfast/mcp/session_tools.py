@@ -34,7 +34,7 @@ from holdfast.search.query import SearchQuery
 from holdfast.services.batches import Scan
 from holdfast.services.calls import NOTE_LONGEST, SettlementAction, SettlementRequest
 from holdfast.wire.costs import cost_total_form
-from holdfast.wire.messages import MessageForm, message_form, with_parts
+from holdfast.wire.messages import MessageForm, message_form
 from holdfast.wire.search import hit_form
 from holdfast.wire.sessions import session_form
 
@@ -144,8 +144,7 @@ async def _fit_messages(
         async for batch in batches:
             for row in batch.rows:
                 is_cut = row.id in batch.interrupted
-                form = message_form(row, session_id, is_interrupted=is_cut)
-                form = with_parts(form, row, parts)
+                form = message_form(row, session_id, is_interrupted=is_cut, parts_wanted=parts)
                 size += len(msgspec.json.encode(form))
                 if shown and size > ANSWER_LARGEST:
                     return tuple(shown), True

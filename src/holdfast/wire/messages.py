@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Invalid
@@ -27,7 +27,15 @@ from holdfast.domain.sessions import OnBusy
 from holdfast.domain.time import microseconds
 from holdfast.domain.tools import ResultCode
 from holdfast.wire.errors import invalid_body
-from holdfast.wire.scalars import Cursor, Instant, Limit, Number, Uuid, format_time, parse_time
+from holdfast.wire.scalars import (
+    Cursor,
+    Instant,
+    Limit,
+    Number,
+    Uuid,
+    format_microseconds,
+    parse_time,
+)
 
 UNKNOWN = "outcome unknown"
 _ROLES = "(user|assistant|tool_call|tool_result|system)"
@@ -223,59 +231,60 @@ class MessagePartsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def message_form(
-    message: Message, session_id: SessionId, *, is_interrupted: bool = False
+    message: Message,
+    session_id: SessionId,
+    *,
+    is_interrupted: bool = False,
+    parts_wanted: str | None = None,
 ) -> MessageForm:
-    """Return the form of a message, which may be inherited from a parent session."""
-    result = message.parts[0] if message.parts else None
-    is_plain = message.role in _SHAPED or all(isinstance(part, Text) for part in message.parts)
+    """Return the form of a message, which may be inherited; with all its parts if requested."""
+    parts, is_complete = message.parts, True
+    result: ToolResult | None = None
+    match parts:
+        case (Text(text=text),):
+            content: dict[str, Any] = {"text": text}
+        case (ToolCall() as call,):
+            content = {"id": call.id, "name": call.name, "arguments": call.arguments}
+        case (ToolResult() as result,):
+            content = {"result": result.result, "error": error_text(result.status, result.error)}
+        case _:
+            content = {"text": "".join(map(_text_of, parts))}
+            is_complete = all(isinstance(part, Text) for part in parts)
     return MessageForm(
         id=message.id,
         session_id=message.session_id,
         sequence=message.sequence,
         role=message.role,
-        content=_content(message),
-        tool_call_id=result.call_id if isinstance(result, ToolResult) else None,
-        created_at=format_time(message.created_at),
+        content=content,
+        tool_call_id=None if result is None else result.call_id,
+        created_at=format_microseconds(message.at),
         turn=message.turn,
         model_id=message.model_id,
-        parts=UNSET if is_plain else message.parts,
-        result_status=result.status if isinstance(result, ToolResult) else UNSET,
+        parts=UNSET if is_complete and parts_wanted is None else parts,
+        result_status=UNSET if result is None else result.status,
         interrupted=is_interrupted or UNSET,
         inherited=message.session_id != session_id or UNSET,
     )
 
 
 def message_forms(
-    rows: Sequence[Message], session_id: SessionId, interrupted: Collection[str] = ()
+    rows: Sequence[Message],
+    session_id: SessionId,
+    interrupted: Collection[str] = (),
+    parts_wanted: str | None = None,
 ) -> tuple[MessageForm, ...]:
     """Return the forms of messages; `interrupted` are the ids of those that were cut off."""
     return tuple(
-        message_form(row, session_id, is_interrupted=row.id in interrupted) for row in rows
+        message_form(
+            row, session_id, is_interrupted=row.id in interrupted, parts_wanted=parts_wanted
+        )
+        for row in rows
     )
 
 
 def export_line(session_id: SessionId) -> Callable[[Message, bool], MessageForm]:
     """Return a function that formats a session's message as one line of an export."""
     return lambda row, is_cut: message_form(row, session_id, is_interrupted=is_cut)
-
-
-def with_parts(form: MessageForm, message: Message, parts_wanted: str | None) -> MessageForm:
-    """Return the form with all parts of the message, if requested."""
-    return form if parts_wanted is None else replace(form, parts=message.parts)
-
-
-# The content of these roles is complete: they have a single part.
-_SHAPED = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
-
-
-def _content(message: Message) -> dict[str, Any]:
-    match message.parts:
-        case (ToolCall() as call,):
-            return {"id": call.id, "name": call.name, "arguments": call.arguments}
-        case (ToolResult() as result,):
-            return {"result": result.result, "error": error_text(result.status, result.error)}
-        case parts:
-            return {"text": "".join(map(_text_of, parts))}
 
 
 def error_text(status: ResultStatus, error: ToolError | None) -> str | None:

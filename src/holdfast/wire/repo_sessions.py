@@ -25,7 +25,7 @@ from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import OnBusy, Session, Status
 from holdfast.services.messages import UnfinishedAnswer
 from holdfast.wire.messages import error_text
-from holdfast.wire.scalars import Instant, Uuid, format_time, parse_time
+from holdfast.wire.scalars import Instant, Uuid, format_microseconds, format_time, parse_time
 from holdfast.wire.sessions import session_metadata
 
 StatusWord = Literal["active", "completed", "cancelled", "error"]
@@ -329,7 +329,7 @@ def _complete_call_row(
         session_id=session_id,
         role="system",
         content={**begun.content, "result": came},
-        timestamp=format_time(message.created_at),
+        timestamp=format_microseconds(message.at),
         sequence=message.sequence,
         turn=message.turn,
     )
@@ -341,7 +341,7 @@ def _row(session_id: SessionId, message: Message, role: Any, content: Content) -
         session_id=session_id,
         role=role,
         content=content,
-        timestamp=format_time(message.created_at),
+        timestamp=format_microseconds(message.at),
         sequence=message.sequence,
         turn=message.turn,
     )

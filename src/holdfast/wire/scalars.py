@@ -4,11 +4,13 @@ Forms of one noun belong in that noun's module.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Final
 
 from msgspec import Meta, UnsetType
 
 from holdfast.domain.queries import decode_count, encode_count
+from holdfast.domain.time import instant
 
 NUMBER_MOST: Final = (1 << 53) - 1
 Uuid = Annotated[
@@ -39,6 +41,18 @@ def format_time(at: datetime) -> str:
     """Return the instant as `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
     utc = at if at.tzinfo is UTC else at.astimezone(UTC)
     return f"{utc.isoformat(timespec='microseconds')[:-6]}Z"
+
+
+def format_microseconds(at: int) -> str:
+    """Return the instant of a number of microseconds in the same format, for many of them."""
+    second, rest = divmod(at, 1_000_000)
+    return f"{_format_second(second)}.{rest:06d}Z"
+
+
+# Cached, because consecutive rows are often written within a second.
+@lru_cache(maxsize=1024)
+def _format_second(second: int) -> str:
+    return instant(second * 1_000_000).isoformat()[:19]
 
 
 def format_time_or_none(at: datetime | None) -> str | None:

@@ -20,7 +20,6 @@ from holdfast.http.routing import (
     session_routes,
 )
 from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
-from holdfast.services.batches import MessageBatch
 from holdfast.wire.errors import as_query_errors
 from holdfast.wire.messages import (
     MessageForm,
@@ -31,8 +30,8 @@ from holdfast.wire.messages import (
     UserPost,
     draft_of,
     message_form,
+    message_forms,
     parts_of,
-    with_parts,
 )
 from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
@@ -89,7 +88,7 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
             if is_bounded and size > PAGE_BYTES:
                 cut = str(last)
                 return
-            forms = [_form(row, session_id, batch, query.parts) for row in batch.rows]
+            forms = message_forms(batch.rows, session_id, batch.interrupted, query.parts)
             piece = await members(request.room, forms)
             size, last = size + len(piece), batch.rows[-1].sequence
             yield piece
@@ -102,21 +101,15 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
     return await in_pieces(request, add(batches(), start=b'{"data":[', end=end))
 
 
-def _form(
-    row: Message, session_id: SessionId, batch: MessageBatch, parts: str | None
-) -> MessageForm:
-    form = message_form(row, session_id, is_interrupted=row.id in batch.interrupted)
-    return with_parts(form, row, parts)
-
-
 async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Response:
     """Return a message."""
     session_id = await requested_session(request)
     messages, owner = request.holdfast.messages, request.owner
     found = await messages.get(owner, session_id, request.path["message_id"])
     is_cut = await messages.is_interrupted(owner, session_id, found)
-    form = message_form(found, session_id, is_interrupted=is_cut)
-    return Response(content=with_parts(form, found, request.query.parts), has_etag=True)
+    wanted = request.query.parts
+    form = message_form(found, session_id, is_interrupted=is_cut, parts_wanted=wanted)
+    return Response(content=form, has_etag=True)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
