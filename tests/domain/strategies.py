@@ -12,7 +12,7 @@ from typing import Any, Final, NewType, Union, get_args, get_origin, get_type_hi
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.ids import CallId, uuid7
@@ -61,6 +61,7 @@ _LEAVES: Final[dict[Any, SearchStrategy[Any]]] = {
     type(None): st.none(),
     str: TEXTS,
     bool: st.booleans(),
+    UnsetType: st.just(UNSET),
     int: st.integers(),
     datetime: INSTANTS,
     SessionContext: CONTEXTS,

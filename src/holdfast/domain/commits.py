@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.domain import calls
 from holdfast.domain.approvals import Approval, ApprovalState, Question, apply_answer
-from holdfast.domain.calls import Call
+from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.drafts import (
     ApprovalDecided,
@@ -35,6 +35,7 @@ from holdfast.domain.events import (
     SessionCompacted,
     StepDelta,
     StepEnded,
+    ToolEnded,
     ToolStarted,
     TurnStarted,
     answer_event,
@@ -266,6 +267,10 @@ class CommitBuilder:
         at = self.tick() if touch else max(self._now, self._last)
         if isinstance(payload, ToolStarted):
             self._advance(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
+        elif isinstance(payload, ToolEnded):
+            call = self.known_call(payload.call_id)
+            if call is not None and call.state is CallState.INTENDED:
+                payload = replace(payload, has_run=False)
         elif isinstance(payload, CallSettled):
             self._advance(payload.call_id, lambda call: calls.settle_call(call, payload.how))
         content = encode_stored(payload)

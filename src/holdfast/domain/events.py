@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.domain.approvals import Approval, ApprovalScope, Question
 from holdfast.domain.calls import Settlement
@@ -211,13 +211,14 @@ class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
 
 
 class ToolEnded(Struct, frozen=True, kw_only=True, tag="tool.ended"):
-    """A tool call has its result."""
+    """A tool call has its result; `has_run` is set only for a call that was never started."""
 
     call_id: CallId
     name: str
     status: ResultStatus
     result: Any = None
     failure: ToolError | None = None
+    has_run: bool | UnsetType = UNSET
 
 
 class CallSettled(Struct, frozen=True, kw_only=True, tag="call.settled"):

@@ -172,7 +172,8 @@ def _tool_ended(payload: ToolEnded, event: Event) -> tuple[Word, ...]:
         # As text, because truncated JSON is invalid; the message has the complete result.
         data["result"] = whole[:RESULT_LARGEST].decode("utf-8", "ignore")
         data["truncated"] = True
-    return (("tool.completed", data),)
+    # A call that was refused did not start, so it cannot complete.
+    return (("tool.refused" if payload.has_run is False else "tool.completed", data),)
 
 
 def _turn_ended(payload: TurnEnded, event: Event) -> tuple[Word, ...]:

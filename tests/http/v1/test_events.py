@@ -101,6 +101,34 @@ async def test_a_plain_turn_is_told_in_its_order(home: Path, outside: Environmen
     }
 
 
+@demands("S2-061h")
+@pytest.mark.parametrize(
+    ("asked", "types"),
+    [
+        (call("list_directory", "c1", path="."), ["tool.started", "tool.completed"]),
+        (call("list_directory", "c1", path="gone"), ["tool.started", "tool.completed"]),
+        (call("no_such_tool", "c1"), ["tool.refused"]),
+        (call("list_directory", "c1", folder="."), ["tool.refused"]),
+        (call("list_directory", "c1", path="../.."), ["tool.refused"]),
+    ],
+)
+async def test_what_never_started_does_not_complete(
+    home: Path, outside: Environment, asked: dict[str, Any], types: list[str]
+) -> None:
+    config = a_config(home, asks(asked), says("I see."))
+    async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
+        agent = await visitor.agent(tools=["list_directory"])
+        session = await visitor.session(agent["id"])
+        rows = await visitor.told(session, "look")
+        found = await _events(visitor, session, "types=tool.started,tool.completed,tool.refused")
+        completed = await _events(visitor, session, "types=tool.completed")
+
+    assert [each["event_type"] for each in found] == types
+    assert {each["data"]["tool_call_id"] for each in found} == {"c1"}
+    assert found[-1]["data"]["error"] == rows[2]["content"]["error"]
+    assert len(completed) == types.count("tool.completed")
+
+
 @demands("S2-061g", "S2-061h")
 async def test_tools_are_told_between_their_rows(home: Path, outside: Environment) -> None:
     config = a_config(home, asks(call("list_directory", "c1", path=".")), says("Done."))

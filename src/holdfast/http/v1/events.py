@@ -49,6 +49,7 @@ EVENT_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "tool.approval_answered": ("approval.answered",),
     "tool.approval_requested": ("approval.requested",),
     "tool.completed": ("tool.ended",),
+    "tool.refused": ("tool.ended",),
     "tool.settled": ("call.settled",),
 }
 _STREAM_PARAMETERS: Final = ("since", "until")
