@@ -72,13 +72,7 @@ if TYPE_CHECKING:
     from holdfast.services.sessions import Sessions, Verification
     from holdfast.services.tokens import Tokens
     from holdfast.services.turns import Compactions
-    from holdfast.workflows.session_export import (
-        Export,
-        ExportFormat,
-        Exports,
-        ExportStream,
-        Line,
-    )
+    from holdfast.workflows.session_export import Export, ExportFormat, Exports, ExportStream, Line
     from holdfast.zones.lines import LineQuery, Lines
     from holdfast.zones.model import (
         ActiveZone,
@@ -109,12 +103,7 @@ class ObservationsApi(Protocol):
     """Observations reported by agents, and the history merged from them."""
 
     async def submit(
-        self,
-        owner: "Owner",
-        payload: Any,
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
+        self, owner: "Owner", payload: Any, *, idempotency_key: str | None = None, source: str = ""
     ) -> "SubmitResult": ...
     async def submit_entity(
         self,
@@ -166,7 +155,14 @@ class ObservationsApi(Protocol):
         self, owner: "Owner", query: "EntityQuery", *, cursor: str | None = None
     ) -> "EntityPage": ...
     async def list_observations(
-        self, owner: "Owner", session_id: str, *, limit: int = ..., cursor: str | None = None
+        self,
+        owner: "Owner",
+        session_id: str,
+        *,
+        start_date: str | None = None,
+        end_date: str | None = None,
+        limit: int = ...,
+        cursor: str | None = None,
     ) -> "ObservationPage": ...
     async def checkpoint(
         self,

@@ -22,6 +22,8 @@ READS = (
     *(("history", "query", "abc123", "--at", "2020-01-01"), ("history", "observations", "abc123")),
     *(("history", "checkpoint", "abc123", "spec_complete"), ("timeline", "nobody")),
     *(("history", "entities", "feature_unit", "--filters", '{"status":"planning"}'),),
+    ("history", "entities", "feature_unit", "--session", "abc123", "--from", "2020-01-01"),
+    ("history", "observations", "abc123", "--from", "2020-01-01", "--to", "2999-01-01"),
     *(("history", "query", "--order-by", "session_id", "--order", "asc", "--limit", "1"),),
 )
 

@@ -98,7 +98,7 @@ class Member:
             if answer.status_code == 404:
                 break
             page = answer.json()
-            found += [(each["idempotency_key"], each["id"]) for each in page["observations"]]
+            found += [(each["idempotency_key"], each["id"]) for each in page["data"]]
             cursor = page["next_cursor"]
         kept = [key for key, _ in found]
         wrong = {key for key in kept if kept.count(key) > 1}

@@ -144,8 +144,10 @@ NOUNS: Mapping[str, Noun] = {
     "observations": Noun(
         "history observations abc123",
         "/v1/history/abc123/observations",
+        data,
         tool="list_observations",
         arguments={"session_id": "abc123"},
+        pick_tool=named("observations"),
     ),
     "checkpoint": Noun(
         "history checkpoint abc123 half",
@@ -156,8 +158,10 @@ NOUNS: Mapping[str, Noun] = {
     "timeline": Noun(
         "timeline abc123",
         "/v1/timeline?entity_id=abc123",
+        data,
         tool="query_entity_timeline",
         arguments={"entity_id": "abc123"},
+        pick_tool=named("events"),
     ),
 }
 SUBMITTED = {

@@ -43,14 +43,13 @@ from holdfast.wire.observations import (
     EntityList,
     EntityPost,
     HistoryForm,
-    HistoryList,
     ObservationList,
     ObservationsQuery,
     PastStateQuery,
     RemovalForm,
     RemovalQuery,
     RestorationPost,
-    TimelineForm,
+    TimelineList,
     entities_query,
     entity_of,
     history_of,
@@ -185,7 +184,7 @@ class RemoteObservations(RemotePart):
         """Return sessions in order."""
         wanted = query or HistoryQuery()
         parse_as_of(wanted.at, wanted.at_ingested)
-        page = await self._requests.get(_HISTORY, HistoryList, history_query(wanted, cursor))
+        page = await self._requests.get(_HISTORY, EntityList, history_query(wanted, cursor))
         items = tuple(map(entity_of, page.data))
         return EntityPage(items=items, total=page.total, next_cursor=page.next_cursor)
 
@@ -193,19 +192,28 @@ class RemoteObservations(RemotePart):
         self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
     ) -> EntityPage:
         """Return entities of a type."""
+        parse_window(query.start_date, query.end_date)
         page = await self._requests.get(_ENTITIES, EntityList, entities_query(query, cursor))
-        items = tuple(map(entity_of, page.entities))
+        items = tuple(map(entity_of, page.data))
         return EntityPage(items=items, total=page.total, next_cursor=page.next_cursor)
 
     async def list_observations(
-        self, owner: Owner, session_id: str, *, limit: int = PAGE, cursor: str | None = None
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        start_date: str | None = None,
+        end_date: str | None = None,
+        limit: int = PAGE,
+        cursor: str | None = None,
     ) -> ObservationPage:
         """Return the observations of a session, newest first."""
         require_limit(limit, most=PAGE_MOST)
-        query = ObservationsQuery(limit=limit, cursor=cursor)
+        parse_window(start_date, end_date)
+        query = ObservationsQuery(since=start_date, until=end_date, limit=limit, cursor=cursor)
         path = _path(session_id, "observations")
         page = await self._requests.get(path, ObservationList, query)
-        items = tuple(map(observation_of, page.observations))
+        items = tuple(map(observation_of, page.data))
         return ObservationPage(items=items, total=page.total, next_cursor=page.next_cursor)
 
     async def checkpoint(
@@ -238,8 +246,8 @@ class RemoteObservations(RemotePart):
             # An id that is invalid here is unknown to the server, too.
             return TimelinePage(events=(), total=0)
         sent = timeline_query(entity_id, wanted, cursor)
-        page = await self._requests.get("/v1/timeline", TimelineForm, sent)
-        return TimelinePage(events=page.events, total=page.total, next_cursor=page.next_cursor)
+        page = await self._requests.get("/v1/timeline", TimelineList, sent)
+        return TimelinePage(events=page.data, total=page.total, next_cursor=page.next_cursor)
 
     async def _change(self, path: str, body: Any, kind: type[T], key: str | None) -> T:
         seconds = ANSWER_SECONDS if key is None else None

@@ -43,22 +43,18 @@ from holdfast.observations.queries import (
     SubmitResult,
     TimelineQuery,
 )
-from holdfast.observations.timeline import EventType
+from holdfast.observations.timeline import EventType, TimelineEvent
 from holdfast.wire.observations import (
     EntityForm,
-    EntityList,
     HistoryForm,
     NextCursor,
-    ObservationList,
+    ObservationForm,
     RemovalForm,
-    TimelineForm,
     Total,
     entity_form,
-    entity_list,
     history_form,
-    observation_list,
+    observation_form,
     removal_form,
-    timeline_form,
 )
 
 
@@ -66,6 +62,30 @@ class SessionsForm(Struct, frozen=True, kw_only=True):
     """A page of sessions."""
 
     sessions: Annotated[tuple[EntityForm, ...], Meta(description="The sessions, in order.")]
+    total: Total
+    next_cursor: NextCursor
+
+
+class EntitiesForm(Struct, frozen=True, kw_only=True):
+    """A page of entities of one type."""
+
+    entities: Annotated[tuple[EntityForm, ...], Meta(description="The entities, in order.")]
+    total: Total
+    next_cursor: NextCursor
+
+
+class ObservationsForm(Struct, frozen=True, kw_only=True):
+    """A page of the observations of a session."""
+
+    observations: Annotated[tuple[ObservationForm, ...], Meta(description="Newest first.")]
+    total: Total
+    next_cursor: NextCursor
+
+
+class TimelineForm(Struct, frozen=True, kw_only=True):
+    """A page of a timeline."""
+
+    events: Annotated[tuple[TimelineEvent, ...], Meta(description="The events, earliest first.")]
     total: Total
     next_cursor: NextCursor
 
@@ -142,7 +162,9 @@ async def query_entity_timeline(request: ToolRequest) -> ToolAnswer:
     page = await request.holdfast.observations.timeline(
         request.owner, request.get("entity_id"), query, cursor=request.get("cursor")
     )
-    return ToolAnswer(timeline_form(page))
+    return ToolAnswer(
+        TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
+    )
 
 
 async def restore_checkpoint(request: ToolRequest) -> ToolAnswer:
@@ -203,7 +225,10 @@ async def list_observations(request: ToolRequest) -> ToolAnswer:
         limit=request.get("limit", PAGE),
         cursor=request.get("cursor"),
     )
-    return ToolAnswer(observation_list(page))
+    shown = tuple(map(observation_form, page.items))
+    return ToolAnswer(
+        ObservationsForm(observations=shown, total=page.total, next_cursor=page.next_cursor)
+    )
 
 
 HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
@@ -342,7 +367,7 @@ HISTORY_TOOLS: Final[tuple[Tool, ...]] = (
         title="List the observations of a session",
         description="List the observations of a session as submitted, newest first.",
         takes=(_SESSION, LIMIT, CURSOR),
-        gives=(ObservationList,),
+        gives=(ObservationsForm,),
         act=list_observations,
     ),
 )
@@ -365,6 +390,9 @@ async def query_entities(request: ToolRequest) -> ToolAnswer:
     query = EntityQuery(
         entity_type=EntityType(request.get("entity_type")),
         filters=request.get("filters"),
+        session_id=request.get("session_id"),
+        start_date=request.get("start_date"),
+        end_date=request.get("end_date"),
         order_by=EntityOrder(request.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
         order=Direction(request.get("order", Direction.DESC)),
         limit=request.get("limit", PAGE),
@@ -372,7 +400,8 @@ async def query_entities(request: ToolRequest) -> ToolAnswer:
     page = await request.holdfast.observations.entities(
         request.owner, query, cursor=request.get("cursor")
     )
-    return ToolAnswer(entity_list(page))
+    found = tuple(map(entity_form, page.items))
+    return ToolAnswer(EntitiesForm(entities=found, total=page.total, next_cursor=page.next_cursor))
 
 
 _SIBLING_TYPES: Final = {each.value: PAYLOADS[each] for each in SIBLINGS}
@@ -415,12 +444,19 @@ ENTITY_TOOLS: Final[tuple[Tool, ...]] = (
                 is_required=True,
             ),
             Argument("filters", Object, 'For example {"status": "planning"}.'),
+            Argument(
+                "session_id",
+                Annotated[str, Meta(max_length=512)],
+                "Only what this session refers to, or what refers to it.",
+            ),
+            Argument("start_date", Moment, "Last observed at this time or later."),
+            Argument("end_date", Moment, "Last observed by this time; a date covers its day."),
             ORDER_BY,
             ORDER,
             LIMIT,
             CURSOR,
         ),
-        gives=(EntityList,),
+        gives=(EntitiesForm,),
         act=query_entities,
     ),
 )

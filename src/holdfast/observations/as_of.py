@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.domain.time import Moment, moment, parse_iso8601
 from holdfast.observations.issues import Issue, rejection
-from holdfast.observations.validation import value_issues
+from holdfast.observations.validation import build_issue, value_issues
 
 
 class AsOf(Struct, frozen=True, kw_only=True):
@@ -48,18 +48,25 @@ def parse_as_of(at: Any = None, at_ingested: Any = None) -> AsOf:
     return AsOf(at=_last(at), at_ingested=_last(at_ingested))
 
 
-def parse_window(start_date: Any = None, end_date: Any = None) -> TimeWindow:
-    """Parse a time window, or raise `Invalid`; the end date includes the whole day."""
-    issues = [*_faults("start_date", start_date), *_faults("end_date", end_date)]
+def parse_window(
+    start_date: Any = None,
+    end_date: Any = None,
+    *,
+    names: tuple[str, str] = ("start_date", "end_date"),
+) -> TimeWindow:
+    """Parse a time window, or raise `Invalid`; the end date includes the whole day.
+
+    `names` are those of the two parameters, for errors.
+    """
+    first, last = names
+    issues = [*_faults(first, start_date), *_faults(last, end_date)]
     if issues:
         raise rejection(issues)
     start, end = _moment(start_date), _moment(end_date)
     if start and end and start.ms > end.last_ms:
-        message = "end_date must not be before start_date"
-        issue = Issue(
-            path=("end_date",), value=end_date, expected="gte: start_date", message=message
+        raise rejection(
+            (build_issue(end_date, (last,), f"gte: {first}", f"must not be before {first}"),)
         )
-        raise rejection((issue,))
     return TimeWindow(start=start.ms if start else None, end=end.last_ms if end else None)
 
 

@@ -122,10 +122,17 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class EntityQuery(Struct, frozen=True, kw_only=True):
-    """Query for entities of one type; filters map snapshot paths to a value or a range."""
+    """Query for entities of one type; filters map snapshot paths to a value or a range.
+
+    With a `session_id`, only entities that the session refers to, or that refer to it. Both dates
+    are inclusive and apply to the last observation.
+    """
 
     entity_type: EntityType
     filters: Any = None
+    session_id: str | None = None
+    start_date: Any = None
+    end_date: Any = None
     order_by: EntityOrder = EntityOrder.LAST_OBSERVATION_AT
     order: Direction = Direction.DESC
     limit: int = PAGE

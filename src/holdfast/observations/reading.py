@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -9,13 +10,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.canonical_json import canonical, canonical_text
-from holdfast.domain.errors import Code, Internal, Invalid
+from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import encode_count, require_limit
 from holdfast.domain.text import require_encodable
-from holdfast.domain.time import instant, moment
-from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
-from holdfast.observations.model import Entity, EntityType, Subject, entity_not_found, is_entity_id
+from holdfast.domain.time import instant, milliseconds, moment
+from holdfast.observations.as_of import (
+    ALWAYS,
+    EVERYTHING,
+    AsOf,
+    TimeWindow,
+    parse_as_of,
+    parse_window,
+)
+from holdfast.observations.model import (
+    Entity,
+    EntityType,
+    Observation,
+    Subject,
+    entity_not_found,
+    is_entity_id,
+)
 from holdfast.observations.projections import EventFilter, KnownEntity
 from holdfast.observations.queries import (
     PAGE,
@@ -55,7 +70,7 @@ from holdfast.observations.snapshots import (
     find,
     found_in_list,
 )
-from holdfast.observations.timeline import TimelineEvent, events_of, timeline
+from holdfast.observations.timeline import TimelineEvent, events_of, references, timeline
 from holdfast.ports.store import Store, Tx
 
 log = logging.getLogger(__name__)
@@ -233,6 +248,25 @@ def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[Time
     return [replace(each, related_to=names) for each in events] if names else list(events)
 
 
+class _EntityFilter(Struct, frozen=True, kw_only=True):
+    """The limits of an entity listing."""
+
+    filters: Mapping[str, Any] = {}
+    window: TimeWindow = ALWAYS
+    session_id: str | None = None
+
+    def takes(self, entity: Entity) -> bool:
+        """Return whether an entity is within the limits, apart from its session."""
+        at = entity.last_observation_at
+        is_within = self.window == ALWAYS or (
+            at is not None and self.window.holds(milliseconds(at))
+        )
+        return is_within and matches(entity.snapshot, self.filters)
+
+
+_NO_FILTER: Final = _EntityFilter()
+
+
 class ObservationListings:
     """Listing queries, scoped to the owner."""
 
@@ -272,9 +306,13 @@ class ObservationListings:
         self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
     ) -> EntityPage:
         """Return one page of the owner's entities of a type that match the filters."""
-        filters = require_filters(query.entity_type, query.filters)
-        filter_text = canonical_text(dict(filters))
-        marks = ("entities", owner, query.entity_type, query.order_by, query.order, filter_text)
+        wanted = _EntityFilter(
+            filters=require_filters(query.entity_type, query.filters),
+            window=parse_window(query.start_date, query.end_date),
+            session_id=query.session_id,
+        )
+        limits = (canonical_text(dict(wanted.filters)), query.session_id, wanted.window)
+        marks = ("entities", owner, query.entity_type, query.order_by, query.order, *limits)
         listing = EntityListing(
             owner=owner,
             entity_type=query.entity_type,
@@ -286,8 +324,8 @@ class ObservationListings:
 
         async def look(tx: Tx) -> EntityPage:
             sheet = EntityPageBuilder(query.limit)
-            if filters:
-                total = await self._fill_filtered(tx, sheet, listing, filters)
+            if wanted != _NO_FILTER:
+                total = await self._fill_filtered(tx, sheet, listing, wanted)
                 return _page(sheet, total, marks, has_more=sheet.is_full)
             found, total = await self._listed(tx, listing, EVERYTHING)
             await self._fill(tx, sheet, found, (owner, EVERYTHING))
@@ -310,18 +348,35 @@ class ObservationListings:
                 break
 
     async def _fill_filtered(
-        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, filters: Mapping[str, Any]
+        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
     ) -> int:
         """Add matching entities to a page; return the total number of matches."""
         total = 0
+        session = wanted.session_id
+        related = None if session is None else await self._related(tx, listing.owner, session)
         # Filters apply to snapshots, so all of them must be read.
         for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
             entity = await self._resolved(tx, each, (listing.owner, EVERYTHING))
-            if entity is not None and matches(entity.snapshot, filters):
+            is_related = entity is not None and (related is None or related(entity))
+            if entity is not None and is_related and wanted.takes(entity):
                 total += 1
                 if is_behind(each, listing):
                     sheet.put(each, entity)
         return total
+
+    async def _related(self, tx: Tx, owner: Owner, session_id: str) -> Callable[[Entity], bool]:
+        """Return what decides whether an entity and a session refer to each other."""
+        require_encodable(session_id, field="session_id")
+        session = {session_id, Subject(owner, EntityType.AGENT_SESSION, session_id).entity_id}
+        named = set(session)
+        # A session that was never reported may be referred to as well.
+        with suppress(NotFound):
+            found = await find(tx, owner, session_id)
+            named.update(references(await self._resolver.entity(tx, found)))
+        return lambda entity: (
+            not named.isdisjoint((entity.key, entity.entity_id))
+            or not session.isdisjoint(references(entity))
+        )
 
     async def _listed(
         self, tx: Tx, listing: EntityListing, seen: AsOf
@@ -378,11 +433,19 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         return await self._store.read(look)
 
     async def list_observations(
-        self, owner: Owner, session_id: str, *, limit: int = PAGE, cursor: str | None = None
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        start_date: str | None = None,
+        end_date: str | None = None,
+        limit: int = PAGE,
+        cursor: str | None = None,
     ) -> ObservationPage:
-        """Return one page of the claims about a session, newest first."""
+        """Return one page of the claims about a session, newest first; both dates are inclusive."""
         require_limit(limit, most=PAGE_MOST)
-        marks = ("observations", owner, session_id)
+        window = parse_window(start_date, end_date)
+        marks = ("observations", owner, session_id, *(() if window == ALWAYS else (window,)))
         before = decode_claim(cursor, marks)
 
         async def look(tx: Tx) -> ObservationPage:
@@ -390,12 +453,15 @@ class ObservationReader(ObservationListings, ObservationTimelines):
             _require_shown(found)
             if found.known is None:
                 return ObservationPage(items=(), total=0)
-            rows, last = await tx.observations.newest(found.known, before=before, limit=limit)
+            total = found.known.count
+            if window == ALWAYS:
+                rows, last = await tx.observations.newest(found.known, before=before, limit=limit)
+            else:
+                every = await claims_of(tx, found)
+                rows, last, total = _within(every, window, before, limit)
             place = None if last is None else (last[0], str(last[1]))
             return ObservationPage(
-                items=tuple(rows),
-                total=found.known.count,
-                next_cursor=encode_count(place, marks),
+                items=tuple(rows), total=total, next_cursor=encode_count(place, marks)
             )
 
         return await self._store.read(look)
@@ -423,6 +489,21 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         visible = visible if entity.snapshot else []
         shown = take_page(visible[:PAGE], lambda each: len(canonical(each.fields)))
         return History(entity=entity, observations=shown, observations_total=len(visible))
+
+
+def _within(
+    claims: Sequence[Observation],
+    window: TimeWindow,
+    before: tuple[int, int] | None,
+    limit: int,
+) -> tuple[list[Observation], tuple[int, int] | None, int]:
+    """Return a page of the claims of a window, newest first, where it ends, and their number."""
+    places = {(milliseconds(each.observed_at), each.ordinal): each for each in claims}
+    wanted = sorted((place for place in places if window.holds(place[0])), reverse=True)
+    rest = [place for place in wanted if before is None or place < before]
+    page = take_page(rest[:limit], lambda place: len(canonical(places[place].fields)))
+    last = page[-1] if len(page) < len(rest) else None
+    return [places[place] for place in page], last, len(wanted)
 
 
 def _require_shown(found: FoundEntity) -> None:

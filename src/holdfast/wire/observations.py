@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.ids import EntityId, ObservationId, Owner
@@ -39,6 +39,7 @@ from holdfast.wire.scalars import Cursor, parse_time, parse_time_or_none
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MOST)]
 # A date, or a time with or without an offset; validated like the times of a submission.
 Moment = Annotated[str, Meta(max_length=100)]
+SessionName = Annotated[str, Meta(min_length=1, max_length=512)]
 Key = Annotated[
     str,
     Meta(
@@ -84,12 +85,18 @@ class EntityForm(Struct, frozen=True, kw_only=True):
     ]
 
 
-class HistoryList(Struct, frozen=True, kw_only=True):
-    """A page of sessions, and the total number."""
+Total = Annotated[int, Meta(description="The total number, on all pages.")]
+NextCursor = Annotated[
+    str | None, Meta(description="Cursor of the next page; null on the last page.")
+]
+
+
+class EntityList(Struct, frozen=True, kw_only=True):
+    """A page of entities, in order."""
 
     data: tuple[EntityForm, ...]
-    total: int
-    next_cursor: str | None
+    total: Total
+    next_cursor: NextCursor
 
 
 class HistoryPageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,8 +119,10 @@ class PastStateQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ObservationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Page of a list of observations."""
+    """Page of a list of observations; `from` and `to` limit `observed_at`, both inclusive."""
 
+    since: Moment | None = field(default=None, name="from")
+    until: Moment | None = field(default=None, name="to")
     limit: PageLimit = PAGE
     cursor: Cursor | None = None
 
@@ -130,12 +139,6 @@ class RemovalQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     reason: Reason | None = None
     idempotency_key: Key | None = None
-
-
-def history_list(page: EntityPage) -> HistoryList:
-    """Return the form of a page of sessions."""
-    data = tuple(map(entity_form, page.items))
-    return HistoryList(data=data, total=page.total, next_cursor=page.next_cursor)
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LONGEST)]
@@ -215,17 +218,27 @@ class EntityPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EntityTimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Entity and filters of a timeline; both dates are inclusive, a date covers its whole day."""
+    """Entity and filters of a timeline; both dates are inclusive, a date covers its whole day.
 
-    entity_id: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            # An outcome's id may be longer; such a timeline is available over MCP only.
-            max_length=8192,
-            description="The entity's id, its own key, or the id that outcomes use for it.",
-        ),
-    ]
+    Either `entity_id` or `session_id` is required. `start_date` and `end_date` are other names of
+    `from` and `to`.
+    """
+
+    entity_id: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                # An outcome's id may be longer; such a timeline is available over MCP only.
+                max_length=8192,
+                description="The entity's id, its own key, or the id that outcomes use for it.",
+            ),
+        ]
+        | None
+    ) = None
+    session_id: SessionName | None = None
+    since: Moment | None = field(default=None, name="from")
+    until: Moment | None = field(default=None, name="to")
     start_date: Moment | None = None
     end_date: Moment | None = None
     event_types: tuple[EventType, ...] = ()
@@ -234,9 +247,16 @@ class EntityTimelineQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters and order of a list of entities."""
+    """Filters and order of a list of entities.
+
+    With a `session_id`, only entities that the session refers to, or that refer to it. `from` and
+    `to` limit `last_observation_at`, both inclusive.
+    """
 
     entity_type: EntityType
+    session_id: SessionName | None = None
+    since: Moment | None = field(default=None, name="from")
+    until: Moment | None = field(default=None, name="to")
     filters: (
         Annotated[
             str,
@@ -254,12 +274,6 @@ class EntitiesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     order: Direction = Direction.DESC
     limit: PageLimit = PAGE
     cursor: Cursor | None = None
-
-
-Total = Annotated[int, Meta(description="The total number, on all pages.")]
-NextCursor = Annotated[
-    str | None, Meta(description="Cursor of the next page; null on the last page.")
-]
 
 
 class ObservationForm(Struct, frozen=True, kw_only=True):
@@ -302,26 +316,18 @@ class HistoryForm(EntityForm, frozen=True, kw_only=True):
     observations_total: Total
 
 
-class EntityList(Struct, frozen=True, kw_only=True):
-    """A page of entities of one type."""
-
-    entities: Annotated[tuple[EntityForm, ...], Meta(description="The entities, in order.")]
-    total: Total
-    next_cursor: NextCursor
-
-
 class ObservationList(Struct, frozen=True, kw_only=True):
-    """A page of the observations of a session."""
+    """A page of the observations of a session, newest first."""
 
-    observations: Annotated[tuple[ObservationForm, ...], Meta(description="Newest first.")]
+    data: tuple[ObservationForm, ...]
     total: Total
     next_cursor: NextCursor
 
 
-class TimelineForm(Struct, frozen=True, kw_only=True):
-    """A page of a timeline, and the total number of events."""
+class TimelineList(Struct, frozen=True, kw_only=True):
+    """A page of a timeline, earliest events first."""
 
-    events: Annotated[tuple[TimelineEvent, ...], Meta(description="The events, earliest first.")]
+    data: tuple[TimelineEvent, ...]
     total: Total
     next_cursor: NextCursor
 
@@ -388,19 +394,19 @@ def _entity_fields(entity: Entity) -> dict[str, Any]:
 
 def entity_list(page: EntityPage) -> EntityList:
     """Return the form of a page of entities."""
-    entities = tuple(map(entity_form, page.items))
-    return EntityList(entities=entities, total=page.total, next_cursor=page.next_cursor)
+    data = tuple(map(entity_form, page.items))
+    return EntityList(data=data, total=page.total, next_cursor=page.next_cursor)
 
 
 def observation_list(page: ObservationPage) -> ObservationList:
     """Return the form of a page of observations."""
-    shown = tuple(map(observation_form, page.items))
-    return ObservationList(observations=shown, total=page.total, next_cursor=page.next_cursor)
+    data = tuple(map(observation_form, page.items))
+    return ObservationList(data=data, total=page.total, next_cursor=page.next_cursor)
 
 
-def timeline_form(page: TimelinePage) -> TimelineForm:
+def timeline_list(page: TimelinePage) -> TimelineList:
     """Return the form of a page of a timeline."""
-    return TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
+    return TimelineList(data=page.events, total=page.total, next_cursor=page.next_cursor)
 
 
 def removal_form(removal: Removal) -> RemovalForm:
@@ -431,6 +437,9 @@ def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
     return EntitiesQuery(
         entity_type=query.entity_type,
         filters=canonical_text(filters) if filters else None,
+        session_id=query.session_id,
+        since=query.start_date,
+        until=query.end_date,
         order_by=query.order_by,
         order=query.order,
         limit=query.limit,

@@ -112,7 +112,7 @@ def test_what_is_left_of_a_session_that_was_deleted_began_when_it_was_first_spok
     cli("chat", "hello")
     (session,) = cli("sessions", "list", "--json").document["data"]
     cli("history", "correct", session["id"], "duration", "5")
-    (claim,) = cli("history", "observations", session["id"], "--json").document["observations"]
+    (claim,) = cli("history", "observations", session["id"], "--json").document["data"]
     cli("sessions", "delete", session["id"], "--yes")
 
     table, one = cli("history", "query"), cli("history", "query", session["id"])
@@ -214,7 +214,7 @@ def test_claims_and_checkpoints_are_read(cli: Cli) -> None:
     rows = [line.split("\t") for line in claims.out.splitlines()]
     assert rows[0] == ["OBSERVATION", "NUMBER", "KIND", "OBSERVED", "SOURCE"]
     assert [row[1:3] for row in rows[1:]] == [["2", "submit"], ["1", "submit"]]
-    assert (page["total"], len(page["observations"])) == (2, 1)
+    assert (page["total"], len(page["data"])) == (2, 1)
     assert (state.out, bare.out) == (
         '{"spec":"ready"}\n',
         "The checkpoint has no resume information.\n",
@@ -235,7 +235,7 @@ def test_entities_are_told_and_listed(cli: Cli) -> None:
         "ENTITY\tSTATUS\tWHAT\n"
         "ent_0d066099de6edd63f03ad189\tplanning\tFU-061 Sessions are written down\n"
     )
-    assert none.document == {"entities": [], "total": 0, "next_cursor": None}
+    assert none.document == {"data": [], "total": 0, "next_cursor": None}
 
 
 def test_a_session_of_ours_has_a_history_without_being_told(cli: Cli, chatted: str) -> None:

@@ -83,14 +83,14 @@ def test_programs_read_events(cli: Cli) -> None:
     every = cli("timeline", "--json").document
     none = cli("timeline", "nobody", "--json").document
 
-    assert [each["event_type"] for each in one["events"]] == [
+    assert [each["event_type"] for each in one["data"]] == [
         "SessionStarted",
         "CheckpointReached",
         "SessionEnded",
     ]
     assert (one["total"], every["total"], every["next_cursor"]) == (3, 4, None)
-    assert every["events"][1:] == one["events"]
-    assert none == {"events": [], "total": 0, "next_cursor": None}
+    assert every["data"][1:] == one["data"]
+    assert none == {"data": [], "total": 0, "next_cursor": None}
 
 
 def test_nothing_is_told_in_words(cli: Cli) -> None:
@@ -123,8 +123,8 @@ def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--from", "notadate"), "--from must be a date or a time, such as"),
-        (("--to", "notadate"), "--to must be a date or a time, such as"),
+        (("--from", "notadate"), "--from must be an ISO 8601 date or time, such as"),
+        (("--to", "notadate"), "--to must be an ISO 8601 date or time, such as"),
         (("--from", "2025-01-02", "--to", "2025-01-01"), "--to must not be before --from."),
     ],
 )
@@ -133,7 +133,8 @@ def test_a_wrong_day_is_told_by_the_name_of_its_flag(
 ) -> None:
     error = cli("timeline", *words, "--json").error
 
-    assert (error["message"].startswith(told), error["details"]) == (True, {"field": words[-2]})
+    assert error["message"].startswith(told)
+    assert (error["details"]["field"], error["details"]["value"]) == words[-2:]
 
 
 def test_many_sessions_are_read_page_by_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,8 @@ async def test_a_key_is_taken_from_the_body_or_the_header(visitor: Visitor) -> N
     assert refusal(wrong) == (400, "schema_validation_failed")
     assert wrong.document["details"]["field"] == "idempotency_key"
     assert spaced.document["details"]["expected"] == "pattern: [!-~]{1,200}"
-    assert [each["idempotency_key"] for each in claims["observations"]] == [None, "k"]
-    assert "idempotency_key" not in claims["observations"][1]["fields"]
+    assert [each["idempotency_key"] for each in claims["data"]] == [None, "k"]
+    assert "idempotency_key" not in claims["data"][1]["fields"]
 
 
 async def test_the_rejection_is_the_seeds_byte_for_byte(visitor: Visitor) -> None:
@@ -335,11 +335,35 @@ async def test_claims_are_listed_newest_first(visitor: Visitor, clock: SettableC
     cursor = page["next_cursor"]
     rest = (await visitor.get(f"/v1/history/abc123/observations?cursor={cursor}")).document
 
-    assert [each["ordinal"] for each in page["observations"]] == [3, 2]
-    assert [each["ordinal"] for each in rest["observations"]] == [1]
+    assert [each["ordinal"] for each in page["data"]] == [3, 2]
+    assert [each["ordinal"] for each in rest["data"]] == [1]
     assert (rest["total"], rest["next_cursor"]) == (3, None)
     bad = await visitor.get("/v1/history/abc123/observations?cursor=x")
     assert refusal(bad) == (400, "invalid_cursor")
+
+
+async def test_claims_are_listed_by_when_they_were_observed(
+    visitor: Visitor, clock: SettableClock
+) -> None:
+    times = []
+    for number in range(4):
+        clock.advance(days=1)
+        times.append(clock.now().date().isoformat())
+        await visitor.post("/v1/history", {**MINIMAL, "duration": number + 1})
+    place = f"/v1/history/abc123/observations?from={times[0]}&to={times[2]}&limit=2"
+
+    page = (await visitor.get(place)).document
+    rest = (await visitor.get(f"{place}&cursor={page['next_cursor']}")).document
+    other = await visitor.get(f"{place}&to={times[3]}&cursor={page['next_cursor']}")
+    wrong = await visitor.get("/v1/history/abc123/observations?from=soon")
+
+    assert [each["ordinal"] for each in (*page["data"], *rest["data"])] == [3, 2, 1]
+    assert (page["total"], rest["total"], rest["next_cursor"]) == (3, 3, None)
+    assert other.status == 400
+    assert (refusal(wrong), wrong.document["details"]["field"]) == (
+        (400, "schema_validation_failed"),
+        "from",
+    )
 
 
 async def test_what_did_not_change_is_not_sent_again(visitor: Visitor) -> None:

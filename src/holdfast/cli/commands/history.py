@@ -61,6 +61,22 @@ class PageOptions:
     cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class DateOptions:
+    """A range of time."""
+
+    start: Annotated[str | None, option("TIME", "Only from this date or time on.", "--from")] = None
+    end: Annotated[
+        str | None, option("TIME", "Only up to this time, or to the end of this date.", "--to")
+    ] = None
+
+    def require_dates(self) -> None:
+        """Refuse invalid dates or times, using the names of the options."""
+        from holdfast.observations.as_of import parse_window
+
+        parse_window(self.start, self.end, names=("--from", "--to"))
+
+
 async def read_document(file: Path) -> Any:
     """Return the parsed JSON of a file or of stdin; duplicate keys are preserved for validation."""
     from holdfast.observations.validation import decode_payload_strictly
@@ -299,7 +315,7 @@ async def query(printer: Printer, options: QueryOptions) -> None:
 
 async def _list(printer: Printer, holdfast: "Holdfast", options: QueryOptions) -> None:
     from holdfast.observations.queries import Direction, EntityOrder, HistoryQuery
-    from holdfast.wire.observations import history_list
+    from holdfast.wire.observations import entity_list
 
     history_query = HistoryQuery(
         limit=options.limit,
@@ -311,7 +327,7 @@ async def _list(printer: Printer, holdfast: "Holdfast", options: QueryOptions) -
     )
     page = await holdfast.observations.query(holdfast.owner, history_query, cursor=options.cursor)
     if printer.is_json:
-        printer.document(history_list(page))
+        printer.document(entity_list(page))
         return
     titles = await session_titles(holdfast, (each.snapshot["session_id"] for each in page.items))
     rows = [
@@ -370,7 +386,7 @@ def _seconds(duration: Any) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimsOptions(HistoryRef, PageOptions):
+class ClaimsOptions(HistoryRef, DateOptions, PageOptions):
     """Which claims."""
 
 
@@ -378,9 +394,15 @@ async def observations(printer: Printer, options: ClaimsOptions) -> None:
     """List all observations of a session as submitted, newest first."""
     from holdfast.wire.observations import observation_list
 
+    options.require_dates()
     async with connect(printer) as holdfast:
         page = await holdfast.observations.list_observations(
-            holdfast.owner, options.session_id, limit=options.limit, cursor=options.cursor
+            holdfast.owner,
+            options.session_id,
+            start_date=options.start,
+            end_date=options.end,
+            limit=options.limit,
+            cursor=options.cursor,
         )
     form = observation_list(page)
     if printer.is_json:
@@ -388,7 +410,7 @@ async def observations(printer: Printer, options: ClaimsOptions) -> None:
         return
     rows = [
         (each.id, str(each.ordinal), each.kind.value, each.observed_at, each.source)
-        for each in form.observations
+        for each in form.data
     ]
     printer.listing(
         (), page.next_cursor, ("OBSERVATION", "NUMBER", "KIND", "OBSERVED", "SOURCE"), rows
@@ -427,7 +449,7 @@ async def checkpoint(printer: Printer, options: CheckpointOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntitiesOptions(PageOptions):
+class EntitiesOptions(DateOptions, PageOptions):
     """Which entities, in which order."""
 
     entity_type: Annotated[
@@ -443,6 +465,10 @@ class EntitiesOptions(PageOptions):
             "A JSON object of field paths, each with a value, with contains, or with gte and lte.",
         ),
     ] = None
+    session: Annotated[
+        str | None,
+        option("SESSION_ID", "Only what this session refers to, or what refers to it."),
+    ] = None
     order_by: Annotated[str, option("FIELD", f"Sort by {ORDERS}.")] = "last_observation_at"
     order: Annotated[str, option("DIRECTION", "asc or desc.")] = "desc"
 
@@ -453,9 +479,13 @@ async def entities(printer: Printer, options: EntitiesOptions) -> None:
     from holdfast.observations.queries import Direction, EntityOrder, EntityQuery
     from holdfast.wire.observations import entity_list
 
+    options.require_dates()
     history_query = EntityQuery(
         entity_type=parse_choice(options.entity_type, EntityType, "TYPE"),
         filters=_filters(options.filters),
+        session_id=options.session,
+        start_date=options.start,
+        end_date=options.end,
         order_by=parse_choice(options.order_by, EntityOrder, "--order-by"),
         order=parse_choice(options.order, Direction, "--order"),
         limit=options.limit,

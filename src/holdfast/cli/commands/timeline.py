@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast.cli.command import command
-from holdfast.cli.commands.history import LIMIT, parse_choice
+from holdfast.cli.commands.history import LIMIT, DateOptions, parse_choice
 from holdfast.cli.connect import connect
 from holdfast.cli.options import argument, option
 from holdfast.cli.output import Printer
@@ -40,7 +40,7 @@ SYMBOLS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimelineOptions:
+class TimelineOptions(DateOptions):
     """Whose events, and which."""
 
     entity_id: Annotated[
@@ -50,10 +50,6 @@ class TimelineOptions:
             "The id of an entity, its alias, or the id that outcomes refer to. Default: "
             "all sessions.",
         ),
-    ] = None
-    start: Annotated[str | None, option("TIME", "Only from this date or time on.", "--from")] = None
-    end: Annotated[
-        str | None, option("TIME", "Only up to this time, or to the end of this date.", "--to")
     ] = None
     types: Annotated[
         list[str] | None,
@@ -71,10 +67,10 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
     Times are printed in the local time zone. A date or time without an offset is in UTC.
     """
     from holdfast.observations.timeline import EventType
-    from holdfast.wire.observations import timeline_form
+    from holdfast.wire.observations import timeline_list
 
     types = tuple(parse_choice(each, EventType, "--type") for each in options.types or ())
-    _require_dates(options.start, options.end)
+    options.require_dates()
     async with connect(printer) as holdfast:
         if options.entity_id is None:
             page, is_cut = await _sessions_timeline(holdfast, options, types)
@@ -86,7 +82,7 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
         known = () if printer.is_json else (event.session_id for event in page.events)
         titles = await session_titles(holdfast, known)
     if printer.is_json:
-        printer.document(timeline_form(page))
+        printer.document(timeline_list(page))
         return
     draw(printer, page.events, titles)
     if not page.events:
@@ -97,21 +93,6 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
         printer.remark(
             "There are older sessions: use --limit N for more, or --to DATE for earlier ones."
         )
-
-
-def _require_dates(start: str | None, end: str | None) -> None:
-    """Refuse invalid dates or times, using the names of the options."""
-    from holdfast.observations.as_of import parse_window
-
-    for name, given, rule in (
-        ("--from", (start,), "must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
-        ("--to", (end,), "must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00Z"),
-        ("--to", (start, end), "must not be before --from"),
-    ):
-        try:
-            parse_window(*given)
-        except Invalid:
-            raise Invalid(Code.INVALID_INPUT, f"{name} {rule}.", {"field": name}) from None
 
 
 async def _entity_timeline(

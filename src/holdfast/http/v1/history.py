@@ -12,6 +12,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.http.responses import Response
 from holdfast.http.routing import NoQuery, Route, RouteRequest
 from holdfast.http.v1.idempotency import IDEMPOTENCY_KEY
+from holdfast.observations.as_of import parse_window
 from holdfast.observations.claims import BYTES_MOST
 from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.queries import (
@@ -33,7 +34,6 @@ from holdfast.wire.observations import (
     EntityPost,
     EntityTimelineQuery,
     HistoryForm,
-    HistoryList,
     HistoryPageQuery,
     ObservationList,
     ObservationsQuery,
@@ -42,13 +42,12 @@ from holdfast.wire.observations import (
     RemovalQuery,
     RestorationPost,
     SubmissionPost,
-    TimelineForm,
+    TimelineList,
     entity_list,
     history_form,
-    history_list,
     observation_list,
     removal_form,
-    timeline_form,
+    timeline_list,
 )
 
 FIELD: Final = "idempotency_key"
@@ -141,7 +140,7 @@ async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
     page = await request.holdfast.observations.query(
         request.owner, wanted, cursor=request.query.cursor
     )
-    return Response(content=history_list(page))
+    return Response(content=entity_list(page))
 
 
 async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
@@ -157,8 +156,15 @@ async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
 
 async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> Response:
     """List the observations of a session, newest first."""
+    query = request.query
+    _require_dates(query)
     page = await request.holdfast.observations.list_observations(
-        request.owner, _session_key(request), limit=request.query.limit, cursor=request.query.cursor
+        request.owner,
+        _session_key(request),
+        start_date=query.since,
+        end_date=query.until,
+        limit=query.limit,
+        cursor=query.cursor,
     )
     return Response(content=observation_list(page))
 
@@ -260,7 +266,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.READ,
         is_large=True,
         query=HistoryPageQuery,
-        responses={200: HistoryList},
+        responses={200: EntityList},
         error_codes=(Code.INVALID_CURSOR, Code.INVALID_INPUT, Code.SCHEMA_VALIDATION_FAILED),
     ),
     Route(
@@ -335,7 +341,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         is_large=True,
         query=ObservationsQuery,
         responses={200: ObservationList},
-        error_codes=(Code.ENTITY_NOT_FOUND, Code.INVALID_CURSOR),
+        error_codes=(
+            Code.ENTITY_NOT_FOUND,
+            Code.INVALID_CURSOR,
+            Code.SCHEMA_VALIDATION_FAILED,
+        ),
     ),
 )
 
@@ -343,16 +353,32 @@ ROUTES: Final[tuple[Route, ...]] = (
 async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Response:
     """Return the events of an entity and of entities that refer to it, by time."""
     query = request.query
+    _require_dates(query)
     wanted = TimelineQuery(
-        start_date=query.start_date,
-        end_date=query.end_date,
+        start_date=_either("from", query.since, "start_date", query.start_date),
+        end_date=_either("to", query.until, "end_date", query.end_date),
         event_types=query.event_types,
         limit=query.limit,
     )
+    entity_id = _either("session_id", query.session_id, "entity_id", query.entity_id)
+    if entity_id is None:
+        raise invalid_query("entity_id", "it or session_id is required")
     page = await request.holdfast.observations.timeline(
-        request.owner, query.entity_id, wanted, cursor=query.cursor
+        request.owner, entity_id, wanted, cursor=query.cursor
     )
-    return Response(content=timeline_form(page))
+    return Response(content=timeline_list(page))
+
+
+def _either(name: str, value: str | None, other: str, other_value: str | None) -> str | None:
+    """Return the value of a parameter that has two names."""
+    if value is not None and other_value is not None:
+        raise invalid_query(name, f"it cannot be combined with {other}")
+    return other_value if value is None else value
+
+
+def _require_dates(query: EntityTimelineQuery | EntitiesQuery | ObservationsQuery) -> None:
+    """Refuse invalid dates by the names that they have here."""
+    parse_window(query.since, query.until, names=("from", "to"))
 
 
 async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
@@ -371,9 +397,13 @@ async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
 async def query_entities(request: RouteRequest[EntitiesQuery, None]) -> Response:
     """List entities of a type, filtered by their snapshots."""
     query = request.query
+    _require_dates(query)
     wanted = EntityQuery(
         entity_type=query.entity_type,
         filters=_filters(query.filters),
+        session_id=query.session_id,
+        start_date=query.since,
+        end_date=query.until,
         order_by=query.order_by,
         order=query.order,
         limit=query.limit,
@@ -398,7 +428,7 @@ TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
         needs=Scope.READ,
         is_large=True,
         query=EntityTimelineQuery,
-        responses={200: TimelineForm},
+        responses={200: TimelineList},
         error_codes=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
     ),
     Route(
