@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast import open_holdfast
 from tests.cli.conftest import Cli
+from tests.marks import demands
 
 
 def test_an_agent_is_created_and_shown(cli: Cli) -> None:
@@ -129,6 +130,24 @@ def test_wrong_wishes_are_refused(cli: Cli) -> None:
     assert cli("agents", "show", "nobody").code == 4
     assert cli("agents", "archive", "nobody").code == 4
     assert cli("agents", "list", "--limit", "0").code == 2
+
+
+@demands("S2-020h", "S2-020i")
+def test_settings_of_the_model_are_named_and_changed(cli: Cli) -> None:
+    given = ("--temperature", "0.2", "--max-tokens", "500", "--model", "offline:holdfast")
+    made = cli("agents", "create", "--name", "One", *given, "--json").document
+    warmer = cli("agents", "edit", "one", "--temperature", "0", "--json").document
+    shown = cli("agents", "show", "one").out
+    wrong = cli("agents", "create", "--name", "Two", "--temperature", "3", "--json")
+    program = cli("agents", "create", "--name", "Two", "--command", "x", "--max-tokens", "5")
+
+    assert (made["temperature"], made["max_tokens"]) == (0.2, 500)
+    assert (warmer["temperature"], warmer["max_tokens"]) == (0.0, 500)
+    assert warmer["default_model_id"] == made["default_model_id"] is not None
+    assert "max tokens" in shown
+    assert (wrong.code, wrong.error["details"]["fields"]) == (2, ["temperature"])
+    assert program.code == 2
+    assert "require a model" in program.err
 
 
 def test_tools_are_named_changed_and_taken_away(cli: Cli) -> None:

@@ -305,11 +305,26 @@ class AgentOptions:
             "A model, provider:name; repeat it to add fallbacks. '' uses the configured model.",
         ),
     ] = None
+    temperature: Annotated[float | None, option("T", "The temperature of the model, 0 to 2.")] = (
+        None
+    )
+    max_tokens: Annotated[int | None, option("N", "At most this many tokens per answer.")] = None
     tools: Annotated[
         str | None, option("A,B", "The agent's tools, separated by commas; '' is none.")
     ] = None
     tag: Annotated[list[str] | None, option("TAG", "A tag; repeatable.")] = None
     description: Annotated[str | None, option("TEXT", "A description of the agent.")] = None
+
+    def runtime(self, before: AcpRuntime | LlmRuntime) -> dict[str, Any]:
+        """Return the runtime with the given settings; empty if there are none."""
+        settings = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        given = {name: value for name, value in settings.items() if value is not None}
+        if given and not isinstance(before, LlmRuntime):
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "--temperature and --max-tokens require a model; a program has its own settings.",
+            )
+        return {"runtime": replace(before, **given)} if given else {}
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields; an empty description removes it."""
@@ -344,6 +359,7 @@ class AgentCreateOptions(AgentProgramOptions, AgentOptions):
         own = {} if self.name is None else {"name": self.name}
         # The grant comes from the configuration, as for an agent from a file.
         found = {"grant": None} | self.fields() | super().changes() | own
+        found |= self.runtime(found.get("runtime", LlmRuntime()))
         if "name" not in found:
             raise Invalid(Code.INVALID_INPUT, "An agent needs a name; add --name NAME.")
         return found
@@ -391,13 +407,14 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
     from holdfast.wire.agents import agent_form
 
     changes = options.changes()
-    if not changes:
+    if not changes and options.temperature is None and options.max_tokens is None:
         raise Invalid(
             Code.INVALID_INPUT,
             "Nothing to change; `holdfast agents edit --help` lists the options.",
         )
     async with connect(printer) as holdfast:
         before = await holdfast.agents.get(holdfast.owner, options.ref)
+        changes |= options.runtime(before.runtime)
         if "tools" in changes:
             _require_tools(changes, before.tools)
             changes["tools"] = merge_tools(before, changes["tools"])
@@ -445,6 +462,8 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
         "description": agent.description,
         "status": agent.status.value,
         "models": ", ".join(models.get(each.model_id, each.model_id) for each in chain) or None,
+        "temperature": runtime.temperature if isinstance(runtime, LlmRuntime) else None,
+        "max tokens": runtime.max_tokens if isinstance(runtime, LlmRuntime) else None,
         "program": program,
         "tools": ", ".join(tool.name for tool in agent.tools) or "none",
         "grant": _grant_text(agent.grant),
