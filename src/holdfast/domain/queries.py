@@ -48,10 +48,11 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
 
 
 class StatusFilter(Struct, frozen=True, kw_only=True):
-    """A status, optionally combined with whether the last turn failed."""
+    """A status, optionally combined with whether the last turn failed or a turn waits."""
 
     status: Status
     has_failed: bool | None = None
+    is_waiting: bool | None = None
 
 
 class SessionQuery(Struct, frozen=True, kw_only=True):

@@ -293,7 +293,8 @@ def _status_condition(status_filters: tuple[StatusFilter, ...], parameters: dict
     clauses = []
     for number, status_filter in enumerate(status_filters):
         parameters[f"wish_{number}"] = status_filter.status.value
-        clauses.append(_ENDED[status_filter.has_failed] + f":wish_{number}")
+        ended = _WAITING[status_filter.is_waiting] + _ENDED[status_filter.has_failed]
+        clauses.append("(" + ended + f":wish_{number})")
     return f"({' OR '.join(clauses)})"
 
 
@@ -303,6 +304,7 @@ _ENDED: Final = {
     True: "coalesce(s.last_stop, '') IN ('budget', 'error', 'turn_limit') AND s.status = ",
     False: "coalesce(s.last_stop, '') NOT IN ('budget', 'error', 'turn_limit') AND s.status = ",
 }
+_WAITING: Final = {None: "", True: "s.turn > s.settled AND ", False: "s.turn <= s.settled AND "}
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
 _UPDATED_AT: Final = 21
 

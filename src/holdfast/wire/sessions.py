@@ -63,6 +63,9 @@ def status_word(session: Session | SessionState) -> StatusWord:
             return "running"
         case Status.FAILED:
             return "failed"
+        # Not begun yet, or begun by a process that is gone, so its answer is still to come.
+        case Status.IDLE if session.turn > session.settled:
+            return "pending"
         case Status.IDLE if session.last_stop in FAILED_STOPS:
             return "failed"
         case _:
@@ -125,15 +128,18 @@ StateWords = Annotated[
 ]
 # The sessions of each status value; a session stays open after a failed turn.
 STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
-    "pending": (StatusFilter(status=Status.PENDING),),
+    "pending": (
+        StatusFilter(status=Status.PENDING),
+        StatusFilter(status=Status.IDLE, is_waiting=True),
+    ),
     "running": (StatusFilter(status=Status.RUNNING),),
     "completed": (
-        StatusFilter(status=Status.IDLE, has_failed=False),
+        StatusFilter(status=Status.IDLE, has_failed=False, is_waiting=False),
         StatusFilter(status=Status.COMPLETED),
         StatusFilter(status=Status.CANCELLED),
     ),
     "failed": (
-        StatusFilter(status=Status.IDLE, has_failed=True),
+        StatusFilter(status=Status.IDLE, has_failed=True, is_waiting=False),
         StatusFilter(status=Status.FAILED),
     ),
 }
@@ -406,7 +412,7 @@ def _agent_form(agent: Agent) -> SessionAgentForm:
 
 def _finished_at(session: Session) -> str | None:
     # The time of an earlier turn's end does not apply while a turn is open.
-    if session.status in (Status.PENDING, Status.RUNNING):
+    if status_word(session) in ("pending", "running"):
         return None
     return format_time_or_none(session.finished_at)
 

@@ -9,15 +9,25 @@ from typing import Any
 import pytest
 
 from holdfast import open_holdfast
-from holdfast.app import Environment
+from holdfast.app import Environment, RunScope
 from holdfast.domain.events import Event, SessionExported
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
 from holdfast.parsing.workflow_files import parse_workflow
-from tests.houses import open_house
+from tests.houses import crashed, open_house
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands, each_case
-from tests.stand_ins import Gate, GatedRuntime, HeldStore, an_answer, asked, streamed
+from tests.stand_ins import (
+    Gate,
+    GatedRuntime,
+    HeldStore,
+    SeededRandomness,
+    SettableClock,
+    StandInMachine,
+    an_answer,
+    asked,
+    streamed,
+)
 from tests.tooled import a_config, says
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +62,56 @@ async def test_an_interrupt_stops_the_turn_that_runs(home: Path, outside: Enviro
     assert rows[2]["parts"][0]["code"] == "aborted"
     assert rows[2]["parts"][0]["text"] == "The turn was stopped by its user: enough"
     assert rows[2]["content"]["text"] == rows[2]["parts"][0]["text"]
+
+
+@demands("S2-040f")
+async def test_a_killed_turn_is_pending_until_it_goes_on(
+    home: Path, outside: Environment, machine: StandInMachine, clock: SettableClock
+) -> None:
+    gate = Gate()
+    runtime = GatedRuntime([an_answer("One.")], [(asked(), streamed("Tw")), gate])
+    async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:
+        session = await visitor.session()
+        path = f"/v1/sessions/{session['id']}"
+        await visitor.told(session, "Count.")
+        await visitor.say(session, "Go on.")
+        await gate.reached()
+        left = crashed(home)
+    other = StandInMachine("second")
+    other.dead.add(machine.holder())
+    survivor = Environment(clock=clock, randomness=SeededRandomness(1), machine=other)
+
+    async with (
+        open_house(left, GatedRuntime(), outside=survivor, scope=RunScope.NONE) as house,
+        visiting(house) as visitor,
+    ):
+        killed = (await visitor.get(path)).document
+
+    assert (killed["status"], killed["state"], killed["finished_at"]) == ("pending", "idle", None)
+
+
+async def test_a_session_with_a_waiting_turn_is_pending(home: Path, outside: Environment) -> None:
+    runtime = GatedRuntime([an_answer("One.")], [an_answer("One.")])
+    async with open_house(home, runtime, outside=outside) as house, visiting(house) as visitor:
+        session, other = await visitor.session(), await visitor.session()
+        for each in (session, other):
+            await visitor.told(each, "Count.")
+    async with (
+        open_house(home, runtime, outside=outside, scope=RunScope.NONE) as house,
+        visiting(house) as visitor,
+    ):
+        await visitor.say(session, "Go on.")
+        waiting = (await visitor.get(f"/v1/sessions/{session['id']}")).document
+        listed = {
+            word: [
+                each["id"]
+                for each in (await visitor.get(f"/v1/sessions?status={word}")).document["data"]
+            ]
+            for word in ("pending", "completed", "failed")
+        }
+
+    assert (waiting["status"], waiting["finished_at"]) == ("pending", None)
+    assert listed == {"pending": [session["id"]], "completed": [other["id"]], "failed": []}
 
 
 async def test_of_interrupts_that_arrive_together_one_has_stopped_the_turn(
