@@ -143,6 +143,7 @@ async def test_the_offline_model_answers_through_the_same_door() -> None:
     ]
 
 
+@demands("S2-020", "S2-020f", "S2-020h", "S2-020i")
 async def test_the_request_carries_the_agent_and_the_conversation() -> None:
     llm = ListedLlm(STOP)
     settings = LlmRuntime(temperature=0.5, max_tokens=9, reasoning_effort=ReasoningEffort.LOW)

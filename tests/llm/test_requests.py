@@ -378,6 +378,7 @@ async def test_what_was_said_is_sent_as_it_was_said(fake: FakeProvider, dialect:
     assert text in texts(body)
 
 
+@demands("S2-020h", "S2-020i")
 async def test_limits_and_warmth_are_passed_on(fake: FakeProvider, dialect: Dialect) -> None:
     # Of a kind that does not think by itself, because then no temperature is taken.
     name = {"openai-responses": "gpt-4.1"}.get(dialect.provider, dialect.model.partition(":")[2])

@@ -41,6 +41,7 @@ def test_a_malformed_entry_is_named() -> None:
 
 
 @demands("S0-521")
+@demands("S2-130")
 def test_every_test_an_entry_names_exists_and_carries_its_demand() -> None:
     assert broken_claims(entries()) == []
 

@@ -10,6 +10,7 @@ from holdfast.app import Environment
 from holdfast.domain.models import model_of
 from holdfast.domain.sessions import SessionRequest
 from tests.houses import open_house, played
+from tests.marks import demands
 from tests.stand_ins import GatedRuntime
 
 pytestmark = pytest.mark.anyio
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.anyio
 AGENTS = {"models": ["one:a", "two:b"]}
 
 
+@demands("S2-020", "S2-040e")
 @pytest.mark.parametrize(
     ("fields", "own", "asked"),
     [
