@@ -67,7 +67,8 @@ class Place:
     def drop(self, which: str = "sequence > 0") -> None:
         key = f"(SELECT key FROM sessions WHERE id = '{self.session}')"
         with raw(self.home) as connection:
-            connection.execute(f"DELETE FROM events WHERE session_key = {key} AND {which}")
+            for table in ("events", "deltas"):
+                connection.execute(f"DELETE FROM {table} WHERE session_key = {key} AND {which}")
 
     @property
     def of_session(self) -> str:

@@ -38,7 +38,9 @@ WOVEN = {
     "store/commit.py": {"changes", "key"},
     "store/postgres/commit.py": {"_SET", "names", "values"},
     "store/sqlite/commit.py": {
+        "_EXPECTED",
         "_SET",
+        "_SET_WITHIN",
         "_KEY",
         *(f"_KEY + {number}" for number in range(1, 7)),
         *(f"_NUMBER['{name}']" for name in ("epoch", "holder", "until")),

@@ -57,6 +57,7 @@ def test_a_session_whose_events_are_gone_is_shown_from_its_messages(stage: Stage
 
     with raw(stage.server.home) as connection:
         connection.execute("DELETE FROM events")
+        connection.execute("DELETE FROM deltas")
     page.reload()
 
     expect(words).to_contain_text(["one two", "2 words."])

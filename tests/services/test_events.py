@@ -178,6 +178,7 @@ async def test_without_any_stored_event_all_conversation_is_there(
     rows = await house.read(session.id)
     with raw(house.config.home) as connection:
         connection.execute("DELETE FROM events")
+        connection.execute("DELETE FROM deltas")
 
     assert await house.read(session.id) == rows
     assert await current(house, session) == session
@@ -248,7 +249,7 @@ async def test_a_damaged_event_is_never_shown_and_hides_no_neighbour(
 ) -> None:
     everything = await _all(house, session.id)
     with raw(house.config.home) as connection:
-        connection.execute("UPDATE events SET turn = 9 WHERE sequence = 6")
+        connection.execute("UPDATE deltas SET turn = 9 WHERE sequence = 6")
 
     with pytest.raises(Internal) as caught:
         await _all(house, session.id)

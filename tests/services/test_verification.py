@@ -56,8 +56,8 @@ FAULTS = {
         "message 3 of session {id} is damaged",
     ),
     "two rows in each other's place": (
-        "UPDATE messages SET sequence = CASE sequence WHEN 1 THEN -2 ELSE -1 END"
-        " WHERE sequence < 3; UPDATE messages SET sequence = -sequence WHERE sequence < 0",
+        "UPDATE messages SET key = 1 - key WHERE sequence < 3;"
+        " UPDATE messages SET key = (1 << 33) + 2 + key WHERE key < 0",
         "message 1 of session {id} is damaged",
     ),
 }

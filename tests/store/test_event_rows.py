@@ -22,12 +22,22 @@ from holdfast.domain.events import (
     encode_payload,
     encode_stored,
 )
+from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Tx
 from holdfast.ports.system import Frame
 from holdfast.store.sqlite.store import SqliteStore
-from tests.builders import AT, MODEL_ID, a_message, a_transcript, an_event
+from tests.builders import (
+    AT,
+    MODEL_ID,
+    a_head,
+    a_message,
+    a_session,
+    a_transcript,
+    an_event,
+    an_id,
+)
 from tests.commits import append_rows, new_messages
 from tests.domain.strategies import INSTANTS, values_of
 from tests.houses import raw
@@ -202,3 +212,30 @@ async def test_only_old_deltas_of_turns_that_ended_are_pruned(
 
     assert [await prune(1), await prune(9), await prune(9)] == [1, 1, 0]
     assert await _after(store, head, 0) == _frames(*events[1:4])
+
+
+@pytest.mark.parametrize("number", [1 << 32, (1 << 32) + 1, 1 << 40, -1, -(1 << 32)])
+async def test_no_number_leads_into_another_session(
+    store: SqliteStore, head: SessionState, number: int
+) -> None:
+    sessions = [head, *await _add_sessions(store)]
+    for each in sessions:
+        event = an_event(session_id=each.session_id, sequence=1, turn=1)
+        await _append(store, each, event)
+    middle = replace(sessions[1], events=1)
+
+    found = await store.read(lambda tx: tx.events.at(middle, number))
+    after = await _after(store, middle, number)
+
+    assert found is None
+    assert len(after) == (number < 0)
+
+
+async def _add_sessions(store: SqliteStore) -> list[SessionState]:
+    async def add(tx: Tx) -> list[SessionState]:
+        ids = [SessionId(an_id(number)) for number in (91, 92)]
+        return [
+            await tx.sessions.add(a_session(id=each), a_head(session_id=each), b"") for each in ids
+        ]
+
+    return await store.write(add)

@@ -30,7 +30,7 @@ TYPES = {
 IN_FILE = {
     "columns": """
 SELECT m.name, c.name, c.type, c."notnull" OR c.pk > 0
-  FROM sqlite_schema m, pragma_table_info(m.name) c
+  FROM sqlite_schema m, pragma_table_xinfo(m.name) c
  WHERE m.type = 'table'
 """,
     "keys": """

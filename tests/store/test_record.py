@@ -1,5 +1,6 @@
 """The record in the store: appended, read back row by row, and kept from every other hand."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from holdfast.domain.commits import VersionConflictError
 from holdfast.domain.errors import Internal
 from holdfast.domain.ids import MessageId, SessionId
-from holdfast.domain.messages import Message, Role
+from holdfast.domain.messages import Message, Role, encode_parts
 from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.domain.time import microseconds
 from holdfast.ports.store import Segment, Tx
+from holdfast.store.postgres.migrate import DatabaseSchema
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.migrate import down, up
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     MODEL_ID,
@@ -21,14 +25,20 @@ from tests.builders import (
     a_message,
     a_session,
     a_transcript,
+    an_event,
     an_id,
 )
 from tests.commits import append_rows, new_messages
 from tests.houses import raw
 from tests.marks import demands
+from tests.stand_ins import streamed
+from tests.store.conftest import KEY
+from tests.stores import VARIABLE
 
 pytestmark = pytest.mark.anyio
 
+# The migration that gave messages and events one key.
+KEYED = 11
 ROWS = a_transcript(
     a_message("one"),
     a_message("two", role=Role.ASSISTANT, model_id=MODEL_ID),
@@ -122,7 +132,7 @@ async def test_two_rows_cannot_have_one_number_or_one_id(
     [
         "UPDATE messages SET parts = CAST('[]' AS BLOB) WHERE sequence = 1",
         "UPDATE messages SET turn = 9",
-        "UPDATE messages SET sequence = sequence + 10",
+        "UPDATE messages SET key = key + 10",
         "DELETE FROM messages WHERE sequence = 5",
         "DELETE FROM messages",
     ],
@@ -133,6 +143,61 @@ async def test_the_database_itself_refuses_to_change_a_row(
     with raw(home) as connection, pytest.raises(apsw.ConstraintError, match="append-only"):
         connection.execute(sql)
 
+    assert await _span(store, written, 1, 5) == list(ROWS)
+
+
+def _dump(home: Path, *queries: str) -> list[Any]:
+    with raw(home) as connection:
+        return [connection.execute(each).fetchall() for each in queries]
+
+
+def _move(home: Path, *, is_up: bool) -> None:
+    """Apply or revert the migration that gave messages and events one key."""
+    if url := os.environ.get(VARIABLE):
+        schema = DatabaseSchema(url)
+        if is_up:
+            schema.up()
+        else:
+            schema.down(KEYED - 1)
+        return
+    connection = connect(home / "history.db", KEY)
+    try:
+        if is_up:
+            up(connection)
+        else:
+            down(connection, KEYED - 1)
+    finally:
+        connection.close()
+
+
+async def test_rows_are_moved_down_and_up_byte_by_byte(
+    store: SqliteStore, written: SessionState, home: Path
+) -> None:
+    events = [an_event(sequence=6, turn=1), an_event(streamed("42"), sequence=7, turn=1)]
+    await store.write(lambda tx: append_rows(tx, written, events=events))
+    tables = [f"SELECT * FROM {name} ORDER BY key" for name in ("messages", "events", "deltas")]
+    before = _dump(home, *tables)
+
+    _move(home, is_up=False)
+    moved = _dump(
+        home,
+        "SELECT session_key, stays, sequence, name FROM events ORDER BY sequence",
+        "SELECT sequence, parts, hash, event, told FROM messages ORDER BY sequence",
+        "SELECT sequence, name FROM session_events ORDER BY sequence",
+    )
+    _move(home, is_up=True)
+
+    assert moved[0] == [(1, 1, 6, "turn.started"), (1, 0, 7, "step.delta")]
+    assert [row[:2] for row in moved[1]] == [
+        (row.sequence, encode_parts(row.parts)) for row in ROWS
+    ]
+    assert [row[2].hex() for row in moved[1]] == [row.hash for row in ROWS]
+    assert [row for row in moved[2] if row[1] != "message.appended"] == [
+        (6, "turn.started"),
+        (7, "step.delta"),
+    ]
+    assert _dump(home, *tables) == before
+    assert [len(rows) for rows in before] == [5, 1, 1]
     assert await _span(store, written, 1, 5) == list(ROWS)
 
 

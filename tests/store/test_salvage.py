@@ -19,7 +19,7 @@ SENT = 60
 async def _written(house: Holdfast) -> tuple[SessionId, Told]:
     session = (await house.open()).id
     for number in range(SENT):
-        await house.send(session, f"{number} " * 800)
+        await house.send(session, f"{number} " * 3_000)
     truth = Told()
     page = await house.messages.list(house.owner, session, limit=100)
     truth.messages = {each.sequence: each for each in page.items}

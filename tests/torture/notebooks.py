@@ -214,8 +214,8 @@ SELECT session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
 
 EVENTS = """
 SELECT session_key, sequence, turn, at, name, ids, payload
-  FROM events
- ORDER BY session_key, sequence
+  FROM stored_events
+ ORDER BY key
 """
 
 CALLS = """

@@ -20,8 +20,8 @@ BATCH = 500
 
 MESSAGES = """
 INSERT INTO messages
-SELECT s.key, m.sequence, m.id, m.turn, m.role, m.model_id, m.created_at, m.hash, m.event, m.told,
-       m.parts
+SELECT s.key << 32 | m.sequence, m.id, m.turn, m.role, m.model_id, m.created_at, m.hash, m.event,
+       m.event_checksum, m.parts
   FROM sessions s
   JOIN messages m ON m.session_key = :template
  WHERE s.key BETWEEN :first AND :last
@@ -30,7 +30,7 @@ SELECT s.key, m.sequence, m.id, m.turn, m.role, m.model_id, m.created_at, m.hash
 
 EVENTS = """
 INSERT INTO events
-SELECT s.key, e.stays, e.sequence, e.turn, e.at, e.name, e.ids, e.payload, e.checksum
+SELECT s.key << 32 | e.sequence, e.turn, e.at, e.name, e.ids, e.payload, e.checksum
   FROM sessions s
   JOIN events e ON e.session_key = :template
  WHERE s.key BETWEEN :first AND :last
@@ -86,6 +86,7 @@ def _copy_rows(home: Path, template: str) -> None:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(MESSAGES, batch)
             connection.execute(EVENTS, batch)
+            connection.execute(EVENTS.replace("events", "deltas"), batch)
             connection.execute("COMMIT")
     finally:
         connection.close()

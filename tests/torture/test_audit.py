@@ -85,13 +85,14 @@ EDITS: dict[str, tuple[str, str]] = {
     "a closing is gone": ("LOST", "UPDATE events SET name = 'x' WHERE name = 'session.closed'"),
     "a message stands twice": (
         "DUP",
-        f"""INSERT INTO messages SELECT session_key, 9, id, turn, role, model_id,
-            created_at, hash, 99, told, parts FROM messages WHERE id = {STORED}""",
+        f"""INSERT INTO messages SELECT session_key << 32 | 9, id, turn, role, model_id,
+            created_at, hash, 99, event_checksum, parts FROM messages WHERE id = {STORED}""",
     ),
     "a message nobody sent": (
         "PHANTOM",
-        """INSERT INTO messages SELECT session_key, sequence + 1, zeroblob(16), turn, 'user',
-           model_id, created_at + 9, hash, 99, told, parts FROM messages WHERE sequence = 4""",
+        """INSERT INTO messages SELECT key + 1, zeroblob(16), turn, 'user',
+           model_id, created_at + 9, hash, 99, event_checksum, parts FROM messages
+            WHERE sequence = 4""",
     ),
     "a session nobody opened": ("PHANTOM", f"UPDATE sessions SET id = 'x' WHERE id = '{FORK}'"),
     "a deletion nobody wanted": ("PHANTOM", "INSERT INTO tombstones VALUES (99, 'x', 'local', 1)"),

@@ -44,7 +44,8 @@ LACKING: dict[str, tuple[str, str, set[str]]] = {
         {"sessions by created_at", "count", "waiting", f"session {SESSIONS[1]}"},
     ),
     "sessions_unsettled": (
-        "CREATE INDEX sessions_unsettled ON sessions (key) WHERE turn > settled",
+        "CREATE INDEX sessions_unsettled ON sessions (key)"
+        " WHERE (turn > settled OR holder IS NOT NULL)",
         "AND 1 = 0",
         {"waiting", f"session {WAITING}"},
     ),

@@ -2,9 +2,12 @@
 
 import asyncio
 import hashlib
+import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -18,10 +21,13 @@ from tests.torture.clients.house import settings
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import PATIENCE, Crew
 from tests.torture.notebooks import key_beside, reading
+from tests.torture.stocks import stock
 
 pytestmark = pytest.mark.slow
 
 Schema = list[tuple[str, str]]
+# The migration that moved messages and events into other tables.
+KEYED = 11
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,29 @@ def test_a_migration_that_was_cut_off_has_happened_or_not(
     tell(f"{deaths} deaths amid migrations, {taken_back} times taken back, never by half")
     assert deaths > 0
     assert taken_back > 0
+
+
+@proves("R14")
+def test_rows_that_a_migration_moves_are_whole_wherever_it_was_cut_off(
+    tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    filled = tmp_path / "filled" / "home"
+    filled.parent.mkdir()
+    asyncio.run(stock(filled, luck, sessions=4, messages=sized(test=20, torture=200)))
+    whole, down_one = dump(filled), f"down to {KEYED - 1}"
+    last = touches(crew, tmp_path, down_one, home=filled)
+    deaths = 0
+    for touch in spread(sized(quick=3, test=6, torture=40), last=last):
+        home = Path(shutil.copytree(filled, tmp_path / f"{touch}" / "home"))
+        for direction in (down_one, "up"):
+            deaths += died(crew.run("migrating", home=home, direction=direction, dies_at=touch))
+            assert crew.run("migrating", home=home, direction=direction, dies_at=0) == 0
+
+        assert dump(home) == whole
+        assert judge(home, []).is_clean
+
+    tell(f"{deaths} deaths while {sum(map(len, whole))} rows were moved, none lost or changed")
+    assert deaths > 0
 
 
 @proves("R14")
@@ -209,11 +238,22 @@ def spread(count: int, *, last: int) -> list[int]:
     return sorted({1 + (last - 1) * number**2 // (count - 1) ** 2 for number in range(count)})
 
 
-def touches(crew: Crew, folder: Path, direction: str) -> int:
-    """Return how often the disk is touched when nobody dies."""
-    home = folder / "dry" / "home"
+def dump(home: Path) -> list[list[tuple[Any, ...]]]:
+    """Return the rows of messages, events and deltas."""
+    with reading(home / "history.db", key_beside(home)) as connection:
+        return [
+            connection.execute(f"SELECT * FROM {table} ORDER BY key").fetchall()
+            for table in ("messages", "events", "deltas")
+        ]
+
+
+def touches(crew: Crew, folder: Path, direction: str, home: Path | None = None) -> int:
+    """Return how often the disk is touched when nobody dies, in a new home or a copy of one."""
+    filled, home = home, folder / "dry" / "home"
     home.parent.mkdir()
-    if direction != "open":
+    if filled is not None:
+        shutil.copytree(filled, home)
+    elif direction != "open":
         asyncio.run(_opened(home))
     process = crew.start("migrating", home=home, direction=direction, dies_at=0)
     assert process.wait(timeout=PATIENCE) == 0

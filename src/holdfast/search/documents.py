@@ -195,8 +195,8 @@ BACKLOG = """
 SELECT count(*), coalesce(sum(size), 0)
   FROM (SELECT length(m.parts) AS size
           FROM search_tail t
-          JOIN messages m ON m.session_key = t.key
-                         AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+          JOIN messages m ON m.key BETWEEN t.key << 32 | t.first
+                                       AND t.key << 32 | coalesce(t.last, 4294967295)
          UNION ALL
         SELECT length(o.content)
           FROM search_tail t
@@ -222,10 +222,10 @@ ALL_ROWS = """
 -- Messages of several stretches as they are stored, one stretch after another.
 SELECT t.key, m.sequence, m.role, m.created_at, m.parts
   FROM json_each(:stretches) t
- CROSS JOIN messages m ON m.session_key = json_extract(t.value, '$[0]')
-                      AND m.sequence BETWEEN json_extract(t.value, '$[1]')
-                                         AND json_extract(t.value, '$[2]')
- ORDER BY t.key, m.sequence
+ CROSS JOIN messages m
+    ON m.key BETWEEN json_extract(t.value, '$[0]') << 32 | json_extract(t.value, '$[1]')
+                 AND json_extract(t.value, '$[0]') << 32 | json_extract(t.value, '$[2]')
+ ORDER BY t.key, m.key
 """
 # Replaces the message columns by their size.
 TO_SIZES = ("m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)")
@@ -234,9 +234,8 @@ ROWS = """
 -- Messages of a stretch as they are stored.
 SELECT sequence, role, created_at, parts
   FROM messages
- WHERE session_key = :key
-   AND sequence BETWEEN :first AND :last
- ORDER BY sequence
+ WHERE key BETWEEN CAST(:key AS BIGINT) << 32 | :first AND CAST(:key AS BIGINT) << 32 | :last
+ ORDER BY key
  LIMIT :limit
 """
 CLAIMED = """
@@ -259,10 +258,9 @@ SAID_FIRST = """
 -- Which message of a stretch was the first that a person said.
 SELECT sequence
   FROM messages
- WHERE session_key = :key
-   AND sequence BETWEEN :first AND :last
+ WHERE key BETWEEN CAST(:key AS BIGINT) << 32 | :first AND CAST(:key AS BIGINT) << 32 | :last
    AND role = 'user'
- ORDER BY sequence
+ ORDER BY key
  LIMIT 1
 """
 CLAIM = """

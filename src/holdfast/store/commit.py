@@ -10,7 +10,7 @@ from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepDelta, name_of
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.time import microseconds
-from holdfast.store.database import Row, checksum, encode, pack_id
+from holdfast.store.database import Row, checksum, encode, pack_id, row_key
 from holdfast.store.events import divided, event_sum
 from holdfast.store.messages import event_checksum
 from holdfast.store.session_rows import state_values
@@ -49,8 +49,7 @@ EXPECTED: Final = {
     "was_chain": "BYTEA",
 }
 MESSAGES: Final = {
-    "session_key": "BIGINT",
-    "sequence": "BIGINT",
+    "key": "BIGINT",
     "id": "BYTEA",
     "turn": "BIGINT",
     "role": "TEXT",
@@ -59,12 +58,11 @@ MESSAGES: Final = {
     "created_at": "BIGINT",
     "hash": "BYTEA",
     "event": "BIGINT",
-    "told": "BIGINT",
+    "event_checksum": "BIGINT",
 }
+# Deltas have the same columns in a table of their own.
 EVENTS: Final = {
-    "session_key": "BIGINT",
-    "stays": "BIGINT",
-    "sequence": "BIGINT",
+    "key": "BIGINT",
     "turn": "BIGINT",
     "at": "BIGINT",
     "name": "TEXT",
@@ -157,19 +155,21 @@ def message_rows(commit: SessionCommit) -> Iterator[Row]:
         message, at, event = row.message, row.at, row.event
         id_, turn, role, sequence = message.id, message.turn, message.role._value_, message.sequence
         model_id = message.model_id and pack_id(message.model_id)
-        told = event_checksum((event, turn, at, id_, role, sequence))
-        start = key, sequence, pack_id(id_), turn, role, row.content, model_id
-        yield *start, at, row.hash, event, told
+        start = row_key(key, sequence), pack_id(id_), turn, role, row.content, model_id
+        proof = event_checksum((event, turn, at, id_, role, sequence))
+        yield *start, at, row.hash, event, proof
 
 
-def event_rows(commit: SessionCommit) -> Iterator[Row]:
-    """Yield the rows of the events."""
+def event_rows(commit: SessionCommit, *, deltas: bool) -> Iterator[Row]:
+    """Yield the rows of the deltas, or of all other events."""
     key = commit.before.key
     for event in commit.events:
-        ids, rest = divided(event.name, event.content)
-        place = event.sequence, event.turn, event.at, event.name
-        # The checksum covers the whole payload, including the ids stored in their own column.
-        yield key, int(event.name != _DELTA), *place, ids, rest, event_sum(place, event.content)
+        if (event.name == _DELTA) is deltas:
+            ids, rest = divided(event.name, event.content)
+            place = event.sequence, event.turn, event.at, event.name
+            # The checksum covers the whole payload, including the ids stored in their own column.
+            proof = event_sum(place, event.content)
+            yield row_key(key, event.sequence), *place[1:], ids, rest, proof
 
 
 def call_row(key: SessionKey, call: Call) -> Row:

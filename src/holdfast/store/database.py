@@ -33,6 +33,16 @@ def pack_id(id_: str) -> bytes | str:
     return uuid_bytes(id_) if _is_uuid(id_) else id_
 
 
+# Highest number of a message or an event in its session, and the mask of the number in a key.
+LAST_NUMBER: Final = (1 << 32) - 1
+
+
+def row_key(session: int, number: int) -> int:
+    """Return the key of a message or an event: rows of a session lie together, in their order."""
+    # A number from a caller must not lead into the rows of another session.
+    return session << 32 | min(max(number, 0), LAST_NUMBER)
+
+
 def format_id(stored: Any) -> Any:
     """Return the id for a stored value; a damaged value gives a string that is not a valid id."""
     if not isinstance(stored, bytes):
@@ -43,42 +53,6 @@ def format_id(stored: Any) -> Any:
 
 
 DAMAGE = (apsw.CorruptError,)
-FOUND = """
--- Rows of a stretch, one after another and without looking for any.
-SELECT sequence, id, turn, role, parts, model_id, created_at, hash
-  FROM messages NOT INDEXED
- WHERE +session_key = :session_key
-   AND +sequence BETWEEN :first AND :last
-"""
-HASH_FOUND = """
--- The hash of one row, without looking for it.
-SELECT hash
-  FROM messages NOT INDEXED
- WHERE +session_key = :session_key
-   AND +sequence = :sequence
-"""
-NUMBER_FOUND = """
--- The number of one row, without looking for it.
-SELECT sequence
-  FROM messages NOT INDEXED
- WHERE +session_key = :session_key
-   AND +id = :id
-"""
-TOLD_OF_FOUND = """
--- One message as an event, by its key.
-SELECT event, turn, created_at, id, role, sequence, told
-  FROM messages NOT INDEXED
- WHERE +session_key = :session_key
-   AND +sequence = :sequence
-"""
-APPENDED_FOUND = """
--- Messages as events, in key order.
-SELECT event, turn, created_at, id, role, sequence, told
-  FROM messages NOT INDEXED
- WHERE +session_key = :session_key
-   AND +sequence >= :first
- LIMIT :limit
-"""
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 NOTHING: Final[Parameters] = {}
@@ -156,33 +130,6 @@ def locked(database: Database, sql: str, table: str = "", *, skip: bool = False)
     if not clause:
         return sql
     return f"{sql.rstrip()}\n{clause}{table and f' OF {table}'}{' SKIP LOCKED' if skip else ''}"
-
-
-async def fetch_rows(
-    database: Database, sql: str, otherwise: str, parameters: Parameters
-) -> list[Row]:
-    """Return the rows of `sql`, or those of `otherwise` if the first query meets a damaged page."""
-    try:
-        return await database.fetch(sql, parameters)
-    except DAMAGE:
-        return await database.fetch(otherwise, parameters)
-
-
-async def fetch_around_damage(database: Database, key: int, wanted: range) -> list[Row]:
-    """Return the readable rows of a range of messages, bisecting around damaged pages."""
-    if not wanted:
-        return []
-    asked = {"session_key": key, "first": wanted.start, "last": wanted.stop - 1}
-    try:
-        return await database.fetch(FOUND, asked)
-    except DAMAGE:
-        if len(wanted) == 1:
-            return []
-    middle = wanted.start + len(wanted) // 2
-    return [
-        *await fetch_around_damage(database, key, range(wanted.start, middle)),
-        *await fetch_around_damage(database, key, range(middle, wanted.stop)),
-    ]
 
 
 log = logging.getLogger(__name__)

@@ -29,27 +29,27 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports.system import Frame
 from holdfast.store.database import (
-    APPENDED_FOUND,
-    TOLD_OF_FOUND,
+    LAST_NUMBER,
     UUID,
     Database,
     Row,
     checksum,
     corrupt,
-    fetch_rows,
     format_id,
+    row_key,
     take_within,
     uuid_bytes,
 )
 from holdfast.store.messages import event_checksum
 
 log = logging.getLogger(__name__)
-TOLD_OF = """
--- One message as an event.
-SELECT event, turn, created_at, id, role, sequence, told
+APPENDED = """
+-- Messages as events, in the order they were written.
+SELECT event, turn, created_at, id, role, sequence, event_checksum
   FROM messages
- WHERE session_key = :session_key
-   AND sequence = :sequence
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key
+ LIMIT :limit
 """
 
 
@@ -82,8 +82,8 @@ async def _sound_near(
 ) -> tuple[int | None, int]:
     """Return an undamaged message of a range near `middle`, and the number of its event."""
     for number in chain(range(middle, stretch.start - 1, -1), range(middle + 1, stretch.stop)):
-        row = {"session_key": head.key, "sequence": number}
-        found = await fetch_rows(database, TOLD_OF, TOLD_OF_FOUND, row)
+        key = row_key(head.key, number)
+        found = await database.fetch(APPENDED, {"first": key, "last": key, "limit": 1})
         if not found:
             raise corrupt(f"message {number} of session {head.session_id}")
         try:
@@ -106,8 +106,7 @@ OUTDATED = """
 -- Sessions whose first events are old, and where the last of their old turns ended.
 SELECT s.key, (SELECT max(e.sequence)
                  FROM events e
-                WHERE e.session_key = s.key
-                  AND e.stays = 1
+                WHERE e.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
                   AND e.name = 'turn.ended'
                   AND e.turn <= s.settled
                   AND e.at < :before)
@@ -115,9 +114,8 @@ SELECT s.key, (SELECT max(e.sequence)
  WHERE s.key > :after
    AND (SELECT e.at
           FROM events e
-         WHERE e.session_key = s.key
-           AND e.stays = 1
-         ORDER BY e.sequence
+         WHERE e.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
+         ORDER BY e.key
          LIMIT 1) < :before
  ORDER BY s.key
  LIMIT :limit
@@ -133,15 +131,14 @@ VALUES (:session_key, :through, :checksum)
 REMOVE = """
 -- The oldest events up to a number, in batches; messages are events of their own and stay.
 DELETE FROM events
- WHERE (session_key, stays, sequence) IN (
-       SELECT session_key, stays, sequence
-         FROM events
-        WHERE session_key = :session_key
-          AND sequence <= :through
-        ORDER BY stays, sequence
-        LIMIT :limit)
+ WHERE key IN (SELECT key
+                 FROM events
+                WHERE key BETWEEN :first AND :last
+                ORDER BY key
+                LIMIT :limit)
 RETURNING 1
 """
+REMOVE_DELTAS = REMOVE.replace("FROM events", "FROM deltas")
 THROUGH = """
 -- How far a log is forgotten.
 SELECT through, checksum
@@ -162,8 +159,10 @@ async def forget(database: Database, key: SessionKey, through: int, limit: int) 
     """Delete some of a session's events up to a number; return how many."""
     mark = {"session_key": key, "through": through, "checksum": _watermark_checksum(key, through)}
     await database.execute(MARK, mark)
-    asked = {"session_key": key, "through": through, "limit": limit}
-    return len(await database.fetch(REMOVE, asked))
+    asked = {"first": row_key(key, 0), "last": row_key(key, through), "limit": limit}
+    removed = len(await database.fetch(REMOVE_DELTAS, asked))
+    rest = {**asked, "limit": limit - removed}
+    return removed + len(await database.fetch(REMOVE, rest))
 
 
 async def forgotten_through(database: Database, head: SessionState) -> int:
@@ -183,70 +182,54 @@ def _watermark_checksum(key: int, through: int) -> int:
 
 AFTER = """
 -- Events after a cursor, in the order they were written.
-SELECT sequence, turn, at, name, ids, payload, checksum
-  FROM news
- WHERE session_key = :session_key
-   AND sequence > :after
- ORDER BY sequence
+SELECT key, turn, at, name, ids, payload, checksum
+  FROM stored_events
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key
  LIMIT :limit
 """
 AFTER_SIZES = """
 -- Size of the events after a cursor, without reading them.
-SELECT length(payload)
-  FROM news
- WHERE session_key = :session_key
-   AND sequence > :after
- ORDER BY sequence
- LIMIT :limit
-"""
-APPENDED = """
--- Messages as events, in the order they were written.
-SELECT event, turn, created_at, id, role, sequence, told
-  FROM messages
- WHERE session_key = :session_key
-   AND sequence >= :first
- ORDER BY sequence
+SELECT length(payload), key
+  FROM stored_events
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key
  LIMIT :limit
 """
 AT = """
 -- One event.
-SELECT sequence, turn, at, name, ids, payload, checksum
-  FROM news
- WHERE session_key = :session_key
-   AND sequence = :sequence
+SELECT key, turn, at, name, ids, payload, checksum
+  FROM stored_events
+ WHERE key = :key
 """
 STEP_BEFORE = """
 -- The last event of a step before a number.
-SELECT name, turn, ids
-  FROM news
- WHERE session_key = :session_key
-   AND sequence < :sequence
+SELECT name, turn, ids, key
+  FROM stored_events
+ WHERE key BETWEEN :first AND :last
    AND substr(name, 1, 5) = 'step.'
- ORDER BY sequence DESC
+ ORDER BY key DESC
  LIMIT 1
 """
 STEP_AFTER = """
 -- The first event of a step after a number.
-SELECT name, turn, ids
-  FROM news
- WHERE session_key = :session_key
-   AND sequence > :sequence
+SELECT name, turn, ids, key
+  FROM stored_events
+ WHERE key BETWEEN :first AND :last
    AND substr(name, 1, 5) = 'step.'
- ORDER BY sequence
+ ORDER BY key
  LIMIT 1
 """
 PRUNE = """
 -- Deltas of turns that have ended some time ago: their messages hold the text.
-DELETE FROM events
- WHERE (session_key, stays, sequence) IN (
-       SELECT e.session_key, e.stays, e.sequence
-         FROM events e
-         JOIN sessions s ON s.key = e.session_key
-        WHERE e.name = 'step.delta'
-          AND e.at < :before
-          AND e.turn <= s.settled
-        ORDER BY e.at
-        LIMIT :limit)
+DELETE FROM deltas
+ WHERE key IN (SELECT d.key
+                 FROM deltas d
+                 JOIN sessions s ON s.key = d.session_key
+                WHERE d.at < :before
+                  AND d.turn <= s.settled
+                ORDER BY d.at
+                LIMIT :limit)
 RETURNING 1
 """
 # Memory limit of a page, independent of the number of events.
@@ -295,7 +278,7 @@ class EventRows:
         self._db = database
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
-        asked = {"session_key": head.key, "after": sequence, "limit": limit}
+        asked = _range(head, sequence + 1) | {"limit": limit}
         found, is_all = await self._db.fetch_within(
             AFTER, AFTER_SIZES, asked, PAGE_BYTES, take_within(PAGE_BYTES)
         )
@@ -326,7 +309,7 @@ class EventRows:
         return [_event(row, head) for row in rows if row[3] in names]
 
     async def at(self, head: SessionState, sequence: int) -> Frame | None:
-        place = {"session_key": head.key, "sequence": sequence}
+        place = {"key": row_key(head.key, sequence)}
         rows = [_whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
             rows = [
@@ -338,7 +321,7 @@ class EventRows:
         """Return the numbers of all damaged events."""
         stored = await self._rows(head, 0, -1)
         found = [row[0] for row in stored if not _is_sound(row)]
-        everything = {"session_key": head.key, "first": head.inherited + 1, "limit": -1}
+        everything = _range(head, head.inherited + 1) | {"limit": -1}
         for row in await self._db.fetch(APPENDED, everything):
             # Rows copied into a fork when it was detached have no event in this session.
             if (row[0] != 0 or row[-1] != 0) and event_checksum(row[:-1]) != row[-1]:
@@ -352,8 +335,8 @@ class EventRows:
         return RETENTION if last <= await forgotten_through(self._db, head) else MISSING
 
     async def _is_inside_step(self, head: SessionState, first: int, last: int) -> bool:
-        before = await self._db.fetch(STEP_BEFORE, {"session_key": head.key, "sequence": first})
-        after = await self._db.fetch(STEP_AFTER, {"session_key": head.key, "sequence": last})
+        before = await self._db.fetch(STEP_BEFORE, _range(head, 0, first - 1))
+        after = await self._db.fetch(STEP_AFTER, _range(head, last + 1))
         return bool(before and after) and _are_of_one_step(before[0], after[0])
 
     async def prune(self, before: datetime, *, limit: int) -> int:
@@ -369,7 +352,7 @@ class EventRows:
         return await forget(self._db, key, through, limit)
 
     async def _rows(self, head: SessionState, after: int, limit: int) -> list[Row]:
-        parameters = {"session_key": head.key, "after": after, "limit": limit}
+        parameters = _range(head, after + 1) | {"limit": limit}
         return [_whole(row) for row in await self._db.fetch(AFTER, parameters)]
 
     async def _newest(
@@ -400,8 +383,7 @@ class EventRows:
         return await self._read_message_events(head, first, limit) if first <= head.messages else []
 
     async def _read_message_events(self, head: SessionState, first: int, limit: int) -> list[Row]:
-        parameters = {"session_key": head.key, "first": first, "limit": limit}
-        rows = await fetch_rows(self._db, APPENDED, APPENDED_FOUND, parameters)
+        rows = await self._db.fetch(APPENDED, _range(head, first) | {"limit": limit})
         # Message numbers are dense: a missing message must not be reported as pruned.
         for number, row in enumerate(rows, start=first):
             if row[5] != number:
@@ -411,21 +393,27 @@ class EventRows:
         return [_message_event(row, head) for row in rows]
 
 
+def _range(head: SessionState, first: int, last: int = LAST_NUMBER) -> dict[str, int]:
+    """Return the first and the last key for a range of numbers of a session."""
+    return {"first": row_key(head.key, first), "last": row_key(head.key, last)}
+
+
 def _are_of_one_step(before: Row, after: Row) -> bool:
     """Return whether only deltas can have been between two events of steps."""
-    opens, turn, ids = before
-    closes, later_turn, later_ids = after
+    opens, turn, ids, _ = before
+    closes, later_turn, later_ids, _ = after
     # Not every event of a step names its message; if both do, the ids must be equal.
     is_same = not ids or not later_ids or ids[:ID_BYTES] == later_ids[:ID_BYTES]
     return opens in _OPENS_STEP and closes in _CLOSES_STEP and turn == later_turn and is_same
 
 
 def _whole(row: Row) -> Row:
-    """Return a stored row with its payload rebuilt; None as payload if a column is damaged."""
-    sequence, turn, at, name, ids, rest, stored = row
+    """Return a stored row with its number and its payload, which is None if a column is damaged."""
+    key, turn, at, name, ids, rest, stored = row
     has_ids = ids is None or isinstance(ids, bytes)
     is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
-    return sequence, turn, at, name, joined(name, ids, rest) if is_whole else None, stored
+    payload = joined(name, ids, rest) if is_whole else None
+    return key & LAST_NUMBER, turn, at, name, payload, stored
 
 
 def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after: int) -> list[Row]:

@@ -14,18 +14,15 @@ from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Segment
 from holdfast.store.database import (
     DAMAGE,
-    HASH_FOUND,
-    NUMBER_FOUND,
     Database,
     Parameters,
     Row,
     checksum,
     corrupt,
-    fetch_around_damage,
-    fetch_rows,
     format_id,
     pack_id,
     paused_collector,
+    row_key,
     take_within,
 )
 
@@ -34,8 +31,7 @@ BY_ID = """
 SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
        (SELECT p.hash
           FROM messages p
-         WHERE p.session_key = m.session_key
-           AND p.sequence = m.sequence - 1)
+         WHERE p.key = m.key - 1)
   FROM messages m
  WHERE m.session_key = :session_key
    AND m.id = :id
@@ -45,17 +41,23 @@ HASH_AT = """
 -- The hash of one row.
 SELECT hash
   FROM messages
+ WHERE key = :key
+"""
+
+NUMBER_OF = """
+-- The number of a row by its id, read from the rows themselves.
+SELECT sequence
+  FROM messages NOT INDEXED
  WHERE session_key = :session_key
-   AND sequence = :sequence
+   AND id = :id
 """
 
 OLDEST = """
 -- Rows of a stretch from its beginning.
 SELECT sequence, id, turn, role, parts, model_id, created_at, hash
   FROM messages
- WHERE session_key = :session_key
-   AND sequence BETWEEN :first AND :last
- ORDER BY sequence
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key
  LIMIT :limit
 """
 
@@ -63,9 +65,8 @@ NEWEST = """
 -- Rows of a stretch from its end.
 SELECT sequence, id, turn, role, parts, model_id, created_at, hash
   FROM messages
- WHERE session_key = :session_key
-   AND sequence BETWEEN :first AND :last
- ORDER BY sequence DESC
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key DESC
  LIMIT :limit
 """
 
@@ -73,9 +74,8 @@ OLDEST_SIZES = """
 -- How large rows of a stretch are, from its beginning; their contents are not read.
 SELECT length(parts)
   FROM messages
- WHERE session_key = :session_key
-   AND sequence BETWEEN :first AND :last
- ORDER BY sequence
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key
  LIMIT :limit
 """
 
@@ -83,9 +83,8 @@ NEWEST_SIZES = """
 -- How large rows of a stretch are, from its end; their contents are not read.
 SELECT length(parts)
   FROM messages
- WHERE session_key = :session_key
-   AND sequence BETWEEN :first AND :last
- ORDER BY sequence DESC
+ WHERE key BETWEEN :first AND :last
+ ORDER BY key DESC
  LIMIT :limit
 """
 
@@ -102,7 +101,7 @@ WITH RECURSIVE line (key, sequence, depth) AS (
 )
 SELECT p.hash
   FROM line
-  JOIN messages p ON p.session_key = line.key AND p.sequence = line.sequence
+  JOIN messages p ON p.key = line.key << 32 | line.sequence
  ORDER BY line.depth
  LIMIT 1
 """
@@ -112,17 +111,15 @@ DEEDS = """
 SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
        (SELECT p.hash
           FROM messages p
-         WHERE p.session_key = m.session_key
-           AND p.sequence = m.sequence - 1)
+         WHERE p.key = m.key - 1)
   FROM messages m
- WHERE m.session_key = :session_key
-   AND m.sequence > :inherited
+ WHERE m.key BETWEEN :first AND :last
    AND (m.role IN ('tool_result', 'system')
         OR m.sequence IN (SELECT c.sequence
                             FROM calls c
                            WHERE c.session_key = :session_key
                              AND c.name = 'checkpoint'))
- ORDER BY m.sequence
+ ORDER BY m.key
 """
 
 _ROLES = {role.value: role for role in Role}
@@ -162,9 +159,8 @@ class MessageRows:
         if not wanted:
             return []
         asked = {
-            "session_key": segment.key,
-            "first": segment.first,
-            "last": segment.last,
+            "first": row_key(segment.key, segment.first),
+            "last": row_key(segment.key, segment.last),
             "limit": limit,
         }
         try:
@@ -188,15 +184,35 @@ class MessageRows:
             # unknown.
             if size is not None:
                 wanted = wanted[-1:] if newest else wanted[:1]
-            rows = await fetch_around_damage(self._db, segment.key, wanted)
+            rows = await self._fetch_around_damage(segment.key, wanted)
         else:
             if newest:
                 rows.reverse()
         before = previous or await self._hash_before(segment.key, wanted.start)
         return _read(rows, segment.session_id, before, wanted)
 
+    async def _fetch_around_damage(self, key: int, wanted: range) -> list[Row]:
+        """Return the readable rows of a range, bisecting around damaged pages."""
+        if not wanted:
+            return []
+        first, last = row_key(key, wanted.start), row_key(key, wanted.stop - 1)
+        try:
+            return await self._db.fetch(OLDEST, {"first": first, "last": last, "limit": -1})
+        except DAMAGE:
+            if len(wanted) == 1:
+                return []
+        middle = wanted.start + len(wanted) // 2
+        return [
+            *await self._fetch_around_damage(key, range(wanted.start, middle)),
+            *await self._fetch_around_damage(key, range(middle, wanted.stop)),
+        ]
+
     async def deeds(self, head: SessionState) -> list[Message]:
-        asked = {"session_key": head.key, "inherited": head.inherited}
+        asked = {
+            "session_key": head.key,
+            "first": row_key(head.key, head.inherited + 1),
+            "last": row_key(head.key, head.messages),
+        }
         found = []
         for *columns, hash_ in await self._db.fetch(DEEDS, asked):
             previous = hash_ or await self._hash_before(head.key, columns[0])
@@ -205,7 +221,7 @@ class MessageRows:
 
     async def _found_by_id(self, head: SessionState, asked: Parameters) -> Message | None:
         """Return a message when a damaged page prevents the normal lookup."""
-        numbers = await self._db.fetch(NUMBER_FOUND, asked)
+        numbers = await self._db.fetch(NUMBER_OF, asked)
         if not numbers:
             return None
         (number,) = numbers[0]
@@ -215,8 +231,7 @@ class MessageRows:
     async def _hash_before(self, key: int, sequence: int) -> object:
         if sequence == 1:
             return CHAIN_START
-        at = {"session_key": key, "sequence": sequence - 1}
-        rows = await fetch_rows(self._db, HASH_AT, HASH_FOUND, at)
+        rows = await self._db.fetch(HASH_AT, {"key": row_key(key, sequence - 1)})
         if not rows:
             rows = await self._db.fetch(ANCHOR, {"session_key": key})
         return rows[0][0] if rows else b""

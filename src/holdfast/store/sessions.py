@@ -16,7 +16,7 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
 from holdfast.search.documents import NOTE
 from holdfast.search.index import note_removal
-from holdfast.store.database import Database, Row, locked, sound
+from holdfast.store.database import Database, Row, locked, row_key, sound
 from holdfast.store.session_rows import (
     HEAD_COLUMNS,
     columns_of,
@@ -183,12 +183,10 @@ SELECT {_HEAD}
 """  # noqa: S608 — the columns are a constant of this file
 INHERIT = """
 -- Rows of an ancestor, written again as the fork's own; the chain does not know whose row it is.
-INSERT INTO messages (session_key, sequence, id, turn, role, parts, model_id, created_at, hash,
-                      event, told)
-SELECT :session_key, sequence, id, turn, role, parts, model_id, created_at, hash, 0, 0
+INSERT INTO messages (key, id, turn, role, parts, model_id, created_at, hash, event, event_checksum)
+SELECT :start + sequence, id, turn, role, parts, model_id, created_at, hash, 0, 0
   FROM messages
- WHERE session_key = :ancestor
-   AND sequence BETWEEN :first AND :last
+ WHERE key BETWEEN :first AND :last
 """
 INHERIT_MEDIA = """
 -- The contents of an ancestor, held by its fork from now on.
@@ -430,8 +428,9 @@ class SessionRows:
     async def detach(self, key: SessionKey) -> None:
         *ancestors, _ = await self._all_segments(key)
         for part in ancestors:
-            stretch = {"ancestor": part.key, "first": part.first, "last": part.last}
-            await self._db.execute(INHERIT, {"session_key": key, **stretch})
+            first, last = row_key(part.key, part.first), row_key(part.key, part.last)
+            inherited = {"start": row_key(key, 0), "first": first, "last": last}
+            await self._db.execute(INHERIT, inherited)
             await self._db.execute(NOTE, {"key": key, "first": part.first, "last": part.last})
             held = {"session_key": key, "ancestor": part.key}
             await self._db.execute(INHERIT_MEDIA, held)

@@ -246,6 +246,7 @@ async def test_a_session_whose_events_are_gone_is_loaded_from_its_messages(
             await first.prompt(session, "What is 2+3?")
         with raw(home) as connection:
             connection.execute("DELETE FROM events")
+            connection.execute("DELETE FROM deltas")
         async with editor_of(house) as second:
             await second.meet()
             second.frames.clear()

@@ -61,6 +61,7 @@ async def test_messages_do_not_depend_on_events(client: Client) -> None:
     rows = await client.rows(session)
     with raw(client.house.config.home) as connection:
         connection.execute("DELETE FROM events")
+        connection.execute("DELETE FROM deltas")
 
     assert await client.rows(session) == rows
     await client.prompted(session, "again")

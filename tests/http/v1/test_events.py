@@ -428,6 +428,7 @@ async def test_without_any_event_every_read_gives_the_same_bytes(
     before = [(await visitor.get(path)).body for path in paths]
     with raw(home) as connection:
         connection.execute("DELETE FROM events")
+        connection.execute("DELETE FROM deltas")
 
     assert [(await visitor.get(path)).body for path in paths] == before
 

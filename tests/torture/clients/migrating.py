@@ -35,10 +35,12 @@ async def _change(home: str, direction: str, disk: Disk) -> None:
         async with open_holdfast(config=settings(Path(home)), scope=RunScope.NONE, outside=outside):
             return
     connection = connect(Path(home) / "history.db", key_beside(Path(home)), vfs=disk.vfs)
-    if direction == "down":
+    if direction.startswith("down to "):
+        sqlite_migrate.down(connection, int(direction.removeprefix("down to ")))
+    elif direction == "down":
         sqlite_migrate.down(connection, 0)
     elif direction == "down without a transaction":
-        connection.query(sqlite_migrate.migrations()[0].down)
+        connection.query(sqlite_migrate.migrations()[-1].down)
     else:
         sqlite_migrate.up(connection)
     connection.close()

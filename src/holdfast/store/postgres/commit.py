@@ -37,6 +37,7 @@ _FEW: Final = 4
 _TABLES: Final = (
     ("messages", MESSAGES, ""),
     ("events", EVENTS, ""),
+    ("deltas", EVENTS, ""),
     ("calls", CALLS, CALL_CONFLICT),
     ("costs", COSTS, ""),
     ("approvals", APPROVALS, APPROVAL_CONFLICT),
@@ -134,7 +135,8 @@ def rows_of(commit: SessionCommit) -> CommitRows:
     state = state_row(commit)
     tables = (
         list(message_rows(commit)),
-        list(event_rows(commit)),
+        list(event_rows(commit, deltas=False)),
+        list(event_rows(commit, deltas=True)),
         [call_row(key, each) for each in commit.calls],
         [cost_row(key, each) for each in commit.costs],
         [approval_row(key, each) for each in commit.approvals],

@@ -52,9 +52,9 @@ SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
   FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
   JOIN LATERAL (SELECT *
                   FROM messages
-                 WHERE session_key = CAST(t.stretch ->> 0 AS BIGINT)
-                   AND sequence BETWEEN CAST(t.stretch ->> 1 AS BIGINT)
-                                    AND CAST(t.stretch ->> 2 AS BIGINT)
+                 WHERE key BETWEEN
+                       CAST(t.stretch ->> 0 AS BIGINT) << 32 | CAST(t.stretch ->> 1 AS BIGINT)
+                   AND CAST(t.stretch ->> 0 AS BIGINT) << 32 | CAST(t.stretch ->> 2 AS BIGINT)
                 OFFSET 0) m ON TRUE
  ORDER BY t.place, m.sequence
 """
@@ -110,8 +110,8 @@ SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
   JOIN LATERAL (SELECT length(m.parts) AS size
                   FROM messages m
                  WHERE t.key > 0
-                   AND m.session_key = t.key
-                   AND m.sequence BETWEEN t.first AND coalesce(t.last, 4611686018427387904)
+                   AND m.key BETWEEN t.key << 32 | t.first
+                                 AND t.key << 32 | coalesce(t.last, 4294967295)
                  UNION ALL
                 SELECT length(o.content)
                   FROM observations o

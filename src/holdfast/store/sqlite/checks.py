@@ -168,6 +168,14 @@ SELECT 'the program of session ' || s.id, g.body, g.checksum
   FROM programs g
   JOIN sessions s ON s.key = g.session_key
 """
+STRAYS = """
+-- Tables with rows of sessions that are not there; no foreign key guards them.
+SELECT 'messages' WHERE EXISTS (SELECT 1 FROM messages WHERE session_key NOT IN
+                                       (SELECT key FROM sessions))
+ UNION ALL
+SELECT 'events' WHERE EXISTS (SELECT 1 FROM stored_events WHERE session_key NOT IN
+                                     (SELECT key FROM sessions))
+"""
 CONTENTS = """
 -- The name of every content.
 SELECT hash
@@ -210,6 +218,11 @@ def _pages(connection: Connection) -> list[str]:
 def _references(connection: Connection) -> list[str]:
     rows = connection.query("PRAGMA foreign_key_check")
     return [f"A row of {row[0]} belongs to nothing in {row[2]}." for row in rows]
+
+
+def _strays(connection: Connection) -> list[str]:
+    rows = connection.query(STRAYS)
+    return [f"A row of {table} belongs to nothing in sessions." for (table,) in rows]
 
 
 def _bodies(connection: Connection) -> list[str]:
@@ -336,7 +349,7 @@ def _list_faults(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
 
 
 # Checks on rows, independent of the database.
-ROWS: Final = (_bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)
+ROWS: Final = (_strays, _bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)
 _OTHERS: Final = 0o077
 _OURS: Final = ("history.db", "key", "server.json", "token")
 FILLED = """

@@ -37,19 +37,28 @@ _UNTIL: Final = (
     f"CASE WHEN epoch = ?{_NUMBER['epoch']} AND ?{_NUMBER['holder']} IS NOT NULL"
     f" THEN max(until, ?{_NUMBER['until']}) ELSE ?{_NUMBER['until']} END"
 )
-_SET: Final = ", ".join(
-    f"{name} = {_UNTIL if name == 'until' else f'?{number}'}" for name, number in _NUMBER.items()
+_CHANGES: Final = {
+    name: f"{name} = {_UNTIL if name == 'until' else f'?{number}'}"
+    for name, number in _NUMBER.items()
+}
+_SET: Final = ", ".join(_CHANGES.values())
+# Without the columns of `sessions_unsettled`: SQLite writes an index even for an equal value.
+_SET_WITHIN: Final = ", ".join(
+    change for name, change in _CHANGES.items() if name not in {"turn", "settled", "holder"}
 )
 _KEY: Final = len(STATE) + 1
 # Fence and version in one: a commit on an outdated state changes no row. Includes the hash of the
 # last message: after a clock was set back, two processes give their rows the same times.
-UPDATE: Final = (
-    f"UPDATE sessions SET {_SET} WHERE key = ?{_KEY} AND epoch = ?{_KEY + 1}"  # noqa: S608
+_EXPECTED: Final = (
+    f"key = ?{_KEY} AND epoch = ?{_KEY + 1}"
     f" AND holder IS ?{_KEY + 2} AND messages = ?{_KEY + 3} AND events = ?{_KEY + 4}"
     f" AND updated_at = ?{_KEY + 5} AND chain = ?{_KEY + 6}"
 )
+UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE {_EXPECTED}"  # noqa: S608
+UPDATE_WITHIN: Final = f"UPDATE sessions SET {_SET_WITHIN} WHERE {_EXPECTED}"  # noqa: S608
 MESSAGE: Final = _insert("messages", MESSAGES)
 EVENT: Final = _insert("events", EVENTS)
+DELTA: Final = _insert("deltas", EVENTS)
 CALL: Final = _insert("calls", CALLS, CALL_CONFLICT)
 COST: Final = _insert("costs", COSTS)
 APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
@@ -57,7 +66,13 @@ APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
-    cursor.execute(UPDATE, state_row(commit))
+    before, after = commit.before, commit.state
+    is_within = (
+        before.turn == after.turn
+        and before.settled == after.settled
+        and before.holder == after.holder
+    )
+    cursor.execute(UPDATE_WITHIN if is_within else UPDATE, state_row(commit))
     if not cursor.connection.changes():
         raise VersionConflictError
     try:
@@ -72,7 +87,8 @@ def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit) -> None:
     if commit.messages:
         cursor.executemany(MESSAGE, message_rows(commit))
     if commit.events:
-        cursor.executemany(EVENT, event_rows(commit))
+        cursor.executemany(EVENT, event_rows(commit, deltas=False))
+        cursor.executemany(DELTA, event_rows(commit, deltas=True))
     for call in commit.calls:
         cursor.execute(CALL, call_row(key, call))
     for entry in commit.costs:

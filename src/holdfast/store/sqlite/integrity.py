@@ -67,7 +67,11 @@ SELECT 'Session ' || s.id || ' did not leave its parent where it says.', s.key
   FROM sessions s
  WHERE s.forked_at IS NOT NULL
    AND s.forked_at + 1 != coalesce(
-       (SELECT min(m.sequence) FROM messages m WHERE m.session_key = s.key), s.messages + 1)
+       (SELECT m.sequence
+          FROM messages m
+         WHERE m.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
+         ORDER BY m.key
+         LIMIT 1), s.messages + 1)
 """
 
 AGENTS = """
@@ -113,7 +117,17 @@ _FILED: Final = (
 # The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20
 _GROWING: Final = frozenset(
-    {"messages", "events", "media", "media_uses", "calls", "costs", "zone_files", "zone_parts"}
+    {
+        "messages",
+        "events",
+        "deltas",
+        "media",
+        "media_uses",
+        "calls",
+        "costs",
+        "zone_files",
+        "zone_parts",
+    }
     | {"entities", "observations", "snapshots", "timeline", "names", "mentions"}
     | {"search_index", "search_index_data", "search_index_idx", "search_words"}
     | {"mentioned_timeline"}
@@ -124,6 +138,7 @@ _ANSWERS: Final = {
     "openings": ("sessions",),
     "tombstones": ("sessions",),
     "forgotten": ("events",),
+    "deltas": ("events",),
     "messages": ("messages", "events"),
     "media_uses": ("media",),
     "sign_in_codes": ("tokens",),

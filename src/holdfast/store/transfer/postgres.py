@@ -27,11 +27,12 @@ _BEGINNING: Final = (
 _COUNTED: Final = ("zone_files", "zone_parts", "entities", "names")
 
 COLUMNS = """
--- What the columns of a table are called.
+-- What the columns of a table are called, without those that are computed.
 SELECT attname
   FROM pg_attribute
  WHERE attrelid = to_regclass($1)
    AND attnum > 0
+   AND attgenerated = ''
    AND NOT attisdropped
 """
 
