@@ -117,7 +117,7 @@ def a_head(**changes: Any) -> SessionState:
         owner=LOCAL_OWNER,
         agent_id=AGENT_ID,
         chain=CHAIN_START,
-        updated_at=AT,
+        updated_at=microseconds(AT),
     )
 
 

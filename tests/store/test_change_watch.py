@@ -78,23 +78,33 @@ async def test_a_ring_between_listening_and_waiting_is_not_lost() -> None:
         assert await _is_rung(bell)
 
 
-async def test_what_was_written_is_told_with_the_only_ring() -> None:
+async def test_a_follower_gets_what_was_written_at_each_ring_until_it_leaves() -> None:
+    got: list[Notification | None] = []
     async with StoreDoorbell(Version()) as doorbell:
-        bell = doorbell.listen(HERE)
+        doorbell.follow(HERE, lambda tell: got.append(tell and tell()))
         doorbell.ring(HERE, lambda: TOLD)
-        told = await bell.rung()
-
-        doorbell.ring(HERE, lambda: TOLD)
-
-        assert (told, await bell.rung()) == (TOLD, None)
-
-
-async def test_whoever_does_not_know_what_was_written_tells_nothing() -> None:
-    async with StoreDoorbell(Version()) as doorbell:
-        bell = doorbell.listen(HERE)
         doorbell.ring(HERE)
+        doorbell.ring(HERE, lambda: TOLD)
+        doorbell.follow(HERE, None)
+        doorbell.ring(HERE, lambda: TOLD)
 
-        assert await bell.rung() is None
+    assert got == [TOLD, None, TOLD]
+    assert doorbell.rings == 4
+
+
+async def test_a_follower_learns_that_another_process_has_written() -> None:
+    version = Version()
+    rung = asyncio.Event()
+    async with StoreDoorbell(version) as doorbell:
+        doorbell.follow(HERE, lambda tell: rung.set() if tell is None else None)
+        async with asyncio.timeout(PATIENCE):
+            # At first nothing is known of the store.
+            await rung.wait()
+            rung.clear()
+
+            version.number += 1
+
+            await rung.wait()
 
 
 async def test_a_ring_before_listening_is_none_of_ours() -> None:

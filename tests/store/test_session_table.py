@@ -1,6 +1,5 @@
 """Sessions in the store: the opening, the head that changes all the time, and the tombstone."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from holdfast.domain.sessions import (
     Status,
     StopReason,
 )
+from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Grant
 from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
@@ -76,9 +76,9 @@ FULL_HEAD = a_head(
     tokens_out=20,
     microcents=30,
     requests=2,
-    updated_at=AT + timedelta(seconds=3),
-    started_at=AT + timedelta(seconds=1),
-    finished_at=AT + timedelta(seconds=2),
+    updated_at=microseconds(AT) + 3_000_000,
+    started_at=microseconds(AT) + 1_000_000,
+    finished_at=microseconds(AT) + 2_000_000,
 )
 
 
@@ -96,9 +96,9 @@ def _seen(session: Session, head: SessionState) -> Session:
         microcents=head.microcents,
         message_count=head.messages,
         last_event=head.events,
-        updated_at=head.updated_at,
-        started_at=head.started_at,
-        finished_at=head.finished_at,
+        updated_at=instant(head.updated_at),
+        started_at=instant(head.started_at) if head.started_at else None,
+        finished_at=instant(head.finished_at) if head.finished_at else None,
     )
 
 

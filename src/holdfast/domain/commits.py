@@ -61,7 +61,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import SessionState
-from holdfast.domain.time import instant, microseconds
+from holdfast.domain.time import instant
 from holdfast.domain.tools import Effect
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class CommitBuilder:
         self._scrubber = scrubber
         self._now = now
         # Each row is at least one microsecond later than the last, despite clock jumps.
-        self._last = microseconds(state.updated_at)
+        self._last = state.updated_at
         self._messages: list[NewMessage] = []
         self._events: list[NewEvent] = []
         self._calls: dict[CallId, Call] = {}
@@ -297,7 +297,7 @@ class CommitBuilder:
         """Return everything that was added."""
         return SessionCommit(
             before=self._before,
-            state=replace(self.state, updated_at=instant(self._last)),
+            state=replace(self.state, updated_at=self._last),
             messages=tuple(self._messages),
             events=tuple(self._events),
             calls=tuple(self._calls.values()),

@@ -152,6 +152,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     `events` are counts, `inherited` the messages that belong to the session it was forked from,
     `began` the event that started the last turn, `chain` the hash of the last message. `holder`,
     `until` and `epoch` are the lease: who runs turns, until when, and how often it changed hands.
+    Times are in microseconds since 1970.
     `until` is negative while the turn is paused: no process runs it, and its question expires at
     that time, in microseconds of the wall clock.
     """
@@ -178,9 +179,9 @@ class SessionState(Struct, frozen=True, kw_only=True):
     tokens_out: int = 0
     microcents: int = 0
     requests: int = 0
-    updated_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    updated_at: int
+    started_at: int | None = None
+    finished_at: int | None = None
 
 
 class Selection(Struct, frozen=True, kw_only=True):

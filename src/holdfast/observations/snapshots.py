@@ -3,7 +3,6 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -31,7 +30,7 @@ BODY_MOST: Final = 256 << 10
 # Hash and time of the claim that was written last.
 Mark = tuple[str, int]
 # State of the merged journal: hash chain, time of the last change, inherited rows.
-Stamp = tuple[bytes, datetime, int]
+Stamp = tuple[bytes, int, int]
 
 
 class ComputedSnapshot(NamedTuple):

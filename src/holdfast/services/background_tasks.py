@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -57,6 +56,8 @@ async def rest(seconds: float) -> None:
 
 async def _alone(work: Coroutine[Any, Any, None]) -> None:
     """Run work; a MemoryError ends this task only and not the whole task group."""
-    # Not logged, because there was no memory to log the failure with.
-    with suppress(MemoryError):
+    try:
         await work
+    except MemoryError:
+        # Not logged, because there was no memory to log the failure with.
+        return

@@ -24,6 +24,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
+from holdfast.domain.time import instant
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
@@ -300,7 +301,7 @@ async def find_unfinished(tx: Tx, head: SessionState) -> UnfinishedAnswer | None
         id=step.started.message_id,
         turn=head.settled + 1,
         text=step.text,
-        at=head.updated_at,
+        at=instant(head.updated_at),
     )
 
 

@@ -43,6 +43,7 @@ from holdfast.domain.sessions import (
     has_waiting_turn,
     stricter_budget,
 )
+from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import (
     CATALOGUE,
     ELSEWHERE,
@@ -232,7 +233,7 @@ async def fork_session(
         inherited=point,
         chain=rows[-1].chain if rows else CHAIN_START,
         # The fork's own rows must be later than inherited ones even if the clock goes back.
-        updated_at=max([child.created_at, *(row.created_at for row in rows[-1:])]),
+        updated_at=max([microseconds(child.created_at), *(row.at for row in rows[-1:])]),
     )
     return child, head
 
@@ -268,7 +269,7 @@ def blank_head(session: Session) -> SessionState:
         agent_id=session.agent_id,
         title=session.title,
         chain=CHAIN_START,
-        updated_at=session.created_at,
+        updated_at=microseconds(session.created_at),
     )
 
 
@@ -567,7 +568,7 @@ async def _started(
         session,
         message_count=state.messages,
         last_event=state.events,
-        updated_at=state.updated_at,
+        updated_at=instant(state.updated_at),
     )
     return opened, state.key
 

@@ -42,7 +42,6 @@ from holdfast.domain.sessions import (
     transition,
 )
 from holdfast.domain.text import require_text
-from holdfast.domain.time import instant
 from holdfast.domain.tools import narrow
 from holdfast.domain.turns import after_abort
 from holdfast.ports.runtime import Coordinator
@@ -281,7 +280,7 @@ async def close(writer: SessionWriter, status: Status, reason: str | None) -> Se
     writer.update(
         status=ended,
         reason=reason,
-        finished_at=instant(at),
+        finished_at=at,
         holder=None,
         until=0,
         epoch=writer.state.epoch + 1,

@@ -44,7 +44,7 @@ from holdfast.domain.sessions import (
     has_waiting_turn,
     transition,
 )
-from holdfast.domain.time import instant, microseconds
+from holdfast.domain.time import microseconds
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import Limits, Runtime, TurnInput, TurnPausedError
@@ -317,7 +317,7 @@ def begin(writer: CommitBuilder) -> None:
     # A repaired turn already has its `turn.started` event, and must have exactly one.
     if head.status is Status.RUNNING:
         return
-    at = instant(writer.add_event(TurnStarted(), head.settled + 1))
+    at = writer.add_event(TurnStarted(), head.settled + 1)
     writer.update(
         status=transition(head.status, Verb.BEGIN),
         began=writer.state.events,
@@ -357,7 +357,7 @@ def end(writer: CommitBuilder, outcome: Outcome, *, more_turns: bool | None = No
         settled=number,
         turn=max(writer.state.turn, number),
         last_stop=outcome.stop_reason,
-        finished_at=instant(at),
+        finished_at=at,
     )
     # Released in the same transaction, so that a message admitted next finds the session free.
     if not has_waiting_turn(writer.state):

@@ -143,7 +143,7 @@ def state_row(commit: SessionCommit) -> Row:
         before.holder,
         before.messages,
         before.events,
-        microseconds(before.updated_at),
+        before.updated_at,
         before.chain,
     )
 

@@ -98,9 +98,9 @@ def state_values(head: SessionState) -> Row:
         head.tokens_out,
         head.microcents,
         head.requests,
-        microseconds(head.updated_at),
-        microseconds(head.started_at) if head.started_at else None,
-        microseconds(head.finished_at) if head.finished_at else None,
+        head.updated_at,
+        head.started_at,
+        head.finished_at,
     )
     # The checksum excludes the key, unknown on insert, and `until`, which EXTEND changes alone.
     names = (head.session_id, head.owner, head.agent_id)
@@ -141,9 +141,9 @@ def head_of(row: Row) -> SessionState:
         tokens_out=row[18],
         microcents=row[19],
         requests=row[20],
-        updated_at=instant(row[21]),
-        started_at=instant(row[22]) if row[22] is not None else None,
-        finished_at=instant(row[23]) if row[23] is not None else None,
+        updated_at=row[21],
+        started_at=row[22],
+        finished_at=row[23],
         inherited=row[24] or 0,
     )
 
@@ -216,8 +216,8 @@ def _joined(
         message_count=head.messages,
         last_event=head.events,
         created_at=instant(created_at),
-        updated_at=head.updated_at,
-        started_at=head.started_at,
-        finished_at=head.finished_at,
+        updated_at=instant(head.updated_at),
+        started_at=instant(head.started_at) if head.started_at is not None else None,
+        finished_at=instant(head.finished_at) if head.finished_at is not None else None,
         **frozen,
     )

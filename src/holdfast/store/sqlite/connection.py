@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -169,7 +169,8 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     try:
         work.send(None)
     except StopIteration as done:
-        return cast("T", done.value)
+        value: T = done.value
+        return value
     work.close()
     raise RuntimeError("work inside a transaction awaited something other than the transaction")
 

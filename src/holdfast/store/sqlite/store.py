@@ -190,7 +190,8 @@ class SqliteStore:
         try:
             # Runs on this thread, because a thread switch takes longer than brief work.
             if isinstance(work, Brief) and not self._closed:
-                return cast("T", self._read_here(work))
+                found: T = self._read_here(work)
+                return found
         except (apsw.BusyError, apsw.CorruptError, _OccupiedError):
             log.debug("a lock or damage prevents a short read")
         except (apsw.Error, MemoryError) as error:

@@ -228,8 +228,10 @@ class Writer:
             self._groups.put(None)
         elif host is not None:
             # After the callers that were just resolved, so that their next writes join the group.
-            with suppress(RuntimeError):
+            try:
                 host.call_soon_threadsafe(self._gather)
+            except RuntimeError:
+                log.debug("an event loop was closed while its writes waited")
 
     def _complete(self, jobs: list[Job], *, is_written: bool) -> None:
         if is_written:
@@ -269,8 +271,12 @@ class Writer:
 
     def _write(self, jobs: Sequence[Job]) -> bool:
         """Write the rows of jobs without a commit or a wait; `False` if the thread must do it."""
-        look_at(self.connection, jobs)
-        writing = [job for job in jobs if job.look is None]
+        writing = jobs
+        for job in jobs:
+            if job.look is not None:
+                look_at(self.connection, jobs)
+                writing = [job for job in jobs if job.look is None]
+                break
         if not writing:
             return True
         try:
@@ -303,7 +309,7 @@ class Writer:
             if job.commit is not None:
                 self.connection.write(job.commit)
             else:
-                job.result = drive(cast("Work", job.work)())
+                job.result = drive(job.work())  # type: ignore[misc]
         except (apsw.Error, MemoryError):
             raise
         except BaseException as error:
