@@ -128,3 +128,16 @@ async def test_a_file_has_a_largest_size(quiet: Holdfast, monkeypatch: pytest.Mo
     assert (caught.value.code, caught.value.details) == (Code.TOO_LARGE, {"limit": 10, "size": 11})
     assert list((await contents(quiet, "a")).values()) == ["12345678\n"]
     assert await contents(quiet, "a", Owner("stranger")) == {}
+
+
+@pytest.mark.parametrize("name", ["id", "slug"])
+async def test_the_zone_of_an_agent_that_cannot_be_read_takes_lines(
+    quiet: Holdfast, name: str
+) -> None:
+    agent = await quiet.agents.create(quiet.owner, {"name": "Helper"})
+    damaged(quiet, "UPDATE agents SET checksum = checksum + 1 WHERE id = ?", agent.id)
+
+    written = await quiet.zones.append_lines(quiet.owner, getattr(agent, name), ["1", "2"])
+
+    assert written.zone == f"agent:{agent.id}:current"
+    assert (await quiet.zones.read_lines(quiet.owner, agent.id)).lines == ("1", "2")

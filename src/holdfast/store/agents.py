@@ -71,6 +71,16 @@ SELECT id, body, checksum
    AND owner = :owner
 """
 
+ID_OF = """
+-- The id of an agent of an owner, by its id or else by its slug.
+SELECT id
+  FROM agents
+ WHERE owner = :owner
+   AND (id = :name OR slug = :name)
+ ORDER BY slug = :name
+ LIMIT 1
+"""
+
 PAGE = """
 -- An owner's agents, newest first, after a key.
 SELECT id, body, checksum, created_at
@@ -111,6 +121,10 @@ class AgentRows:
     async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
         rows = await self._db.fetch(locked(self._db, BY_SLUG), {"slug": slug, "owner": owner})
         return _agent(rows[0]) if rows else None
+
+    async def id_of(self, owner: Owner, name: str) -> AgentId | None:
+        rows = await self._db.fetch(locked(self._db, ID_OF), {"owner": owner, "name": name})
+        return AgentId(rows[0][0]) if rows else None
 
     async def page(self, query: AgentQuery) -> list[Agent]:
         before = query.before

@@ -7,7 +7,7 @@ from datetime import datetime
 from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Internal
 from holdfast.domain.events import ZoneArchived
-from holdfast.domain.ids import AgentId, Owner, SessionKey, is_slug, is_uuid
+from holdfast.domain.ids import Owner, SessionKey
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Tx
 from holdfast.services.journal import JournalTransaction, SessionWriter
@@ -32,13 +32,7 @@ async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
 
     A value that matches no agent of this owner is returned unchanged.
     """
-    require_definition_id(definition_id)
-    agent = None
-    if is_uuid(definition_id):
-        agent = await tx.agents.by_id(owner, AgentId(definition_id))
-    if agent is None and is_slug(definition_id):
-        agent = await tx.agents.by_slug(owner, definition_id)
-    return agent.id if agent else definition_id
+    return await tx.agents.id_of(owner, require_definition_id(definition_id)) or definition_id
 
 
 async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) -> None:

@@ -273,50 +273,6 @@ ON CONFLICT DO NOTHING
 """
 
 
-async def bound_session(database: Database, owner: Owner, zone: str) -> SessionKey | None:
-    """Return the session bound to a zone."""
-    rows = await database.fetch(locked(database, SEATED), {"owner": owner, "zone": zone})
-    return SessionKey(rows[0][0]) if rows else None
-
-
-async def bound_zone(database: Database, key: SessionKey) -> tuple[Owner, str] | None:
-    """Return the zone that a session is bound to."""
-    rows = await database.fetch(DESK_OF, {"session_key": key})
-    return (Owner(rows[0][0]), rows[0][1]) if rows else None
-
-
-async def bind(database: Database, owner: Owner, zone: str, key: SessionKey) -> None:
-    """Bind a session to a zone; replaces an earlier binding of the zone."""
-    await database.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
-
-
-async def unbind(database: Database, key: SessionKey) -> None:
-    """Remove the binding of a session."""
-    await database.execute(UNSEAT, {"session_key": key})
-
-
-async def repoint(database: Database, owner: Owner, before: str, after: str) -> int:
-    """Assign the sessions of one agent to another one; return their number."""
-    keys = await database.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
-    for (key,) in keys:
-        head = await SessionRows(database).head_by_key(SessionKey(key))
-        if head is not None:
-            columns = columns_of(replace(head, agent_id=AgentId(after)))
-            named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
-            await database.execute(REPOINT, named)
-    return len(keys)
-
-
-async def is_marked(database: Database, name: str) -> bool:
-    """Return whether the named task was done."""
-    return bool(await database.fetch(IS_MARKED, {"name": name}))
-
-
-async def mark(database: Database, name: str, at: int) -> None:
-    """Record that the named task is done."""
-    await database.execute(MARK, {"name": name, "at": at})
-
-
 # Maximum bytes of the last part in the file's own row, so that both fit on a page.
 REST_MOST: Final = 3_500
 # Sorts after every zone name that begins with the given prefix.
@@ -459,25 +415,35 @@ class ZoneTables:
         return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
 
     async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
-        return await bound_session(self._db, owner, zone)
+        rows = await self._db.fetch(locked(self._db, SEATED), {"owner": owner, "zone": zone})
+        return SessionKey(rows[0][0]) if rows else None
 
     async def zone_of_session(self, key: SessionKey) -> tuple[Owner, str] | None:
-        return await bound_zone(self._db, key)
+        rows = await self._db.fetch(DESK_OF, {"session_key": key})
+        return (Owner(rows[0][0]), rows[0][1]) if rows else None
 
     async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
-        await bind(self._db, owner, zone, key)
+        await self._db.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
 
     async def unseat(self, key: SessionKey) -> None:
-        await unbind(self._db, key)
+        await self._db.execute(UNSEAT, {"session_key": key})
 
     async def repoint(self, owner: Owner, before: str, after: str) -> int:
-        return await repoint(self._db, owner, before, after)
+        """Assign the sessions of one agent to another one; return their number."""
+        keys = await self._db.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
+        for (key,) in keys:
+            head = await SessionRows(self._db).head_by_key(SessionKey(key))
+            if head is not None:
+                columns = columns_of(replace(head, agent_id=AgentId(after)))
+                named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
+                await self._db.execute(REPOINT, named)
+        return len(keys)
 
     async def is_marked(self, name: str) -> bool:
-        return await is_marked(self._db, name)
+        return bool(await self._db.fetch(IS_MARKED, {"name": name}))
 
     async def mark(self, name: str, at: int) -> None:
-        await mark(self._db, name, at)
+        await self._db.execute(MARK, {"name": name, "at": at})
 
     async def _begin(self, file: ZoneFile, number: int, before: LineCount, content: bytes) -> None:
         columns = {
