@@ -100,12 +100,12 @@ SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idem
    AND o.idempotency_key = :idempotency_key
 """  # noqa: S608 — the columns are a constant of this file
 SINCE = """
--- The claims about an entity from a number on.
+-- The claims about an entity from one number to another.
 SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, content_hash,
        checksum, content
   FROM observations
  WHERE entity_key = :entity_key
-   AND ordinal >= :ordinal
+   AND ordinal BETWEEN :ordinal AND :last
  ORDER BY ordinal
 """
 BACKWARDS = """

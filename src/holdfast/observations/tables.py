@@ -188,10 +188,14 @@ class ObservationTables:
             newest=NewestClaim(observation.kind, observation.content_hash, created_ms),
         )
 
-    async def since(self, known: KnownEntity, ordinal: int) -> list[Observation]:
-        rows = await self._db.fetch(sql.SINCE, {"entity_key": known.key, "ordinal": ordinal})
+    async def since(
+        self, known: KnownEntity, ordinal: int, last: int | None = None
+    ) -> list[Observation]:
+        end = known.count if last is None else last
+        asked = {"entity_key": known.key, "ordinal": ordinal, "last": end}
+        rows = await self._db.fetch(sql.SINCE, asked)
         # Ordinals are dense; a missing claim would silently change the result.
-        if [row[0] for row in rows] != list(range(ordinal, known.count + 1)):
+        if [row[0] for row in rows] != list(range(ordinal, end + 1)):
             raise corrupt(f"the observations of {known.entity_id}")
         return [_observation(row, known) for row in rows]
 

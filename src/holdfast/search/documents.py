@@ -263,14 +263,6 @@ SELECT sequence
  ORDER BY key
  LIMIT 1
 """
-CLAIM = """
--- One claim, whole.
-SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, content_hash,
-       checksum, content
-  FROM observations
- WHERE entity_key = :key
-   AND ordinal = :ordinal
-"""
 TITLE = """
 -- What the index holds of a title.
 SELECT title

@@ -275,7 +275,7 @@ async def _documents(
             # First, because rows that another transaction adds meanwhile must be found.
             await database.fetch(locked(database, CLAIMED), {"key": -key})
         return [
-            (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, _said(content)))
+            (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, claim_text(content)))
             for number, owner, at, content in await database.fetch(CLAIMS, asked)
         ]
     standing = await session_meta(database, key)
@@ -293,7 +293,8 @@ def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
             yield number, None
 
 
-def _said(content: bytes) -> str:
+def claim_text(content: bytes) -> str:
+    """Return the text of a stored claim; empty if it is damaged."""
     try:
         return text_of_value(decode_exact(content))
     except (ValueError, RecursionError):

@@ -169,20 +169,13 @@ def _invalid(message: str, field: str = "text") -> Invalid:
     return Invalid(Code.INVALID_QUERY, message, {"field": field})
 
 
-class SearchRequest(Struct, frozen=True, kw_only=True):
-    """A search in an owner's documents; `before` is the position of the last result shown."""
+class SearchRequest(SearchQuery, frozen=True, kw_only=True):
+    """A query in an owner's documents; `before` is the position of the last result shown."""
 
     owner: Owner
     terms: Terms
     agent_id: AgentId | None = None
-    repo_id: RepoId | None = None
-    session_id: SessionId | None = None
-    role: Role | None = None
-    tool: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
     before: int | None = None
-    limit: int
 
 
 class FoundDocument(Struct, frozen=True, kw_only=True):

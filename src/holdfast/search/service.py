@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
+from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import Page, decode_count, encode_count
 from holdfast.ports.store import Store, Tx
 from holdfast.search.query import (
@@ -154,8 +154,8 @@ class Search:
         await self._catch_up(BACKLOG_MOST)
 
         async def read(tx: Tx) -> SearchBatch:
-            request = await _build_request(tx, owner, query, terms)
-            return await tx.search.find(replace(request, before=place and place[0]))
+            before = place[0] if place else None
+            return await tx.search.find(await _build_request(tx, owner, query, terms, before))
 
         harvest = await self._store.read(read)
         hits = await _hits(harvest.found, terms)
@@ -194,23 +194,15 @@ class Search:
         return done
 
 
-async def _build_request(tx: Tx, owner: Owner, query: SearchQuery, terms: Terms) -> SearchRequest:
+async def _build_request(
+    tx: Tx, owner: Owner, query: SearchQuery, terms: Terms, before: int | None
+) -> SearchRequest:
     agent = query.agent
     if agent is not None and not is_uuid(agent):
         agent = (await find_agent(tx, owner, agent)).id
-    session = query.session_id
-    return SearchRequest(
-        owner=owner,
-        terms=terms,
-        agent_id=None if agent is None else AgentId(agent),
-        repo_id=query.repo_id,
-        session_id=None if session is None else SessionId(session),
-        role=query.role,
-        tool=query.tool,
-        since=query.since,
-        until=query.until,
-        limit=query.limit,
-    )
+    agent_id = None if agent is None else AgentId(agent)
+    fields = asdict(query)
+    return SearchRequest(owner=owner, terms=terms, agent_id=agent_id, before=before, **fields)
 
 
 async def _hits(harvest: Sequence[FoundDocument], terms: Terms) -> tuple[Hit, ...]:

@@ -1,24 +1,21 @@
 """Look up documents in the index and verify each against its source row."""
 
-import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
-from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.errors import Internal
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.messages import decode_parts
 from holdfast.domain.sessions import SessionState, title_of
-from holdfast.domain.time import instant, microseconds, moment
-from holdfast.observations.model import EntityType, observation_id
+from holdfast.domain.time import instant, microseconds
+from holdfast.observations.model import EntityType
 from holdfast.observations.tables import ObservationTables
 from holdfast.ports.store import Segment
 from holdfast.search.documents import (
     BACKLOG,
-    CLAIM,
     CLAIMS,
     EMPTY,
     HIGHEST,
@@ -34,10 +31,10 @@ from holdfast.search.documents import (
     place_of,
     source_of,
 )
-from holdfast.search.index import catch_up, remove_documents, session_meta
+from holdfast.search.index import catch_up, claim_text, remove_documents, session_meta
 from holdfast.search.query import Backlog, FoundDocument, SearchBatch, SearchRequest, holds
 from holdfast.search.tokenizer import text_of, text_of_value, tool_of, words_of
-from holdfast.store.database import Database, Row, checksum, corrupt, encode, log
+from holdfast.store.database import Database, log
 from holdfast.store.messages import MessageRows
 from holdfast.store.sessions import SessionRows
 
@@ -130,22 +127,20 @@ class Finder:
         return None
 
     async def _claim(self, place: int, key: int, ordinal: int) -> FoundDocument | None:
-        known = await ObservationTables(self._db).by_key(key)
+        observations = ObservationTables(self._db)
+        known = await observations.by_key(key)
         if known is None or known.is_deleted or known.subject.owner != self._request.owner:
             return None
         if not self._has_only_words() or self._request.agent_id or self._request.repo_id:
             return None
-        rows = await self._db.fetch(CLAIM, {"key": key, "ordinal": ordinal})
-        if not rows or not _is_sound(rows[0]):
-            raise corrupt(f"observation {ordinal} of {known.entity_id}")
-        content_hash, content = rows[0][7], rows[0][9]
+        (claim,) = await observations.since(known, ordinal, ordinal)
         is_session = known.subject.entity_type is EntityType.AGENT_SESSION
         return FoundDocument(
             place=place,
-            text=text_of_value(decode_exact(content)),
-            created_at=moment(rows[0][5]),
+            text=text_of_value(claim.fields),
+            created_at=claim.created_at,
             session_id=SessionId(known.subject.key) if is_session else None,
-            observation_id=observation_id(known.subject, ordinal, content_hash.hex()),
+            observation_id=claim.id,
         )
 
     def _has_only_words(self) -> bool:
@@ -159,12 +154,6 @@ class Finder:
         if self._until is not None and at >= self._until:
             return False
         return holds(self._request.terms, words_of(found.text))
-
-
-def _is_sound(row: Row) -> bool:
-    *head, stored, content = row
-    is_whole = hashlib.sha256(content).digest() == head[-1]
-    return bool(is_whole and checksum(encode(head)) == stored)
 
 
 _LAST: Final = NUMBERS - 1
@@ -282,7 +271,7 @@ class SearchTables:
         asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
         if key < 0:
             rows = await self._db.fetch(CLAIMS, asked)
-            texts = [(row[0], _claimed(row[-1])) for row in rows]
+            texts: list[tuple[int, str | None]] = [(row[0], claim_text(row[-1])) for row in rows]
         else:
             rows = await self._db.fetch(ROWS, asked)
             texts = [(row[0], _said(row[-1], request)) for row in rows]
@@ -327,11 +316,4 @@ def _said(parts: bytes, request: SearchRequest) -> str | None:
     try:
         return text_of(decode_parts(parts))
     except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
-def _claimed(content: bytes) -> str | None:
-    try:
-        return text_of_value(decode_exact(content))
-    except (ValueError, RecursionError):
         return None
