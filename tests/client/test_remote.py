@@ -92,7 +92,6 @@ async def test_what_only_the_servers_machine_can_do_is_refused_with_a_remedy() -
     async with impostor(answering(500, "")) as server, connect(server.url) as client:
         owner = client.owner
         for act, remedy in (
-            (client.media.keep(owner, GONE, b"", mime_type="image/png"), "in the message"),
             (client.mcp_servers.attach(owner, GONE, ({"id": "mine"},)), "server's own"),
             (client.agents.create(owner, {"name": "A", "extra": {"a": 1}}), "without --server"),
             (client.agents.update(owner, "a", {"runtime": chain}), "without --server"),

@@ -113,6 +113,10 @@ def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
 LIMIT: Final = 50
 LIMIT_MOST: Final = 200
 SESSION_HELP: Final = "The session's id, or a prefix of at least 8 characters."
+ATTACH_HELP: Final = (
+    "Attach this file to PROMPT: text, a picture, a PDF, sound or a video; repeatable. "
+    "In the message itself, @FILE does the same for a file of the session's folder."
+)
 YES_TO_HELP: Final = (
     "Approve the requests of this tool automatically; repeatable. Commits, files "
     "that are executed later, and costs still require approval."
@@ -160,6 +164,7 @@ class ResumeOptions:
     cwd: Annotated[
         Path | None, option("DIR", "Continue in this folder instead of the session's own.")
     ] = None
+    attach: Annotated[list[Path] | None, option("FILE", ATTACH_HELP)] = None
     yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None
 
 
@@ -209,6 +214,7 @@ class ChatOptions:
     fs_scope: Annotated[
         FsTier | None, option("TIER", f"Restrict file access: {', '.join(FsTier)}.")
     ] = None
+    attach: Annotated[list[Path] | None, option("FILE", ATTACH_HELP)] = None
     yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None
     all: Annotated[bool, flag("With --resume: print all earlier turns.", "--all")] = False
     input: Annotated[

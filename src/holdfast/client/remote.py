@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -61,6 +61,7 @@ from holdfast.wire.approvals import (
 from holdfast.wire.calls import CallForm, CallList, CallsQuery, call_of, settle_post
 from holdfast.wire.events import EventsQuery, StoredEventList, Words
 from holdfast.wire.messages import (
+    MediaUpload,
     MessageForm,
     MessageList,
     MessagePartsQuery,
@@ -370,13 +371,10 @@ class RemoteMedia(RemotePart):
 
     async def keep(
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
-    ) -> NoReturn:
-        """Refuse: the server has no route for uploads."""
-        raise Invalid(
-            Code.INVALID_INPUT,
-            "Media cannot be uploaded to a server; describe the content in the message, or "
-            "run the command on the server's machine.",
-        )
+    ) -> str:
+        """Upload content for a session and return its handle."""
+        path = session_path(session_id, "media")
+        return (await self._requests.upload(path, content, mime_type, MediaUpload)).ref
 
     async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
         """Return the content of a media handle."""

@@ -214,6 +214,12 @@ class Requests:
         )
         return self._decode(await self._send(sent), kind)
 
+    async def upload(self, path: str, content: bytes, content_type: str, kind: type[T]) -> T:
+        """Post raw content; repeating it has no other effect."""
+        headers = {"content-type": content_type}
+        sent = HttpRequest(method="POST", target=path, headers=headers, body=content)
+        return self._decode(await self._send(sent), kind)
+
     async def put(self, path: str, body: Struct, kind: type[T]) -> T:
         """Put a body; not retried."""
         sent = HttpRequest(

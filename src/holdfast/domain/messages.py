@@ -190,6 +190,7 @@ _ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 TEXT_LARGEST: Final = 1 << 20
 MEDIA_MOST: Final = 16
 MEDIA_LARGEST: Final = 20 << 20
+CONTENT_LARGEST: Final = 32 << 20
 _NAME_LONGEST: Final = 255
 _MIME_LONGEST: Final = 255
 _MIME_TYPE: Final = re.compile(
@@ -286,6 +287,18 @@ def _require_media(media: Media) -> None:
             "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
             {"field": "mime_type"},
         )
+
+
+def require_media(content: bytes, mime_type: str) -> None:
+    """Refuse content that cannot be stored for a message."""
+    if not is_media_type(mime_type):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
+            {"field": "mime_type"},
+        )
+    if not content or len(content) > CONTENT_LARGEST:
+        raise Invalid(Code.INVALID_INPUT, "Media must have 1 byte to 32 MiB.")
 
 
 def is_media_type(mime_type: str) -> bool:

@@ -372,6 +372,8 @@ def _raw_headers_without(names: Iterable[str]) -> list[tuple[bytes, bytes]]:
 async def _body(request: Request, route: Route, raw: bytes) -> Any:
     if route.body is None:
         return None
+    if route.body is bytes:
+        return raw
     if not raw and route.body_may_be_missing:
         return route.body() if route.parse_body is None else route.parse_body(b"{}")
     if route.parse_body is None:

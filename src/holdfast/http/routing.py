@@ -78,7 +78,7 @@ class Route:
     needs: Scope | None
     responses: Mapping[int, Any]
     query: type[Struct] = NoQuery
-    # A Struct, or a tagged union of Structs.
+    # A Struct, a tagged union of Structs, or `bytes` for content of any type.
     body: Any = None
     body_may_be_missing: bool = False
     parse_body: Callable[[bytes], Any] | None = None

@@ -1,16 +1,13 @@
 """Media: content too large for a row, or replaced by a call, addressed by handle."""
 
 import asyncio
-from typing import Final
 
-from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.messages import is_media_type, media_handle
+from holdfast.domain.messages import media_handle, require_media
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.tools import Slice
 from holdfast.services.journal import find_session_state, session_not_found
-
-CONTENT_LARGEST: Final = 32 << 20
 
 
 class SessionOutputStore:
@@ -55,14 +52,7 @@ class Media:
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
     ) -> str:
         """Store content for a session and return its handle, to be sent in a message."""
-        if not is_media_type(mime_type):
-            raise Invalid(
-                Code.INVALID_INPUT,
-                "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
-                {"field": "mime_type"},
-            )
-        if not content or len(content) > CONTENT_LARGEST:
-            raise Invalid(Code.INVALID_INPUT, "Media must have 1 byte to 32 MiB.")
+        require_media(content, mime_type)
         head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         return await SessionOutputStore(self._store, head.key).keep(content, mime_type=mime_type)
 

@@ -1,6 +1,6 @@
 """JSON forms of messages: content in the format of its role, and the complete list of parts."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -10,6 +10,7 @@ from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
+    MEDIA_MOST,
     Compaction,
     Media,
     Message,
@@ -21,6 +22,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
     ToolResult,
+    require_media,
     require_sendable,
 )
 from holdfast.domain.sessions import OnBusy
@@ -144,12 +146,25 @@ MediaType = Annotated[
 
 
 class MediaPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="media"):
-    """A media part: a reference to content that the session stores."""
+    """A media part: a reference to content that the session stores, or the content itself."""
 
     mime_type: MediaType
-    ref: Annotated[str, Meta(pattern="^media://sha256-[0-9a-f]{64}$")]
+    ref: Annotated[str, Meta(pattern="^media://sha256-[0-9a-f]{64}$")] | UnsetType = UNSET
+    data: Annotated[bytes, Meta(description="The content in base64.")] | UnsetType = UNSET
     name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     byte_length: Number | None = None
+
+
+class MediaUpload(Struct, frozen=True, kw_only=True):
+    """Stored content, to be referred to in messages of its session."""
+
+    ref: Annotated[str, Meta(description="The handle, for a media part.")]
+    mime_type: Annotated[str, Meta(description="The type it was stored with.")]
+    byte_length: Annotated[int, Meta(description="Its size in bytes.")]
+
+
+# Stores content of a type for the session and returns its handle.
+StoreMedia = Callable[[bytes, str], Awaitable[str]]
 
 
 class UserPost(
@@ -304,13 +319,27 @@ def _text_of(part: Part) -> str:
             return ""
 
 
-def parts_of(body: UserPost) -> tuple[Part, ...]:
-    """Return the parts of a user's message."""
+async def parts_of(body: UserPost, store: StoreMedia) -> tuple[Part, ...]:
+    """Return the parts of a user's message; content in the message is stored first."""
     if isinstance(body.content, UnsetType) == isinstance(body.parts, UnsetType):
         raise invalid_body("content", "send content or parts, not both")
     if not isinstance(body.content, UnsetType):
         return (Text(text=body.content.text),)
-    return tuple(map(_part_of, body.parts or ()))
+    given = body.parts or ()
+    media = [part for part in given if isinstance(part, MediaPart)]
+    # Everything is checked before anything is stored.
+    if len(media) > MEDIA_MOST:
+        raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have at most {MEDIA_MOST} media.")
+    for part in media:
+        _require_content(part)
+    return tuple([await _part_of(part, store) for part in given])
+
+
+def _require_content(part: MediaPart) -> None:
+    if isinstance(part.ref, UnsetType) == isinstance(part.data, UnsetType):
+        raise invalid_body("parts", "a media part has ref or data, not both")
+    if not isinstance(part.data, UnsetType):
+        require_media(part.data, part.mime_type)
 
 
 def draft_of(body: RecordedPost, id_: str | None) -> MessageDraft:
@@ -347,12 +376,14 @@ def _result_of(body: ResultPost) -> ToolResult:
     )
 
 
-def _part_of(part: TextPart | MediaPart) -> Part:
+async def _part_of(part: TextPart | MediaPart, store: StoreMedia) -> Part:
     if isinstance(part, TextPart):
         return Text(text=part.text)
-    return Media(
-        mime_type=part.mime_type, ref=part.ref, name=part.name, byte_length=part.byte_length
-    )
+    if isinstance(part.data, UnsetType):
+        ref, size = part.ref or "", part.byte_length
+    else:
+        ref, size = await store(part.data, part.mime_type), len(part.data)
+    return Media(mime_type=part.mime_type, ref=ref, name=part.name, byte_length=size)
 
 
 def message_of(form: MessageForm) -> Message:

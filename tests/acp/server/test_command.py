@@ -296,7 +296,7 @@ async def test_behind_a_server_a_turn_goes_on_without_its_client(
         async with command(tmp_path / "other", desk, **far) as editor:
             met = await editor.call("initialize", protocolVersion=1)
             can = met["result"]["agentCapabilities"]["promptCapabilities"]
-            assert can == {"image": False, "audio": False, "embeddedContext": True}
+            assert can == {"image": True, "audio": False, "embeddedContext": True}
             server_of_mine = {"name": "mine", "command": "true", "args": [], "env": []}
             session = await editor.opened(desk, mcpServers=[server_of_mine])
             await editor.begin("session/prompt", sessionId=session, prompt=words("go"))

@@ -17,7 +17,7 @@ from holdfast.api import Holdfast
 from holdfast.client import connect
 from holdfast.client.remote import RemoteMcpServers
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
-from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
+from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
 from holdfast.domain.ids import LOCAL_OWNER, EventId, SessionId
 from holdfast.domain.messages import Media, Text
@@ -86,7 +86,7 @@ async def test_behind_a_server_everything_is_as_it_is_here(home: Path, desk: Pat
             await played(near, session)
         async with (
             connect(server.url, server.secret) as house,
-            editor_of(house, goes_on=True, has_pictures=False) as editor,
+            editor_of(house, goes_on=True) as editor,
         ):
             await editor.meet()
             editor.frames.clear()
@@ -95,8 +95,12 @@ async def test_behind_a_server_everything_is_as_it_is_here(home: Path, desk: Pat
             data = base64.b64encode(PICTURE).decode()
             assert shown[1] == {"type": "image", "data": data, "mimeType": "image/png"}
             assert (await editor.prompt(session, "hi"))["result"]["stopReason"] == "end_turn"
-            with pytest.raises(Invalid, match="cannot be uploaded to a server"):
-                await house.media.keep(house.owner, session, PICTURE, mime_type="image/png")
+            picture = {"type": "image", "data": data, "mimeType": "image/png"}
+            answer = await editor.call("session/prompt", sessionId=session, prompt=[picture])
+            assert answer["result"]["stopReason"] == "end_turn"
+            sent = [row for row in await house.read(SessionId(session)) if row.role == "user"]
+            assert isinstance(sent[-1].parts[0], Media)
+            assert sent[-1].parts[0].ref == ref
 
 
 async def test_a_picture_that_is_gone_is_still_named(home: Path, desk: Path) -> None:

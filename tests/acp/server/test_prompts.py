@@ -194,20 +194,6 @@ async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
         assert await house.read(SessionId(session)) == ()
 
 
-async def test_where_pictures_cannot_be_kept_none_is_taken(home: Path, desk: Path) -> None:
-    async with house_for(home, desk) as house, editor_of(house, has_pictures=False) as editor:
-        met = await editor.call("initialize", protocolVersion=1)
-        assert met["result"]["agentCapabilities"]["promptCapabilities"]["image"] is False
-        session = await editor.opened(desk)
-        picture = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-        answer = await editor.call("session/prompt", sessionId=session, prompt=[picture])
-        assert answer["error"]["code"] == -32602
-        whole = {"uri": "file:///p.png", "blob": "AAAA", "mimeType": "image/png"}
-        prompt = [{"type": "resource", "resource": whole}]
-        answer = await editor.call("session/prompt", sessionId=session, prompt=prompt)
-        assert answer["result"]["stopReason"] == "end_turn"
-
-
 @pytest.mark.parametrize(
     ("word", "stop"),
     [

@@ -95,6 +95,31 @@ def test_an_editor_names_its_file_and_its_selection(cli: Cli, script: Script) ->
     assert (turned.code, turned.error["error"]) == (2, "invalid_context")
 
 
+def test_files_are_attached_to_a_single_message(
+    cli: Cli, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n....")
+    (tmp_path / "notes.txt").write_text("hold fast")
+    shown = "[attached: dot.png, image/png; its content is not shown]"
+    rules = [f"{{contains: '{shown}', step: {{text: seen}}}}", "{contains: decorated, step: 1}"]
+    model = script(f"{{steps: [{{text: plain}}], match: [{', '.join(rules)}]}}")
+
+    ran = cli("chat", "-q", "Look at @notes.txt", "--attach", "dot.png", "--model", model)
+    piped = cli("chat", "-q", "-", "--model", model, stdin="decorated\n@missing.py\n")
+    missing = cli("chat", "see @missing.py", "--json", "--model", model)
+    absent = cli("chat", "see", "--attach", "missing.png", "--json", "--model", model)
+
+    assert (ran.code, ran.out, piped.out) == (0, "seen\n", "plain\n")
+    assert (missing.code, missing.error["error"]) == (2, "invalid_input")
+    assert (absent.code, absent.error["error"]) == (2, "invalid_input")
+    sessions = cli("sessions", "list", "--json").document["data"]
+    assert [each["title"] for each in sessions] == ["decorated @missing.py", "Look at @notes.txt"]
+    (user, _) = cli("sessions", "messages", sessions[1]["id"], "--json").document["data"]
+    assert user["content"]["text"] == "Look at @notes.txt\n\nnotes.txt:\n```\nhold fast\n```"
+    assert [part["type"] for part in user["parts"]] == ["text", "media"]
+
+
 @demands("S0-303", "S0-302")
 def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     ran = cli("chat", "--json", "--title", "T", stdin="hello\nWhat is 1+1?\n")

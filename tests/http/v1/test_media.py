@@ -1,9 +1,12 @@
 """Media over HTTP: pictures are shown, everything else is only ever saved."""
 
+from base64 import b64encode
+
 import pytest
 
 from holdfast.domain.ids import SessionId
-from tests.http.v1.client import Visitor, refusal
+from holdfast.domain.messages import media_handle
+from tests.http.v1.client import A_STRANGER, Visitor, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +59,82 @@ async def test_everything_else_is_saved(visitor: Visitor, content: bytes, mime_t
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"] == f'attachment; filename="{hash_}"'
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_what_is_uploaded_can_be_sent(visitor: Visitor) -> None:
+    session, picture = await visitor.session(), PICTURES["image/png"]
+    path = f"/v1/sessions/{session['id']}"
+
+    uploaded = await visitor.post(f"{path}/media", picture, content_type="image/png; charset=x")
+    ref = uploaded.document["ref"]
+    part = {"type": "media", "mime_type": "image/png", "ref": ref, "name": "dot.png"}
+    sent = await visitor.post(f"{path}/messages", {"role": "user", "parts": [part]})
+
+    assert uploaded.status == 201
+    assert uploaded.document == {"ref": ref, "mime_type": "image/png", "byte_length": len(picture)}
+    assert (await visitor.get(uploaded.headers["location"])).body == picture
+    assert (sent.status, sent.document["parts"]) == (201, [part | {"byte_length": None}])
+
+
+async def test_content_can_be_part_of_the_message(visitor: Visitor) -> None:
+    session, picture = await visitor.session(), PICTURES["image/png"]
+    path = f"/v1/sessions/{session['id']}"
+    inline = {"type": "media", "mime_type": "image/png", "data": b64encode(picture).decode()}
+    body = {"role": "user", "id": A_STRANGER, "parts": [{"type": "text", "text": "See"}, inline]}
+
+    sent = await visitor.post(f"{path}/messages", body)
+    again = await visitor.post(f"{path}/messages", body)
+
+    assert (sent.status, again.status) == (201, 200)
+    stored = sent.document["parts"][1]
+    assert (stored["byte_length"], "data" in stored) == (len(picture), False)
+    hash_ = stored["ref"].removeprefix("media://")
+    assert (await visitor.get(f"{path}/media/{hash_}")).body == picture
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"mime_type": "image/png"}, "invalid_body"),
+        (
+            {"mime_type": "image/png", "data": "AAAA", "ref": f"media://sha256-{'0' * 64}"},
+            "invalid_body",
+        ),
+        ({"mime_type": "image/png", "data": "%"}, "invalid_body"),
+        ({"mime_type": "image/png", "data": ""}, "invalid_input"),
+        ({"mime_type": "text/html", "data": "AAAA"}, "invalid_input"),
+    ],
+)
+async def test_content_that_is_not_right_is_refused_and_nothing_is_kept(
+    visitor: Visitor, part: dict[str, str], code: str
+) -> None:
+    session = await visitor.session()
+    good = {"type": "media", "mime_type": "image/gif", "data": b64encode(b"GIF89a").decode()}
+    body = {"role": "user", "parts": [good, {"type": "media", **part}]}
+
+    refused = await visitor.post(f"/v1/sessions/{session['id']}/messages", body)
+
+    assert refusal(refused) == (400, code)
+    assert await visitor.messages(session) == []
+    hash_ = media_handle(b"GIF89a").removeprefix("media://")
+    kept = await visitor.get(f"/v1/sessions/{session['id']}/media/{hash_}")
+    assert refusal(kept) == (404, "media_not_found")
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type"),
+    [(b"", "image/png"), (b"x", "text/html"), (b"x", ""), (b"x" * ((8 << 20) + 1), "image/png")],
+)
+async def test_an_upload_that_is_not_right_is_refused(
+    visitor: Visitor, content: bytes, mime_type: str
+) -> None:
+    session = await visitor.session()
+
+    answer = await visitor.post(
+        f"/v1/sessions/{session['id']}/media", content, content_type=mime_type
+    )
+
+    assert answer.status == 400
 
 
 async def test_a_session_shows_only_what_it_holds(visitor: Visitor) -> None:

@@ -62,6 +62,7 @@ PATHS = {
     "GET B/messages",
     "GET B/messages/{message_id}",
     "GET B/events",
+    "POST B/media",
     "GET B/media/{hash}",
     "POST B/interrupt",
     "POST B/close",

@@ -170,7 +170,6 @@ class AcpServeOptions(Struct, frozen=True, kw_only=True):
     version: str
     folders: SessionFolders
     new_id: Callable[[], str]
-    has_pictures: bool = True
     # Set when a remote server runs the turns, which then go on without a client.
     goes_on: bool = False
 
@@ -245,7 +244,7 @@ class AcpAgent:
             hold.cancel()
 
     async def _introduced(self) -> Result:
-        return initialize_result(self._terms.version, has_pictures=self._terms.has_pictures)
+        return initialize_result(self._terms.version)
 
     async def _done(self, request: JsonRpcRequest) -> Result:
         kind, method = self._methods[request.method]
@@ -280,8 +279,7 @@ class AcpAgent:
         self, request: JsonRpcRequest, hold: ClientSession, prompt: PendingPrompt, blocks: list[Any]
     ) -> None:
         async def run() -> Result:
-            keep = self._keep(hold.session_id) if self._terms.has_pictures else None
-            return await hold.run(prompt, await read_parts(blocks, keep))
+            return await hold.run(prompt, await read_parts(blocks, self._keep(hold.session_id)))
 
         try:
             await self._answer(request, run())

@@ -23,7 +23,7 @@ _MODES: Final[Mapping[ApprovalMode, tuple[str, str]]] = {
 }
 
 
-def initialize_result(version: str, *, has_pictures: bool) -> Form:
+def initialize_result(version: str) -> Form:
     """Return the reply to `initialize`; always offers our version, whatever was requested."""
     return {
         "protocolVersion": VERSION,
@@ -32,7 +32,7 @@ def initialize_result(version: str, *, has_pictures: bool) -> Form:
         "agentCapabilities": {
             "loadSession": True,
             "promptCapabilities": {
-                "image": has_pictures,
+                "image": True,
                 "audio": False,
                 "embeddedContext": True,
             },

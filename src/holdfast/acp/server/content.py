@@ -62,8 +62,8 @@ class ResourceBlock(Struct, frozen=True, tag="resource"):
 ContentBlock = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
 
 
-async def read_parts(blocks: list[Any], keep: StoreMedia | None) -> tuple[Part, ...]:
-    """Return the parts of a prompt; without `keep`, images are refused."""
+async def read_parts(blocks: list[Any], keep: StoreMedia) -> tuple[Part, ...]:
+    """Return the parts of a prompt."""
     try:
         given = msgspec.convert(blocks, list[ContentBlock])
     except msgspec.ValidationError as error:
@@ -76,7 +76,7 @@ async def read_parts(blocks: list[Any], keep: StoreMedia | None) -> tuple[Part, 
 
 
 async def _part(
-    block: TextBlock | ImageBlock | LinkBlock | ResourceBlock, keep: StoreMedia | None
+    block: TextBlock | ImageBlock | LinkBlock | ResourceBlock, keep: StoreMedia
 ) -> Part:
     match block:
         case TextBlock(text=text):
@@ -89,19 +89,17 @@ async def _part(
             return await _resource(whole, keep)
 
 
-async def _resource(whole: EmbeddedResource, keep: StoreMedia | None) -> Part:
+async def _resource(whole: EmbeddedResource, keep: StoreMedia) -> Part:
     if whole.text is not None:
         # Delimited, so that the model can distinguish the resource from the user's own text.
         return Text(text=f'\n<resource uri="{whole.uri}">\n{whole.text}\n</resource>\n')
     kind = whole.mime_type or ""
-    if whole.blob is not None and kind.startswith("image/") and keep is not None:
+    if whole.blob is not None and kind.startswith("image/"):
         return await _media_part(whole.blob, kind, keep)
     return Text(text=f"\n[{whole.uri}]({whole.uri})\n")
 
 
-async def _media_part(data: str, kind: str, keep: StoreMedia | None) -> Media:
-    if keep is None:
-        raise invalid_params("Images are not supported; see the capabilities.")
+async def _media_part(data: str, kind: str, keep: StoreMedia) -> Media:
     try:
         content = base64.b64decode(data, validate=True)
     except binascii.Error:

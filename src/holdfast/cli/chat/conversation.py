@@ -23,7 +23,7 @@ from holdfast.domain.events import (
     ToolEnded,
     TurnEnded,
 )
-from holdfast.domain.messages import Message, Role
+from holdfast.domain.messages import Media, Message, Part, Role, Text
 from holdfast.domain.sessions import (
     FEW_TURNS,
     TURN_CAP_LARGEST,
@@ -35,7 +35,10 @@ from holdfast.domain.sessions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.api import Holdfast
+    from holdfast.cli.chat.attachments import AttachedFile
 
 
 class SignalHandler:
@@ -175,18 +178,44 @@ class ChatConversation:
         """Return the session as it is now."""
         return await self.holdfast.sessions.get(self.holdfast.owner, self.session_id)
 
-    async def say(self, text: str) -> None:
+    async def say(self, content: str | tuple[Part, ...]) -> None:
         """Send a message, and show events until its turn has settled."""
-        message = await self.put(text)
+        message = await self.put(content)
         self.screen.waiting()
         await self.settle(message.turn, own=True)
 
+    async def with_files(
+        self, text: str, files: "Sequence[AttachedFile]", session: Session
+    ) -> str | tuple[Part, ...]:
+        """Return a message with its files; media are stored for the session."""
+        if not files:
+            return text
+        if session.title is None:
+            # From the typed text: the beginning of an attached file makes a poor title.
+            await self.set_title(text)
+        texts = [each.text for each in files if each.mime_type is None]
+        parts: list[Part] = [Text(text="\n\n".join([text, *texts]))]
+        for each in files:
+            if each.mime_type is not None:
+                ref = await self.holdfast.media.keep(
+                    self.holdfast.owner, session.id, each.content, mime_type=each.mime_type
+                )
+                size = len(each.content)
+                parts.append(
+                    Media(mime_type=each.mime_type, ref=ref, name=each.name, byte_length=size)
+                )
+        return tuple(parts)
+
     async def put(
-        self, text: str, *, id: str | None = None, on_busy: OnBusy = OnBusy.QUEUE
+        self,
+        content: str | tuple[Part, ...],
+        *,
+        id: str | None = None,
+        on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Message:
         """Store a message; it is durable when this returns."""
         message = await self.holdfast.send(
-            self.session_id, text, id=id or _new_id(), on_busy=on_busy
+            self.session_id, content, id=id or _new_id(), on_busy=on_busy
         )
         self._own_turns.add(message.turn)
         self._open(message.turn)

@@ -2,16 +2,15 @@
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import History
 
 from holdfast import __version__
+from holdfast.cli.chat.attachments import FileSources, attachable_folder
 from holdfast.cli.chat.conversation import ChatConversation, cancel_tasks, wait_for_first
 from holdfast.cli.chat.live_page import LivePage, PromptRegion
 from holdfast.cli.chat.prompt import (
@@ -30,12 +29,11 @@ from holdfast.cli.json_stream import first_model, known_models
 from holdfast.cli.output import Printer
 from holdfast.config.models import DEFAULT_MODELS
 from holdfast.domain.agents import LlmRuntime
-from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid
-from holdfast.domain.messages import ResultStatus, Role
+from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.messages import Role
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.text import clean
-from holdfast.domain.tools import Grant
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from holdfast.cli.chat.slash_commands import SlashCommand
     from holdfast.cli.output import Printer
     from holdfast.config import Config
-    from holdfast.domain.sessions import Session
-    from holdfast.ports.tools import ToolWorkspace
-    from holdfast.tools.files.access import FileAccess
 
 
 _ENTRIES_MOST: Final = 2_000
@@ -156,104 +151,6 @@ async def _past_messages(holdfast: "Holdfast") -> AsyncGenerator[str, None]:
             if row.role is Role.USER and said != last and 0 < len(said) <= LONGEST:
                 last = said
                 yield said
-
-
-LARGEST: Final = 128 << 10
-_NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
-# Punctuation at the end is rarely part of a file name.
-_ENDINGS: Final = ".,;:!?)]}'\""
-_FENCE: Final = re.compile(r"`{3,}")
-
-
-def attachable_folder(session: "Session", *, is_remote: bool) -> str:
-    """Return the folder for file names: the session's, or the current one if that is remote."""
-    return os.getcwd() if is_remote else session.context.working_dir
-
-
-def with_files(text: str, session: "Session", config: "Config", *, is_remote: bool) -> str:
-    """Return a message with the files that it names; a name without a file is plain text."""
-    folder = attachable_folder(session, is_remote=is_remote)
-    found = list(dict.fromkeys(_names(text, folder)))
-    if not found:
-        return text
-    grant = Grant(fs=config.chat.fs_scope) if is_remote else session.grant
-    workspace = _workspace(folder, (grant, Grant(fs=config.chat.fs_scope)))
-    file_access = _file_access(config)
-    return "\n\n".join(
-        [text, *(_fence(name, _read(file_access, workspace, name)) for name in found)]
-    )
-
-
-def _names(text: str, folder: str) -> Iterator[str]:
-    for quoted, word in _NAMED.findall(text):
-        for name in (quoted,) if quoted else (word, word.rstrip(_ENDINGS)):
-            # Only existence is checked here; access is checked when the file is opened.
-            if name and "\x00" not in name and Path(folder, name).is_file():
-                yield name
-                break
-
-
-def _fence(name: str, content: str) -> str:
-    longest = max(map(len, _FENCE.findall(content)), default=2)
-    fence = "`" * (longest + 1)
-    end = "" if content.endswith("\n") or not content else "\n"
-    return f"{name}:\n{fence}\n{content}{end}{fence}"
-
-
-def _read(file_access: "FileAccess", workspace: "ToolWorkspace", name: str) -> str:
-    from holdfast.tools.files.access import read_whole
-    from holdfast.tools.files.read import is_binary
-    from holdfast.tools.tool import ToolFailure
-
-    try:
-        scope = file_access.scope(workspace)
-        with (
-            file_access.resolve_path(scope, name) as target,
-            file_access.file(scope, target) as descriptor,
-        ):
-            content = read_whole(descriptor, name)
-    except ToolFailure as trouble:
-        error_text = f"{trouble.message} Nothing was sent."
-        if trouble.status is ResultStatus.DENIED:
-            raise Denied(Code.FORBIDDEN, error_text) from None
-        raise Invalid(Code.INVALID_INPUT, error_text) from None
-    if len(content) > LARGEST:
-        raise Invalid(
-            Code.TOO_LARGE,
-            f"{name} has {len(content)} bytes; at most {LARGEST} can be attached. Name it "
-            "without the @ and let the agent read it. Nothing was sent.",
-        )
-    if is_binary(content):
-        raise Invalid(Code.INVALID_INPUT, f"{name} is not a text file. Nothing was sent.")
-    return content.decode("utf-8", "replace")
-
-
-def _file_access(config: "Config") -> "FileAccess":
-    from holdfast.tools.files.access import FileAccess
-    from holdfast.tools.files.openat import probe_kernel
-    from holdfast.tools.files.tools import FileSettings
-
-    settings = FileSettings(
-        protected=(str(config.home),),
-        extra_roots=tuple(map(str, config.chat.extra_roots)),
-        linked_dirs=config.chat.linked_dirs,
-        user_home=os.environ.get("HOME"),
-    )
-    return FileAccess(settings, probe_kernel())
-
-
-def _workspace(folder: str, grants: tuple[Grant, ...]) -> "ToolWorkspace":
-    from holdfast.ports.tools import ToolWorkspace
-
-    return ToolWorkspace(
-        session="",
-        working_dir=folder,
-        scratch=folder,
-        grants=grants,
-        tools=frozenset(),
-        # Nothing is changed, so no output has to be stored.
-        shelf=cast("Any", None),
-    )
 
 
 _OTHER_PROCESS: Final = "Another process is running this turn; following it (Ctrl-C stops it)."
@@ -491,13 +388,9 @@ class _Repl:
             return
         session, text = await conversation.session(), line.removeprefix("/")
         try:
-            whole = await asyncio.to_thread(
-                with_files, text, session, self._config, is_remote=self._is_remote
-            )
-            if whole != text and session.title is None:
-                # From the typed text: the beginning of an attached file makes a poor title.
-                await conversation.set_title(text)
-            await conversation.put(whole)
+            sources = FileSources(self._config, is_remote=self._is_remote)
+            files = await asyncio.to_thread(sources.named, text, session)
+            await conversation.put(await conversation.with_files(text, files, session))
             if left:
                 conversation.screen.remark(_FEW_TURNS.format(left - 1))
         except HoldfastError:

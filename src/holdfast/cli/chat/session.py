@@ -77,6 +77,10 @@ def require_resumable_options(options: ChatOptions) -> None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of PROMPT and --input.")
     if options.repo is not None and options.cwd is not None:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --repo and --cwd.")
+    if options.attach and options.prompt is None:
+        raise Invalid(
+            Code.INVALID_INPUT, "--attach requires a PROMPT; in a chat, name files with @FILE."
+        )
 
 
 async def open_conversation(

@@ -13,13 +13,14 @@ import msgspec
 
 from holdfast.cli.chat.conversation import cancel_tasks, wait_for_first
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
-from holdfast.domain.messages import TEXT_LARGEST, Text, require_sendable
+from holdfast.domain.messages import TEXT_LARGEST, Part, Text, require_sendable
 from holdfast.domain.sessions import OnBusy
 
 if TYPE_CHECKING:
     from holdfast.cli.chat.conversation import ChatConversation
 
 
+Content = str | tuple[Part, ...]
 READ_AHEAD: Final = 100
 # One character more than a message may have, so that a longer line is refused and not cut.
 LINE_LARGEST: Final = TEXT_LARGEST + 4
@@ -33,14 +34,14 @@ def read_all() -> str:
     return text
 
 
-async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIterator[str]:
+async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIterator[Content]:
     """Return the given message, or the lines of stdin as they arrive, without blank lines.
 
     Refuses empty input and an invalid first message. If not `patient`, does not wait for the first
     line of a pipe that has no data yet.
     """
     if first_message is not None:
-        return _single_message(first_message)
+        return single_message(first_message)
     lines = read_lines()
     if not patient and _is_silent():
         return lines
@@ -51,11 +52,12 @@ async def input_messages(first_message: str | None, *, patient: bool) -> AsyncIt
     return _with_first(first, lines)
 
 
-async def _single_message(first_message: str) -> AsyncIterator[str]:
-    yield first_message
+async def single_message(message: Content) -> AsyncIterator[Content]:
+    """Yield one message."""
+    yield message
 
 
-async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+async def _with_first(first: str, lines: AsyncIterator[str]) -> AsyncIterator[Content]:
     yield first
     async for line in lines:
         yield line

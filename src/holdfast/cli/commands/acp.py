@@ -107,7 +107,6 @@ async def _connect(
         version=__version__,
         folders=SessionFolders(agent=agent),
         new_id=new_id,
-        has_pictures=False,
         goes_on=True,
     )
 

@@ -10,13 +10,15 @@ from holdfast.cli.approval_policy import attendance_policy
 from holdfast.cli.command import command
 from holdfast.cli.options import ChatOptions, InputForm, ResumeOptions
 from holdfast.cli.output import Printer
-from holdfast.domain.errors import Invalid
+from holdfast.domain.errors import HoldfastError, Invalid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.cli.chat.attachments import FileSources
     from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
     from holdfast.cli.chat.screen import ChatScreen
+    from holdfast.cli.chat.stdin import Content
     from holdfast.domain.messages import Message
 
 
@@ -58,6 +60,7 @@ async def chat_resume(printer: Printer, chat_options: ResumeOptions) -> int:
         prompt=chat_options.prompt,
         all=chat_options.all,
         cwd=chat_options.cwd,
+        attach=chat_options.attach,
         yes_to=chat_options.yes_to,
     )
     return await chat(printer, options)
@@ -66,6 +69,7 @@ async def chat_resume(printer: Printer, chat_options: ResumeOptions) -> int:
 async def _converse(
     printer: Printer, chat_options: ChatOptions, said: str | None, signals: "SignalHandler"
 ) -> int:
+    from holdfast.cli.chat.attachments import FileSources
     from holdfast.cli.chat.session import open_conversation, require_resumable_options
     from holdfast.cli.connect import connect
 
@@ -94,15 +98,37 @@ async def _converse(
                 whole=chat_options.all,
             )
         if chat_options.input is InputForm.NDJSON:
-            from holdfast.cli.chat.stdin import send_each
+            from holdfast.cli.chat.stdin import read_lines, send_each
 
             try:
-                await send_each(conversation, incoming)
+                await send_each(conversation, read_lines())
             except Invalid:
                 await _delete_unused(conversation, is_new=chat_options.resume is None)
                 raise
             return _code(conversation)
+        if said is not None and (chat_options.attach or "@" in said):
+            config = printer.settings.load(None if policy.is_remote else flags)
+            sources = FileSources(config, is_remote=policy.is_remote)
+            incoming = await _with_files(conversation, chat_options, said, sources)
         return await _send_all(conversation, incoming, has_message=said is not None)
+
+
+async def _with_files(
+    conversation: "ChatConversation", options: ChatOptions, said: str, sources: "FileSources"
+) -> "AsyncIterator[Content]":
+    """Return the only message with its files; refuse one with a file that cannot be attached."""
+    from holdfast.cli.chat.stdin import single_message
+
+    session = await conversation.session()
+    try:
+        files = await asyncio.to_thread(sources.given, options.attach or ())
+        # What stands on stdin is sent as it is: `@` may have another meaning there.
+        if options.prompt != "-":
+            files += await asyncio.to_thread(sources.named, said, session, is_strict=True)
+        return single_message(await conversation.with_files(said, files, session))
+    except HoldfastError:
+        await _delete_unused(conversation, is_new=options.resume is None)
+        raise
 
 
 async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> None:
@@ -115,7 +141,7 @@ async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> N
 
 async def _incoming(
     printer: Printer, chat_options: ChatOptions, said: str | None
-) -> "AsyncIterator[str]":
+) -> "AsyncIterator[Content]":
     """Return the messages to send; refuse a new session without any."""
     from holdfast.cli.chat.stdin import input_messages, read_lines
 
@@ -127,7 +153,7 @@ async def _incoming(
 
 
 async def _send_all(
-    conversation: "ChatConversation", incoming: "AsyncIterator[str]", *, has_message: bool
+    conversation: "ChatConversation", incoming: "AsyncIterator[Content]", *, has_message: bool
 ) -> int:
     """Send one message, or each line of stdin; return the exit code of the last turn."""
     # With a message at hand and no open turn, the stream of its turn shows all that came before.
@@ -141,7 +167,9 @@ async def _send_all(
     return _code(conversation)
 
 
-async def _show_open_turn(conversation: "ChatConversation", incoming: "AsyncIterator[str]") -> None:
+async def _show_open_turn(
+    conversation: "ChatConversation", incoming: "AsyncIterator[Content]"
+) -> None:
     """Show what happened so far, and an open turn to its end."""
     # The opening or resuming event is shown, even if nothing is sent.
     await conversation.catch_up()
@@ -168,7 +196,7 @@ def _code(conversation: "ChatConversation") -> int:
 
 
 async def _send_during_turn(
-    conversation: "ChatConversation", turn: int, incoming: "AsyncIterator[str]"
+    conversation: "ChatConversation", turn: int, incoming: "AsyncIterator[Content]"
 ) -> None:
     """Show an open turn to its end; messages sent meanwhile are stored and queued after it.
 
@@ -186,7 +214,7 @@ async def _send_during_turn(
 
 
 async def _queue_next(
-    conversation: "ChatConversation", turn: int, incoming: "AsyncIterator[str]"
+    conversation: "ChatConversation", turn: int, incoming: "AsyncIterator[Content]"
 ) -> "Message | None":
     text = await anext(incoming, None)
     if text is None:

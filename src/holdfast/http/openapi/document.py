@@ -295,7 +295,14 @@ def _operation(route: Route, routes: Sequence[Route], schemas: Schemas) -> Docum
     return operation
 
 
+# Types of uploaded content.
+_UPLOADS: Final = ("image/*", "audio/*", "video/*", "application/pdf", "text/plain")
+
+
 def _body(route: Route, schemas: Schemas) -> Document:
+    if route.body is bytes:
+        whole = {"schema": {"type": "string", "format": "binary"}}
+        return {"required": True, "content": dict.fromkeys(_UPLOADS, whole)}
     given = route.examples or ({"body": {}} if route.body_may_be_missing else {})
     examples = {name: {"value": value} for name, value in given.items()}
     content = {"schema": schemas.of(route.body), **({"examples": examples} if examples else {})}

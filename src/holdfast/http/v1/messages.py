@@ -22,6 +22,7 @@ from holdfast.http.routing import (
 from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
 from holdfast.wire.errors import as_query_errors
 from holdfast.wire.messages import (
+    MediaUpload,
     MessageForm,
     MessageList,
     MessagePartsQuery,
@@ -57,9 +58,14 @@ async def _send(
     id_: str | None,
 ) -> Created[Message]:
     """Send a user's message; a closed session is reopened unless the body says otherwise."""
-    messages = request.holdfast.messages
+    owner, messages = request.owner, request.holdfast.messages
     send = messages.make_resuming if body.resume else messages.make
-    return await send(request.owner, session_id, parts_of(body), id=id_, on_busy=body.on_busy)
+
+    async def store(content: bytes, mime_type: str) -> str:
+        return await request.holdfast.media.keep(owner, session_id, content, mime_type=mime_type)
+
+    parts = await parts_of(body, store)
+    return await send(owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
 
 async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response | StreamResponse:
@@ -210,20 +216,49 @@ async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
     )
 
 
-MEDIA_ROUTES: Final[tuple[Route, ...]] = session_routes(
-    Route(
-        method="GET",
-        path="/media/{hash}",
-        name="media.read",
-        handler=read_media,
-        needs=Scope.READ,
-        responses={200: bytes, 304: None},
-        response_headers={
-            200: ("content-disposition", "etag"),
-            304: ("content-disposition", "etag"),
-        },
-        media_type="application/octet-stream",
-        other_media_types=tuple(kind for _, kind in _SAFE),
-        error_codes=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
+async def upload_media(request: RouteRequest[NoQuery, bytes]) -> Response:
+    """Store content for messages of the session; its `Content-Type` is the type."""
+    session_id = await requested_session(request)
+    content, given = request.body, request.headers.get("content-type", "")
+    mime_type = given.partition(";")[0].strip().lower()
+    ref = await request.holdfast.media.keep(request.owner, session_id, content, mime_type=mime_type)
+    location = f"/v1/sessions/{session_id}/media/{ref.removeprefix('media://')}"
+    return Response(
+        content=MediaUpload(ref=ref, mime_type=mime_type, byte_length=len(content)),
+        status=201,
+        headers={"location": location},
     )
+
+
+_READ_MEDIA: Final = Route(
+    method="GET",
+    path="/media/{hash}",
+    name="media.read",
+    handler=read_media,
+    needs=Scope.READ,
+    responses={200: bytes, 304: None},
+    response_headers={
+        200: ("content-disposition", "etag"),
+        304: ("content-disposition", "etag"),
+    },
+    media_type="application/octet-stream",
+    other_media_types=tuple(kind for _, kind in _SAFE),
+    error_codes=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
+)
+MEDIA_ROUTES: Final[tuple[Route, ...]] = (
+    *session_routes(
+        Route(
+            method="POST",
+            path="/media",
+            name="media.upload",
+            handler=upload_media,
+            needs=Scope.WRITE,
+            body=bytes,
+            responses={201: MediaUpload},
+            response_headers={201: ("location",)},
+            error_codes=(Code.INVALID_INPUT, Code.SESSION_NOT_FOUND),
+            description="Uploading the same content again returns the same handle.",
+        )
+    ),
+    *session_routes(_READ_MEDIA),
 )
