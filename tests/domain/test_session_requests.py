@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.agents import AgentOverrides
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import LOCAL_OWNER, Owner
@@ -41,6 +42,7 @@ WISHES: dict[str, Any] = {
     "approval": ApprovalMode.AUTO,
     "turn_cap": 3,
     "budget": Budget(microcents=0),
+    "overrides": AgentOverrides(temperature=0.5),
     "metadata": {"ticket": {"id": 7}},
 }
 
@@ -57,6 +59,7 @@ def test_a_caller_need_not_say_anything() -> None:
         approval=None,
         turn_cap=None,
         budget=None,
+        overrides=None,
         metadata={},
     )
 

@@ -6,21 +6,30 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast import RunScope, open_holdfast
 from holdfast.api import Holdfast
 from holdfast.app import Environment
-from holdfast.domain.agents import LlmRuntime, ModelChoice
+from holdfast.domain.agents import (
+    AcpRuntime,
+    AgentOverrides,
+    LlmRuntime,
+    ModelChoice,
+    Retry,
+    override_agent,
+)
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.errors import Code, Conflict, Denied, NotFound
+from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
 from holdfast.domain.events import SessionOpened
 from holdfast.domain.ids import Owner
 from holdfast.domain.models import model_of
-from holdfast.domain.sessions import Budget, Session, SessionRequest, Status
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.sessions import Budget, Session, SessionContext, SessionRequest, Status
 from holdfast.domain.tools import FsTier, Grant
-from tests.builders import a_context, a_tool, an_id
+from tests.builders import a_context, a_tool, an_agent, an_id
 from tests.houses import current, news_until
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -196,6 +205,58 @@ async def test_a_session_may_only_narrow_what_its_agent_may_do(
     assert (caught.value.code, caught.value.details) == (Code.GRANT_EXCEEDED, details)
     with pytest.raises(NotFound):
         await quiet.sessions.get(quiet.owner, ID)
+
+
+async def test_a_session_may_have_settings_of_its_own(quiet: Holdfast) -> None:
+    runtime = LlmRuntime(temperature=1.0, max_tokens=5)
+    await quiet.agents.create(
+        quiet.owner, {"name": "Helper", "system_prompt": "Help {{ctx.who}}.", "runtime": runtime}
+    )
+    wanted = AgentOverrides(
+        temperature=0.0, retry=Retry(max=3), system_prompt_append="Greet {{ctx.who}}."
+    )
+    context = SessionContext(working_dir="/", variables={"who": "Ann"})
+
+    request = SessionRequest(overrides=wanted, context=context)
+    session = await quiet.open("helper", request)
+
+    assert session.agent.runtime == replace(runtime, temperature=0.0, retry=Retry(max=3))
+    assert session.agent.system_prompt == "Help Ann.\n\nGreet Ann."
+    known = await quiet.agents.get(quiet.owner, "helper")
+    assert (known.runtime, known.system_prompt) == (runtime, "Help {{ctx.who}}.")
+
+
+@each_case(
+    ("overrides", "code"),
+    [
+        (AgentOverrides(temperature=3.0), Code.AGENT_INVALID),
+        (AgentOverrides(max_tokens=0), Code.AGENT_INVALID),
+        (AgentOverrides(system_prompt_append="{{secrets.key}}"), Code.SECRET_INTERPOLATION),
+    ],
+)
+async def test_settings_that_no_agent_may_have_open_no_session(
+    quiet: Holdfast, overrides: AgentOverrides, code: Code
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await quiet.open("holdfast", SessionRequest(overrides=overrides))
+
+    assert refused.value.code is code
+    assert (await quiet.sessions.list(SessionQuery(owner=quiet.owner))).items == ()
+
+
+async def test_a_program_has_no_settings_of_ours(quiet: Holdfast) -> None:
+    agent = an_agent(runtime=AcpRuntime(command="x"))
+
+    assert override_agent(agent, AgentOverrides()) == agent
+    with pytest.raises(Invalid, match="is a program that chooses its own model settings"):
+        override_agent(agent, AgentOverrides(temperature=1.0))
+
+
+def test_a_retry_rule_of_a_session_is_held_to_the_same_names() -> None:
+    retry = Retry(max=2, retry_on=("timeout",))
+
+    with pytest.raises(Invalid, match=r"retry\.retry_on may name rate_limit, unavailable"):
+        SessionRequest(overrides=AgentOverrides(retry=retry))
 
 
 @demands("S0-009")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
@@ -121,6 +122,15 @@ class AcpRuntime(Struct, frozen=True, kw_only=True, tag="acp"):
 Runtime = LlmRuntime | AcpRuntime
 
 
+class AgentOverrides(Struct, frozen=True, kw_only=True):
+    """Settings that a session replaces in its snapshot; `None` keeps those of the agent."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    retry: Retry | None = None
+    system_prompt_append: str | None = None
+
+
 class Agent(Struct, frozen=True, kw_only=True):
     """A complete agent definition; a session stores a snapshot of it when it opens."""
 
@@ -153,6 +163,36 @@ class Agent(Struct, frozen=True, kw_only=True):
         _require(len(names) <= 128, "tools", "at most 128")
         _require(len(set(names)) == len(names), "tools", "distinct")
         _require(require_tags(self.tags) == self.tags, "tags", "distinct")
+
+
+def override_agent(agent: Agent, overrides: AgentOverrides | None) -> Agent:
+    """Return the agent with other settings; refused for an agent that has none of them."""
+    if overrides is None or overrides == AgentOverrides():
+        return agent
+    if not isinstance(agent.runtime, LlmRuntime):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"Agent {agent.slug} is a program that chooses its own model settings; leave out "
+            "temperature, max_tokens, retry and system_prompt_append.",
+            {"field": "overrides"},
+        )
+    named = {key: getattr(overrides, key) for key in ("temperature", "max_tokens", "retry")}
+    given = {key: value for key, value in named.items() if value is not None}
+    prompt = filter(None, (agent.system_prompt, overrides.system_prompt_append))
+    return replace(
+        agent, runtime=replace(agent.runtime, **given), system_prompt="\n\n".join(prompt)
+    )
+
+
+def require_retry(retry: Retry | None) -> None:
+    """Refuse a rule that names a failure after which no model is ever asked again."""
+    unknown = sorted(set((retry and retry.retry_on) or ()) - set(RETRY_ON))
+    if unknown:
+        raise Invalid(
+            Code.AGENT_INVALID,
+            f"retry.retry_on may name {', '.join(RETRY_ON)}; remove {', '.join(unknown)}.",
+            {"fields": ["retry.retry_on"]},
+        )
 
 
 def _require(holds: bool, field: str, rule: str) -> None:

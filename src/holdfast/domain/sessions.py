@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.agent_processes import ProcessRecord
-from holdfast.domain.agents import Agent
+from holdfast.domain.agents import Agent, AgentOverrides, require_retry
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
@@ -393,6 +393,7 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     approval: ApprovalMode | None = None
     turn_cap: int | None = None
     budget: Budget | None = None
+    overrides: AgentOverrides | None = None
     metadata: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -408,6 +409,8 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
             raise Invalid(
                 Code.INVALID_INPUT, "A budget must be 0 or more micro-cents.", {"field": "budget"}
             )
+        if self.overrides is not None:
+            require_retry(self.overrides.retry)
         _require_storable(self.metadata)
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import (
-    RETRY_ON,
     AcpRuntime,
     Agent,
     AgentStatus,
     LlmRuntime,
     ModelChoice,
+    require_retry,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
@@ -353,14 +353,8 @@ def _require_light(agent: Agent) -> None:
         # Validated here and not in the type, so that options stored by older versions stay
         # readable.
         parse_program_options(agent.runtime)
-    elif agent.runtime.retry is not None:
-        unknown = sorted(set(agent.runtime.retry.retry_on or ()) - set(RETRY_ON))
-        if unknown:
-            raise Invalid(
-                Code.AGENT_INVALID,
-                f"retry.retry_on may name {', '.join(RETRY_ON)}; remove {', '.join(unknown)}.",
-                {"fields": ["retry.retry_on"]},
-            )
+    else:
+        require_retry(agent.runtime.retry)
     # Limited here and not in the type, because readers do not need the check.
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:
         raise Invalid(

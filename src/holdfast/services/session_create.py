@@ -15,6 +15,7 @@ from holdfast.domain.agents import (
     LlmRuntime,
     ReasoningEffort,
     Runtime,
+    override_agent,
     refuse_secrets,
     render,
 )
@@ -430,7 +431,8 @@ class SessionCreation:
         context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
-        snapshot = freeze_agent(agent, context, self._rules)
+        changed = override_agent(agent, request.overrides)
+        snapshot = freeze_agent(changed, context, self._rules)
         kept, tools = narrow_agent(snapshot.agent, request.tools)
         session = Session(
             id=session_id,

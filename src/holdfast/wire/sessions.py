@@ -10,7 +10,14 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.domain.agent_processes import ProcessExit, ProcessRecord, ProcessState, process_state
-from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, ModelChoice
+from holdfast.domain.agents import (
+    AcpRuntime,
+    Agent,
+    AgentOverrides,
+    LlmRuntime,
+    ModelChoice,
+    Retry,
+)
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import CostSum
 from holdfast.domain.errors import Code, Invalid
@@ -154,6 +161,15 @@ class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     )
 
 
+class OverridesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings that replace those of the agent in this session."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    retry: Retry | None = None
+    system_prompt_append: Annotated[str, Meta(max_length=256 << 10)] | None = None
+
+
 class ForkPointForm(Struct, frozen=True, kw_only=True):
     """The point at which a fork leaves its parent."""
 
@@ -264,6 +280,7 @@ class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     approval: ApprovalMode | None = None
     context: ContextForm | None = None
     tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
+    overrides: OverridesForm | None = None
 
 
 class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -370,6 +387,9 @@ def session_request(body: SessionPost) -> SessionRequest:
         approval=body.approval,
         turn_cap=body.turn_cap,
         budget=None if body.budget is None else Budget(**msgspec.structs.asdict(body.budget)),
+        overrides=None
+        if body.overrides is None
+        else AgentOverrides(**msgspec.structs.asdict(body.overrides)),
         metadata=body.metadata,
     )
 
@@ -446,6 +466,9 @@ def session_post(request: SessionRequest, *, id: str) -> SessionPost:
         approval=request.approval,
         context=None if context is None else context_form(context),
         tools=request.tools,
+        overrides=None
+        if request.overrides is None
+        else OverridesForm(**msgspec.structs.asdict(request.overrides)),
     )
 
 
