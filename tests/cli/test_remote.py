@@ -1,10 +1,17 @@
 """Every group of commands against a server: the same words as beside it, and nothing kept here."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast import RunScope, open_holdfast
+from holdfast.domain.queries import SessionQuery
+from holdfast.domain.sessions import Budget, OnExceed
+from holdfast.parsing.workflow_files import write_workflow
+from holdfast.workflows.model import Workflow
 from tests.cli.conftest import Cli
 from tests.cli.remote_server import Far, Server, serve
 from tests.http.v1.client import a_repository
@@ -61,6 +68,44 @@ def test_a_session_is_summed_up_there(far: Far) -> None:
     done = far("sessions", "compact", session, "--json")
 
     assert (done.code, done.document["session"]) == (0, far.both("sessions", "show", session))
+
+
+def test_a_workflow_with_inputs_and_settings_is_played_as_at_home(far: Far, tmp_path: Path) -> None:
+    node = {
+        "id": "a",
+        "type": "agent",
+        "agent_ref": "holdfast",
+        "prompt_template": "What is {{inputs.n}}+3?",
+        "temperature": 0.5,
+        "system_prompt_append": "Be brief.",
+        "retry": {"max": 1, "backoff": "linear", "retry_on": ["unavailable"]},
+    }
+    body = {
+        "id": "w",
+        "inputs": [{"name": "n", "type": "number"}],
+        "budget": {"max_cost_microcents": 5, "on_exceed": "fail"},
+        "tools": {"allowedTools": ["read_file"], "allowedDomains": []},
+        "nodes": [{"id": "i", "type": "input"}, node, {"id": "o", "type": "output"}],
+        "edges": [{"from": "i", "to": "a"}, {"from": "a", "to": "o"}],
+    }
+    file = tmp_path / "w.relavium.yaml"
+    file.write_text(write_workflow(Workflow({"schema_version": "1.0", "workflow": body})))
+
+    ran = far("workflow", "run", str(file), "--input", "n=2")
+
+    assert (ran.code, ran.out) == (0, far("chat", "What is 2+3?").out)
+    session = asyncio.run(first_session(far.server.home))
+    assert session.agent.runtime.temperature == 0.5
+    assert session.agent.runtime.retry.retry_on == ("unavailable",)
+    assert session.agent.system_prompt.endswith("\n\nBe brief.")
+    assert session.budget == Budget(microcents=5, on_exceed=OnExceed.FAIL)
+    assert [tool.name for tool in session.tools] == ["read_file"]
+
+
+async def first_session(home: Path) -> Any:
+    """Return the oldest session of a home."""
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
+        return (await house.sessions.list(SessionQuery(owner=house.owner))).items[-1]
 
 
 def test_what_only_a_file_of_the_machine_may_say_is_refused(far: Far, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.parsing.workflow_files import (
     build_workflow,
     parse_workflow,
+    read_inputs,
     read_workflow,
     write_workflow,
 )
 from holdfast.parsing.yaml import LARGEST, WRITTEN_LARGEST
+from holdfast.workflows.model import Workflow
 from tests.marks import demands, each_case
 from tests.parsing.workflows import LEAST, WHOLE
 
@@ -149,6 +151,77 @@ def test_all_faults_are_told_at_once_and_no_value() -> None:
         ],
     }
     assert "Secret Word" not in error.message
+
+
+INPUTS = [
+    {"name": "text", "type": "string", "validation": {"min_length": 2, "max_length": 3}},
+    {"name": "code", "type": "code_diff", "validation": {"pattern": "[a-z]+"}},
+    {"name": "odd", "type": "string", "validation": {"pattern": "("}},
+    {"name": "file", "type": "file_path"},
+    {"name": "n", "type": "number", "default": 1.5, "validation": {"min": 0, "max": 10}},
+    {"name": "b", "type": "boolean", "default": True},
+    {"name": "low", "type": "number", "validation": {"min": 2}},
+    {"name": "key", "type": "secret", "required": True},
+]
+
+
+def with_inputs(prompt: str, *more: dict[str, Any]) -> Workflow:
+    """Return a workflow with inputs, and a prompt that may use them."""
+    nodes = [{"id": "a", "type": "agent", "agent_ref": "x", "prompt_template": prompt}]
+    body = {"id": "w", "nodes": nodes, "edges": [], "inputs": [*INPUTS, *more]}
+    return parse_workflow(
+        write_workflow(Workflow({"schema_version": "1.0", "workflow": body})), where="it"
+    )
+
+
+def test_inputs_are_what_is_given_and_what_is_the_default() -> None:
+    given = {"text": "a=b", "file": "a b/c.py", "n": "-0", "code": "abc"}
+
+    assert read_inputs(with_inputs("{{inputs.text}}"), given) == {**given, "b": "true"}
+    assert read_inputs(with_inputs("x"), {"n": "1e1", "b": "false"}) == {"n": "1e1", "b": "false"}
+    assert read_inputs(with_inputs("x"), {}) == {"n": "1.5", "b": "true"}
+
+
+@each_case(
+    ("given", "problem"),
+    [
+        ({"nope": "x"}, "Input nope: The workflow has no such input; its inputs are text, code,"),
+        ({"text": "a"}, "Input text: It must have at least 2 characters."),
+        ({"text": "abcd"}, "Input text: It must have at most 3 characters."),
+        ({"text": "a\x00"}, "Input text: It contains an invalid character."),
+        ({"code": "abc1"}, "Input code: It must match the pattern that the workflow sets for it."),
+        ({"odd": "x"}, "Input odd: It has an invalid pattern in the workflow: this is not a"),
+        ({"file": " "}, "Input file: It must be a path."),
+        ({"n": "11"}, "Input n: It must be at most 10."),
+        ({"low": "1.9"}, "Input low: It must be at least 2."),
+        ({"n": "one"}, "Input n: It must be a number."),
+        ({"n": "1e999"}, "Input n: It must be a number."),
+        ({"n": "0x1"}, "Input n: It must be a number."),
+        ({"n": ""}, "Input n: It must be a number."),
+        ({"b": "yes"}, "Input b: It must be true or false."),
+        ({"key": "hush"}, "Input key: It is a secret, which no text of a workflow may contain;"),
+    ],
+)
+def test_an_input_that_is_not_what_it_should_be_is_refused(
+    given: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_inputs(with_inputs("x"), given)
+
+    assert refused.value.message.startswith(problem)
+    assert refused.value.details == {"input": next(iter(given))}
+    assert "hush" not in refused.value.message
+
+
+def test_an_input_without_a_value_is_refused_where_it_is_needed() -> None:
+    workflow = with_inputs("{{inputs.file}}", {"name": "must", "type": "string", "required": True})
+
+    with pytest.raises(Invalid) as refused:
+        read_inputs(workflow, {})
+
+    assert refused.value.details == {"inputs": ["file", "must"]}
+    assert "--input NAME=VALUE" in refused.value.message
+    assert read_inputs(workflow, {"file": "f", "must": ""})["must"] == ""
 
 
 def test_a_failure_that_is_never_retried_is_refused_with_those_that_are() -> None:

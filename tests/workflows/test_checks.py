@@ -51,6 +51,13 @@ def test_an_agent_that_there_is_not_is_found() -> None:
     assert unresolved(workflow) == ["helper"]
 
 
+def test_the_tools_of_a_program_and_of_an_unknown_agent_are_their_own() -> None:
+    workflow = of([INPUT, player("a", "helper", "read", "execute"), OUTPUT], *LINE)
+
+    assert codes(workflow, helper={"program": True}) == []
+    assert codes(workflow) == [("agent_ref_unresolved", "a")]
+
+
 def test_tools_beyond_the_agents_and_tools_of_nobody_are_found() -> None:
     nodes = [INPUT, player("a", "helper", "run_command", "ghost", "mcp_x_y"), OUTPUT]
 

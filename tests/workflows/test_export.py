@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.agents import file_form
+from holdfast.domain.agents import AcpRuntime, file_form
 from holdfast.domain.ids import CallId, ModelId
 from holdfast.domain.messages import (
     Media,
@@ -20,12 +20,14 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
 )
+from holdfast.domain.tools import FsTier, Grant
 from holdfast.domain.turns import turns
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
 from holdfast.workflows.export import export, left_out, open_model
 from holdfast.workflows.model import Workflow
 from tests.builders import (
     MODEL_ID,
+    a_context,
     a_message,
     a_session,
     a_tool,
@@ -225,6 +227,47 @@ def test_the_agent_comes_along_where_it_has_a_form() -> None:
     bare = export(a_session(agent=agent), a_transcript(said("a"), answered()), REFS)
     assert "agents" not in bare.body
     assert parse_workflow(write_workflow(bare), where="it") == bare
+
+
+@demands("S0-009")
+@each_case(
+    ("session", "tools"),
+    [
+        ({}, None),
+        ({"tools": ()}, {"allowedTools": []}),
+        ({"tools": (a_tool("b"),)}, {"allowedTools": ["b"]}),
+        ({"grant": Grant(fs=FsTier.SANDBOXED, commands=("ls",))}, {"fsScopeTier": "sandboxed"}),
+        (
+            {"grant": Grant(fs=FsTier.PROJECT)},
+            {"allowedCommands": [], "allowedCommandGlobs": [], "allowedDomains": []},
+        ),
+        (
+            {"context": a_context(fs_scope_tier=FsTier.SANDBOXED)},
+            {"fsScopeTier": "sandboxed"},
+        ),
+    ],
+)
+def test_what_was_narrower_than_the_agent_stays_so(
+    session: dict[str, Any], tools: dict[str, Any] | None
+) -> None:
+    granted = Grant(fs=FsTier.PROJECT, commands=("ls",))
+    agent = an_agent(tools=(a_tool("a"), a_tool("b")), grant=granted)
+    usual = {
+        "tools": agent.tools,
+        "grant": granted,
+        "context": a_context(fs_scope_tier=FsTier.PROJECT),
+    }
+
+    workflow = export(a_session(agent=agent, **(usual | session)), (), REFS)
+
+    assert workflow.body.get("tools") == tools
+    assert parse_workflow(write_workflow(workflow), where="it") == workflow
+
+
+def test_the_tools_of_a_program_are_not_narrowed() -> None:
+    agent = an_agent(runtime=AcpRuntime(command="x"), tools=(a_tool("a"),), grant=Grant())
+
+    assert "tools" not in export(a_session(agent=agent, grant=Grant()), (), REFS).body
 
 
 def test_an_open_model_is_the_one_that_was_asked() -> None:

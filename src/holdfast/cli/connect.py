@@ -27,12 +27,11 @@ async def connect(
     scope: str = "none",
     *,
     policy: AttendancePolicy = UNATTENDED,
-    flags: Mapping[str, Any] | None = None,
 ) -> AsyncIterator["Holdfast"]:
     """Connect to the named server, or open the local store if none is named."""
     server = printer.settings.server
     if server is None:
-        async with open_local(printer, scope, policy=policy, flags=flags) as holdfast:
+        async with open_local(printer, scope, policy=policy) as holdfast:
             yield holdfast
         return
     async with connect_server(printer, server) as remote:

@@ -263,6 +263,9 @@ class FormatOptions(WorkflowFile):
 class RunOptions(WorkflowFile):
     """Options for running a workflow."""
 
+    input: Annotated[
+        list[str] | None, option("NAME=VALUE", "The value of an input; repeatable.")
+    ] = None
     cwd: Annotated[
         Path | None, option("DIR", "Work in this folder instead of the current one.")
     ] = None

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from holdfast.domain.agents import RETRY_ON, ReasoningEffort, Recovery
+from holdfast.domain.tools import FsTier
 from holdfast.parsing.files import Fault, FormError, duplicate_faults, translate_fault
 
 PROMPT_LARGEST: Final = 256 << 10
@@ -244,7 +245,7 @@ class NumberRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """Constraints on a text; the pattern is stored, but not applied here."""
+    """Constraints on a text; the whole text must match the pattern."""
 
     min_length: Count | UnsetType = UNSET
     max_length: Count | UnsetType = UNSET
@@ -263,8 +264,10 @@ class WorkflowContext(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolsForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """The commands and domains that the workflow's agents may use."""
+    """The tools, commands, domains and files that the workflow's agents may use."""
 
+    allowedTools: TextList | UnsetType = UNSET  # noqa: N815
+    fsScopeTier: FsTier | UnsetType = UNSET  # noqa: N815
     allowedCommands: TextList | UnsetType = UNSET  # noqa: N815 — the key in the file
     allowedCommandGlobs: TextList | UnsetType = UNSET  # noqa: N815
     allowedDomains: TextList | UnsetType = UNSET  # noqa: N815

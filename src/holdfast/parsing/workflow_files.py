@@ -39,6 +39,7 @@ from holdfast.parsing.files import (
     read_text,
     translate_fault,
 )
+from holdfast.parsing.regex import PatternError, compile_pattern
 from holdfast.parsing.yaml import (
     LARGEST,
     WRITTEN_LARGEST,
@@ -47,7 +48,7 @@ from holdfast.parsing.yaml import (
     read_yaml,
     write_yaml,
 )
-from holdfast.workflows.model import Workflow, placeholders
+from holdfast.workflows.model import Workflow, placeholders, used_inputs
 
 _BODY: Final = "workflow"
 _RESERVED: Final = frozenset({"on_error", "data_mapping"})
@@ -241,6 +242,86 @@ def _names_in(text: str) -> Iterator[_Name]:
 
 def _input(name: str) -> _Name:
     return "input", name
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,100}(\.[0-9]{1,100})?([eE][-+]?[0-9]{1,3})?")
+
+
+def read_inputs(workflow: Workflow, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of the inputs, those given and those with a default.
+
+    Refused are names that the workflow does not have, values that break a rule, and a missing value
+    that is required or that a text refers to. Errors name the input, never its value.
+    """
+    declared = {each["name"]: each for each in workflow.body.get("inputs", ())}
+    unknown = [name for name in given if name not in declared]
+    if unknown:
+        known = f"its inputs are {', '.join(declared)}" if declared else "it has none"
+        raise _wrong_input(unknown[0][:64], f"The workflow has no such input; {known}.")
+    values: dict[str, str] = {}
+    for name, form in declared.items():
+        if name in given or "default" in form:
+            values[name] = given[name] if name in given else _default_text(form["default"])
+            if problem := _input_problem(values[name], form):
+                raise _wrong_input(name, f"It {problem}.")
+    needed = used_inputs(workflow) | {n for n, f in declared.items() if f.get("required")}
+    missing = [name for name in declared if name in needed - set(values)]
+    # Nothing can use the value of a secret, because no text may contain it.
+    missing = [name for name in missing if declared[name]["type"] != "secret"]
+    if missing:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"These inputs have no value: {', '.join(missing)}; give each one with --input "
+            "NAME=VALUE.",
+            {"inputs": missing},
+        )
+    return values
+
+
+def _default_text(default: Any) -> str:
+    return default if isinstance(default, str) else msgspec.json.encode(default).decode()
+
+
+def _input_problem(text: str, form: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the value of an input."""
+    rules = form.get("validation", {})
+    if not is_encodable(text) or "\x00" in text:
+        return "contains an invalid character"
+    match form["type"]:
+        case "secret":
+            return "is a secret, which no text of a workflow may contain; leave it out"
+        case "boolean":
+            return None if text in ("true", "false") else "must be true or false"
+        case "number":
+            return _number_problem(text, rules)
+        case "file_path" if not text.strip():
+            return "must be a path"
+        case _:
+            return _text_problem(text, rules)
+
+
+def _number_problem(text: str, rules: Mapping[str, Any]) -> str | None:
+    if _NUMBER.fullmatch(text) is None or not isfinite(number := float(text)):
+        return "must be a number"
+    if number < rules.get("min", number):
+        return f"must be at least {rules['min']}"
+    return f"must be at most {rules['max']}" if number > rules.get("max", number) else None
+
+
+def _text_problem(text: str, rules: Mapping[str, Any]) -> str | None:
+    if len(text) < rules.get("min_length", 0):
+        return f"must have at least {rules['min_length']} characters"
+    if len(text) > rules.get("max_length", len(text)):
+        return f"must have at most {rules['max_length']} characters"
+    try:
+        fits = "pattern" not in rules or compile_pattern(rules["pattern"]).is_all_of(text)
+    except PatternError as error:
+        return f"has an invalid pattern in the workflow: {error}"
+    return None if fits else "must match the pattern that the workflow sets for it"
+
+
+def _wrong_input(name: str, problem: str) -> Invalid:
+    return Invalid(Code.INVALID_INPUT, f"Input {name}: {problem}", {"input": name})
 
 
 _FAULTS_SHOWN: Final = 10

@@ -50,20 +50,24 @@ def _players(workflow: Workflow) -> list[dict[str, Any]]:
 def _about_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     for node in _players(workflow):
         agent = agents.get(node["agent_ref"])
-        servers = _servers(agent or {})
         if agent is None:
             message = f"there is no agent {node['agent_ref']}"
             yield _finding(FindingCode.AGENT_REF_UNRESOLVED, node, message)
+        # An unknown agent may be a program, and a program has tools of its own.
+        if agent is None or agent.get("program"):
+            continue
         for tool in node.get("tools", ()):
-            if tool not in CATALOGUE | ELSEWHERE and not tool.startswith(servers):
+            if tool not in CATALOGUE | ELSEWHERE and not tool.startswith(_servers(agent)):
                 yield _finding(FindingCode.UNKNOWN_TOOL, node, f"there is no tool {tool}")
-            elif agent is not None and not _has(agent, tool, servers):
+            elif not has_tool(agent, tool):
                 message = f"agent {node['agent_ref']} does not have {tool}"
                 yield _finding(FindingCode.TOOLS_EXCEED_AGENT, node, message)
 
 
-def _has(agent: Mapping[str, Any], tool: str, servers: tuple[str, ...]) -> bool:
-    return tool in ALWAYS or tool in agent.get("tools", ()) or tool.startswith(servers)
+def has_tool(agent: Mapping[str, Any], tool: str) -> bool:
+    """Return whether an agent, in the form of a file, may use a tool."""
+    named = tool in ALWAYS or tool in agent.get("tools", ())
+    return named or tool.startswith(_servers(agent))
 
 
 def _servers(agent: Mapping[str, Any]) -> tuple[str, ...]:

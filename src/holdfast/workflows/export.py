@@ -5,8 +5,9 @@ from itertools import pairwise
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.domain.agents import neutralise
+from holdfast.domain.agents import LlmRuntime, neutralise
 from holdfast.domain.ids import ModelId
 from holdfast.domain.messages import (
     Compaction,
@@ -24,9 +25,16 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import Session
 from holdfast.domain.time import format_iso8601, milliseconds
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import NARROWEST, Grant, ResultCode, narrowest_tier
 from holdfast.domain.turns import Turn, turns
-from holdfast.workflows.model import EXPORT_KEY, SCHEMA_VERSION, NodeType, Workflow, kebab_id
+from holdfast.workflows.model import (
+    EXPORT_KEY,
+    GRANTS,
+    SCHEMA_VERSION,
+    NodeType,
+    Workflow,
+    kebab_id,
+)
 
 Form = dict[str, Any]
 ROLES: Final[Mapping[Role, str]] = {
@@ -153,11 +161,26 @@ def export(
         "id": kebab_id(session.title),
         "name": session.title,
         "agents": None if agent is None else [agent],
+        "tools": _restrictions(session) or None,
         "nodes": nodes,
         "edges": [{"from": source, "to": target} for source, target in pairwise(ids)],
         "metadata": {EXPORT_KEY: _metadata(session, rows, refs)},
     }
     return Workflow({"schema_version": SCHEMA_VERSION, "workflow": _metadata_text(body)})
+
+
+def _restrictions(session: Session) -> Form:
+    """Return how the session was narrower than its agent, so that it stays so when it is run."""
+    granted, had = session.agent.grant or NARROWEST, session.grant
+    tier = narrowest_tier([had, Grant(fs=session.context.fs_scope_tier)])
+    lists = {key: list(getattr(had, name)) for key, name in GRANTS.items()}
+    form: Form = {} if replace(had, fs=granted.fs) == granted else lists
+    if tier is not granted.fs:
+        form["fsScopeTier"] = tier.value
+    # The tools of a program are its own; what it was given here says nothing about them.
+    if session.tools != session.agent.tools and isinstance(session.agent.runtime, LlmRuntime):
+        form["allowedTools"] = [tool.name for tool in session.tools]
+    return form
 
 
 def open_model(session: Session, messages: Iterable[Message], default: ModelId) -> ModelId:

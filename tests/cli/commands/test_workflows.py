@@ -1,5 +1,6 @@
 """`holdfast workflow validate|format|run`: files of workflows, checked, written and played."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -8,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.parsing.workflow_files import write_workflow
+from holdfast import RunScope, open_holdfast
+from holdfast.domain.models import Prices
+from holdfast.domain.queries import SessionQuery
+from holdfast.parsing.workflow_files import read_workflow, write_workflow
 from holdfast.workflows.model import Workflow
+from tests.acp.scripted_agents import Peer
 from tests.cli.conftest import Cli
-from tests.marks import each_case
+from tests.marks import demands, each_case
 from tests.parsing.workflows import WHOLE
 
 Script = Callable[[str], str]
 Write = Callable[..., str]
 
+ASKED = {"name": "who", "type": "string"}
 AGENT = {"id": "helper", "model": "holdfast", "provider": "offline", "system_prompt": "Help."}
 
 
@@ -201,8 +207,13 @@ def test_a_turn_that_fails_ends_it_with_its_code(cli: Cli, write: Write, script:
 @each_case(
     ("document", "code", "error"),
     [
-        (line(player("a", model="x")), 2, "workflow_not_runnable"),
+        (line(player("a", timeout_ms=1)), 2, "workflow_not_runnable"),
         (line(player("a", prompt_template="{{ctx.x}}")), 2, "workflow_not_runnable"),
+        (line(player("a"), inputs=[ASKED | {"required": True}]), 2, "invalid_input"),
+        (line(player("a"), player("b", model="x:y")), 2, "unknown_model"),
+        (line(player("a"), player("b", model="other")), 2, "model_not_found"),
+        (line(player("a"), tools={"allowedCommands": ["ls"]}), 3, "grant_exceeded"),
+        (line(player("a"), tools={"fsScopeTier": "full"}), 3, "grant_exceeded"),
         (line(player("a"), player("b", "ghost")), 4, "agent_not_found"),
         (line(player("a", tools=["read_file"])), 3, "grant_exceeded"),
         (line(player("a"), player("b", "holdfast", tools=["ghost"])), 3, "grant_exceeded"),
@@ -216,6 +227,192 @@ def test_what_cannot_be_played_is_refused_before_the_first_turn(
 
     assert (told.code, told.out, told.error["error"]) == (code, "", error)
     assert cli("sessions", "list", "--json").document["data"] == []
+
+
+def said_in(cli: Cli, session: str) -> list[str]:
+    """Return the messages of a user in a session."""
+    rows = cli("sessions", "messages", session, "--json").document["data"]
+    return [row["content"]["text"] for row in rows if row["role"] == "user"]
+
+
+def test_inputs_contexts_and_earlier_answers_are_put_into_prompts(
+    cli: Cli, write: Write, script: Script
+) -> None:
+    agent = AGENT | {"system_prompt": "Help {{ctx.team}}."}
+    file = write(
+        line(
+            player("a", prompt_template="Ask {{inputs.who}} of {{ctx.team}}."),
+            player("b", "other", prompt_template='Say {{run.outputs["a"]}} {{inputs.n}} times.'),
+            player("c", "other", prompt_template="And {{run.outputs.b}}?"),
+            agents=[agent, AGENT | {"id": "other"}],
+            inputs=[ASKED, {"name": "n", "type": "number", "default": 2}],
+            context=[{"key": "team", "value": "{{inputs.who}} & Co"}],
+        )
+    )
+    steps = json.dumps([{"text": "{{inputs.n}}"}, {"text": "well"}])
+
+    told = cli("workflow", "run", file, "--input", "who=A=B", "--model", script(steps))
+
+    assert (told.code, told.out) == (0, "{{inputs.n}}\n{{inputs.n}}\nwell\n")
+    second, first = [each["id"] for each in cli("sessions", "list", "--json").document["data"]]
+    assert said_in(cli, first) == ["Ask A=B of A=B & Co."]
+    assert said_in(cli, second) == ["Say {{inputs.n}} 2 times.", "And {{inputs.n}}?"]
+    context = cli("sessions", "show", first, "--json").document["context"]
+    assert context["variables"] == {"team": "A=B & Co"}
+
+
+@each_case(
+    ("given", "told"),
+    [
+        (["who=A", "nope=B"], "Input nope: The workflow has no such input; its inputs are who."),
+        (["who=A", "who=B"], "Write each input once, as --input NAME=VALUE."),
+        (["who"], "Write each input once, as --input NAME=VALUE."),
+        ([], "These inputs have no value: who; give each one with --input NAME=VALUE."),
+    ],
+)
+def test_an_input_that_does_not_fit_is_refused_before_the_first_turn(
+    cli: Cli, write: Write, given: list[str], told: str
+) -> None:
+    file = write(line(player("a", prompt_template="{{inputs.who}}"), inputs=[ASKED]))
+    words = [word for each in given for word in ("--input", each)]
+
+    ran = cli("workflow", "run", file, *words, "--json")
+
+    assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
+    assert ran.error["message"] == told
+    assert cli("sessions", "list", "--json").document["data"] == []
+
+
+def test_a_node_has_its_own_model_and_settings(
+    cli: Cli, write: Write, home: Path, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        steps = [{"text": f"{name} {number}"} for number in (1, 2, 3)]
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(steps))
+    agent = AGENT | {"provider": "scripted", "model": "one.yaml", "temperature": 1}
+    settings = {"temperature": 0, "max_tokens": 7, "system_prompt_append": "To {{inputs.who}}."}
+    file = write(
+        line(
+            player("a"),
+            player("b", model="scripted:two.yaml"),
+            player("c"),
+            player("d", model=str(tmp_path / "two.yaml"), **settings),
+            agents=[agent],
+            inputs=[ASKED],
+        )
+    )
+
+    told = cli("workflow", "run", file, "--input", "who=Ann")
+
+    assert (told.code, told.out) == (0, "one 1\ntwo 2\none 3\ntwo 1\n")
+    first, second = asyncio.run(agents_of_sessions(home))
+    assert (first.system_prompt, second.system_prompt) == ("Help.", "Help.\n\nTo Ann.")
+    assert [(a.runtime.temperature, a.runtime.max_tokens) for a in (first, second)] == [
+        (1.0, None),
+        (0.0, 7),
+    ]
+    # A flag is for all nodes.
+    flag = cli("workflow", "run", file, "--input", "who=A", "--model", "scripted:one.yaml")
+    assert flag.out == "one 1\none 2\none 3\none 1\n"
+
+
+async def agents_of_sessions(home: Path) -> list[Any]:
+    """Return the agents as the sessions of a home have them, the oldest first."""
+    async with open_holdfast(home, scope=RunScope.NONE) as house:
+        page = await house.sessions.list(SessionQuery(owner=house.owner))
+        return [session.agent for session in reversed(page.items)]
+
+
+@demands("S0-120")
+def test_a_budget_is_that_of_all_sessions_together(
+    cli: Cli, write: Write, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "holdfast.llm.router.prices_of",
+        lambda model: Prices(input=10**10, output=10**10) if model.provider == "scripted" else None,
+    )
+    steps = json.dumps([{"text": "yes", "usage": {"input": 1_000, "output": 100}}] * 3)
+    # A request costs 11,000,000, and needs some 21,000,000 to be sent.
+    players = (player("a"), player("b", "other"), player("c"))
+    agents = [AGENT, AGENT | {"id": "other"}]
+
+    def ran(most: int, on_exceed: str) -> Any:
+        budget = {"max_cost_microcents": most, "on_exceed": on_exceed}
+        file = write(line(*players, agents=agents, budget=budget))
+        return cli("workflow", "run", file, "--model", script(steps))
+
+    assert (ran(10**9, "fail").code, ran(3 * 10**7, "warn").code) == (0, 0)
+    for on_exceed in ("fail", "pause_for_approval"):
+        stopped = ran(4 * 10**7, on_exceed)
+        assert (stopped.code, stopped.out, "Stopped at c; " in stopped.err) == (
+            6,
+            "yes\nyes\n",
+            True,
+        )
+    budgets = [
+        each["budget"]["microcents"] for each in cli("sessions", "list", "--json").document["data"]
+    ]
+    assert budgets[:3] == [18_000_000, 29_000_000, 40_000_000]
+
+
+def test_a_session_that_was_narrowed_is_narrow_when_it_is_played(
+    cli: Cli, write: Write, script: Script, home: Path, tmp_path: Path
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "holdfast.toml").write_text('[chat]\nfs_scope = "project"\n')
+    steps = [
+        {"tool_calls": [{"name": "list_directory", "arguments": {}}]},
+        {"text": "I tried."},
+    ]
+    chat = ("chat", "Look.", "--model", script(json.dumps(steps)), "--fs-scope", "sandboxed")
+    session = cli(*chat, "--tools", "find_text", "--json").lines[0]["sessionId"]
+    cli("chat-export", session, "--out", "talk.yaml")
+
+    told = cli("workflow", "run", "talk.yaml", "--json")
+
+    assert told.code == 0
+    results = [each for each in told.lines if each["type"] == "agent:tool_result"]
+    assert [(each["status"], each["code"]) for each in results] == [("denied", "not_granted")]
+    assert told.lines[0]["context"]["fsScopeTier"] == "sandboxed"
+
+
+def test_a_program_plays_with_the_tools_it_has_itself(
+    cli: Cli, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "tree"
+    (root / ".git").mkdir(parents=True)
+    monkeypatch.chdir(root)
+    looked = {
+        "sessionUpdate": "tool_call",
+        "toolCallId": "c",
+        "title": "Read a.txt",
+        "kind": "read",
+        "status": "completed",
+    }
+    done = {"reply": {"stopReason": "end_turn"}}
+    peer = Peer(
+        tmp_path / "peer", on={"session/prompt": [{"update": looked}, {"text": "Aye."}, done]}
+    )
+    program, *words = peer.argv
+    cli("agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words))
+    session = cli("chat", "Look.", "--agent", "peer", "--json").lines[0]["sessionId"]
+
+    exported = cli("chat-export", session, "--out", "talk.yaml")
+    checked = cli("workflow", "validate", "talk.yaml", "--json").document
+    told = cli("workflow", "run", "talk.yaml")
+
+    assert "tools:" in Path("talk.yaml").read_text()
+    assert exported.err.splitlines()[0] == ("Bind agent_ref: the file does not contain agent peer.")
+    assert (exported.err.count("\n"), checked["findings"], checked["runnable"]) == (2, [], True)
+    assert (told.code, told.out) == (0, "Aye.\n")
+    for place, more in (("tools", {"allowedTools": ["read"]}), ("node", {"model": "a:b"})):
+        changed = read_workflow(Path("talk.yaml"))
+        changed.body["nodes"][1] |= more if place == "node" else {}
+        changed.body["tools"] = more if place == "tools" else {}
+        Path("changed.yaml").write_text(write_workflow(changed))
+        refused = cli("workflow", "run", "changed.yaml", "--json")
+        assert (refused.code, refused.error["error"]) == (2, "workflow_not_runnable")
+        assert "is a program with tools and models of its own" in refused.error["message"]
 
 
 def test_an_agent_of_yours_is_not_changed_by_one_of_its_name(cli: Cli, write: Write) -> None:

@@ -89,8 +89,13 @@ async def open_conversation(
     options: ChatOptions,
     signals: SignalHandler,
     policy: AttendancePolicy,
+    *,
+    request: SessionRequest | None = None,
 ) -> ChatConversation:
-    """Return the conversation, with its cursor before the first event to show."""
+    """Return the conversation, with its cursor before the first event to show.
+
+    `request` has what a new session is asked for beside the options.
+    """
     if options.resume is not None:
         # Read before it is resumed, so that events after that are shown.
         session_id = await find_session(holdfast, options.resume)
@@ -107,7 +112,8 @@ async def open_conversation(
         for limit_text in _limits(session, resumed.turns_left):
             conversation.screen.remark(limit_text)
         return conversation
-    session = await _open_session(printer, holdfast, options, policy)
+    wanted = request or SessionRequest()
+    session = await _open_session(printer, holdfast, options, policy, wanted)
     # The cursor is before the opening event, because a JSON stream begins with it.
     conversation = await _follow_from_now(
         printer, holdfast, replace(session, last_event=0), signals, policy
@@ -213,7 +219,11 @@ def build_conversation(
 
 
 async def _open_session(
-    printer: Printer, holdfast: "Holdfast", options: ChatOptions, policy: AttendancePolicy
+    printer: Printer,
+    holdfast: "Holdfast",
+    options: ChatOptions,
+    policy: AttendancePolicy,
+    wanted: SessionRequest,
 ) -> Session:
     """Open the session; everything is validated before anything is written."""
     config, is_remote = printer.settings.load(), policy.is_remote
@@ -222,7 +232,9 @@ async def _open_session(
     options = options if is_remote else await _with_repository(holdfast, options)
     tier = config.chat.fs_scope
     context = _remote_context(options) if is_remote else await _context(holdfast, options, tier)
-    request = SessionRequest(
+    request = replace(
+        wanted,
+        grant=wanted.grant and replace(wanted.grant, fs=_tier(context)),
         title=options.title,
         model=absolute_model(options.model) if options.model is not None else None,
         context=context,
@@ -238,6 +250,10 @@ async def _open_session(
         if is_remote and context is not None:
             request = replace(request, context=replace(context, working_dir=repo.path))
     return await holdfast.open(options.agent or BUILT_IN, request)
+
+
+def _tier(context: SessionContext | None) -> FsTier:
+    return FsTier.SANDBOXED if context is None else context.fs_scope_tier
 
 
 async def _with_stored_agent(
@@ -351,8 +367,8 @@ def _remote_context(options: ChatOptions) -> SessionContext | None:
     if folder is None and is_special:
         raise Invalid(
             Code.INVALID_INPUT,
-            "--var, --active-file, --selection and --fs-scope require a folder; name a repository "
-            "of the server with --repo.",
+            "Variables, an active file, a selection and a file tier require a folder; name one of "
+            "the server with --repo or --cwd.",
         )
     # A repository alone is enough: the server knows its path.
     if folder is None or (options.repo is not None and not is_special):

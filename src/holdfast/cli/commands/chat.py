@@ -80,16 +80,16 @@ async def _converse(
     incoming = None
     if not policy.converses:
         incoming = await _incoming(printer, chat_options, said)
-    # The configuration's own rule is used, because its error names the key to edit.
     flags = {"chat.fs_scope": chat_options.fs_scope}
-    async with connect(printer, "own", policy=policy, flags=flags) as holdfast:
+    # The configuration's own rule is used, because its error names the key to edit; a server
+    # decides about its own folders.
+    config = printer.settings.load(None if policy.is_remote else flags)
+    async with connect(printer, "own", policy=policy) as holdfast:
         conversation = await open_conversation(printer, holdfast, chat_options, signals, policy)
         if incoming is None:
             # Imported here, because only an interactive chat needs prompt_toolkit.
             from holdfast.cli.chat.repl import run_repl
 
-            # A server decides about access to its own folders, so the flag is not for this machine.
-            config = printer.settings.load(None if policy.is_remote else flags)
             return await run_repl(
                 printer,
                 conversation,

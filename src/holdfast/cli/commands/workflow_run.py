@@ -1,8 +1,11 @@
 """Runs a workflow: consecutive nodes of one agent are a session, each node is a turn of it."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from holdfast.cli.agent_files import read_agent_file, resolve_agent, store_agent
 from holdfast.cli.approval_policy import attendance_policy
@@ -15,12 +18,32 @@ from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.cli.workspace import working_dir
 from holdfast.config import absolute_model
-from holdfast.domain.agents import Agent
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, override_agent
+from holdfast.domain.costs import CostQuery
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import Role
+from holdfast.domain.sessions import Session, SessionRequest
+from holdfast.domain.tools import ALWAYS, FsTier, Grant, narrow
 from holdfast.domain.turns import turns
 from holdfast.parsing.agent_files import AgentFile, build_agent
+from holdfast.parsing.workflow_files import read_inputs
 from holdfast.services.session_create import narrow_agent
-from holdfast.workflows.model import AgentRun, Workflow, agent_runs
+from holdfast.wiring import ceiling_of
+from holdfast.workflows.checks import has_tool
+from holdfast.workflows.model import (
+    CONTEXT,
+    INPUTS,
+    OUTPUTS,
+    AgentRun,
+    Reference,
+    Workflow,
+    agent_runs,
+    budget_of,
+    context_values,
+    fill,
+    grant_of,
+    policy_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
@@ -35,7 +58,12 @@ READ_BACK: Final = 50
 async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOptions") -> int:
     """Run a workflow and return the exit code of its last turn."""
     # Everything is validated first, so that a workflow is not left half run.
-    line = agent_runs(workflow)
+    runs = agent_runs(workflow)
+    inputs = read_inputs(workflow, _given_inputs(run_options.input or ()))
+    context = context_values(workflow, inputs)
+    values = {(INPUTS, name): text for name, text in inputs.items()}
+    values |= {(CONTEXT, key): text for key, text in context.items()}
+    line = tuple(each.with_values(values) for each in runs)
     brought = referenced_agents(workflow, run_options.file)
     folder = resolve_folder(printer, run_options.cwd)
     signals = SignalHandler()
@@ -45,13 +73,55 @@ async def run_workflow(printer: Printer, workflow: Workflow, run_options: "RunOp
             async with connect(printer, "own", policy=policy) as holdfast:
                 home = printer.settings.load().home
                 agents = await _agents(holdfast, line, brought, folder=folder, home=home)
+                plan = RunPlan(workflow, context, ceiling=_ceiling(printer))
+                model, near = run_options.model, _folder_of(run_options.file)
+                parts = [
+                    (await _prepared(holdfast, each, agent, plan, model=model, near=near), agent)
+                    for each, agent in zip(line, agents, strict=True)
+                ]
                 run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
-                return await run.play(list(zip(line, agents, strict=True)))
+                return await run.play(parts, plan, values)
     except asyncio.CancelledError:
         # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:
             raise
         return INTERRUPTED
+
+
+class RunPlan:
+    """What holds for all sessions of a run; the budget is what is left of it."""
+
+    def __init__(
+        self, workflow: Workflow, context: Mapping[str, str], *, ceiling: Grant | None
+    ) -> None:
+        policy = policy_of(workflow)
+        self.context = context
+        self.allowed_tools: list[str] | None = policy.get("allowedTools")
+        self.tier = FsTier(policy["fsScopeTier"]) if "fsScopeTier" in policy else None
+        self.grant = grant_of(workflow)
+        self.budget = budget_of(workflow)
+        # None if only the server knows what its configuration allows.
+        self.ceiling = ceiling
+
+    def spend(self, microcents: int) -> None:
+        """Reduce the budget; one that is used up is never 0, because that means no budget."""
+        if self.budget is not None:
+            left = max(self.budget.microcents - microcents, 1)
+            self.budget = replace(self.budget, microcents=left)
+
+
+def _given_inputs(words: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name or name in given:
+            raise Invalid(Code.INVALID_INPUT, "Write each input once, as --input NAME=VALUE.")
+        given[name] = value
+    return given
+
+
+def _ceiling(printer: Printer) -> Grant | None:
+    return None if printer.settings.server is not None else ceiling_of(printer.settings.load())
 
 
 class _WorkflowRun:
@@ -71,36 +141,69 @@ class _WorkflowRun:
         self._policy = policy
         self._run_options = run_options
 
-    async def play(self, line: list[tuple[AgentRun, Agent]]) -> int:
+    async def play(
+        self,
+        line: list[tuple[AgentRun, Agent]],
+        plan: RunPlan,
+        values: dict[Reference, str],
+    ) -> int:
         """Run the agent runs in order; a turn without an answer ends the workflow."""
         answer = ""
         for stretch, agent in line:
-            conversation = await self._opened(stretch, agent)
+            conversation = await self._opened(stretch, agent, plan)
+            opened = await conversation.session()
             for number, step in enumerate(stretch.steps):
-                said = [answer, step.prompt] if number == 0 else [step.prompt]
-                self._printer.remark(
-                    f"{step.node}: agent {agent.slug}, session {conversation.session_id}"
-                )
+                await self._choose_model(conversation, stretch, number)
+                # A prompt that names an earlier answer says itself where it goes.
+                is_first = number == 0 and not step.uses_outputs
+                said = [answer if is_first else "", fill(step.prompt, values)]
+                self._printer.remark(f"{step.node}: agent {agent.slug}, session {opened.id}")
                 await conversation.say("\n\n".join(filter(None, said)))
                 found = await _answer(conversation)
                 if found is None or conversation.has_finished():
                     return self._stopped(conversation, step.node)
-                answer = found
+                values[OUTPUTS, step.node] = answer = found
+            plan.spend(await self._spent(conversation, opened))
         return 0
 
-    async def _opened(self, stretch: AgentRun, agent: Agent) -> ChatConversation:
+    async def _opened(self, stretch: AgentRun, agent: Agent, plan: RunPlan) -> ChatConversation:
         run_options = self._run_options
         options = ChatOptions(
             agent=agent.id,
-            model=run_options.model,
+            model=run_options.model or stretch.steps[0].model,
             cwd=run_options.cwd,
             tools=None if stretch.tools is None else ",".join(stretch.tools),
+            fs_scope=plan.tier,
+            # Only these, because a session's variables are short and shown in its first event.
+            var=[f"{key}={text}" for key, text in plan.context.items() if _uses(agent, key)],
         )
+        request = SessionRequest(grant=plan.grant, budget=plan.budget, overrides=stretch.overrides)
         conversation = await open_conversation(
-            self._printer, self._holdfast, options, self._signals, self._policy
+            self._printer, self._holdfast, options, self._signals, self._policy, request=request
         )
         await conversation.catch_up()
         return conversation
+
+    async def _choose_model(
+        self, conversation: ChatConversation, stretch: AgentRun, number: int
+    ) -> None:
+        """Change the session's model if the node has another one than the node before it."""
+        model = stretch.steps[number].model
+        if number and model != stretch.steps[number - 1].model:
+            holdfast = self._holdfast
+            await holdfast.sessions.update(
+                holdfast.owner, conversation.session_id, {"model": model}
+            )
+
+    async def _spent(self, conversation: ChatConversation, opened: Session) -> int:
+        """Return the cost of a session, less what its user has added to its budget."""
+        holdfast = self._holdfast
+        query = CostQuery(owner=holdfast.owner, session_id=opened.id)
+        cost = (await holdfast.costs.report(query)).total.microcents
+        now = (await conversation.session()).budget
+        if now is None or opened.budget is None:
+            return cost
+        return cost - max(now.microcents - opened.budget.microcents, 0)
 
     def _stopped(self, conversation: ChatConversation, node: str) -> int:
         self._printer.remark(
@@ -143,10 +246,77 @@ async def _agents(
         else:
             named = await resolve_agent(holdfast, stretch.agent_ref, folder=folder, home=home)
             agent = await holdfast.agents.get(holdfast.owner, named)
-        # Here, and not when its session opens, because earlier sessions would have run by then.
-        narrow_agent(agent, stretch.tools)
         found.append(agent)
     return found
+
+
+async def _prepared(
+    holdfast: "Holdfast",
+    stretch: AgentRun,
+    agent: Agent,
+    plan: RunPlan,
+    *,
+    model: str | None,
+    near: Path,
+) -> AgentRun:
+    """Return the run with its tools and models; refused is what its session would refuse.
+
+    Here, and not when the session opens, because earlier sessions would have run by then. `model`
+    replaces those of the nodes; the path of a script is relative to the folder `near`.
+    """
+    tools = _tools_of(stretch, agent, plan.allowed_tools)
+    narrow_agent(agent, tools)
+    override_agent(agent, stretch.overrides)
+    granted = agent.grant or plan.ceiling
+    if granted is not None:
+        narrow(granted, replace(plan.grant or granted, fs=plan.tier or granted.fs))
+    steps = []
+    for step in stretch.steps:
+        own = step.model if model is None else None
+        ref = None if own is None else await _model_ref(holdfast, agent, own, near)
+        steps.append(replace(step, model=ref))
+    await holdfast.models.check(*(step.model for step in steps if step.model is not None))
+    return replace(stretch, tools=tools, steps=tuple(steps))
+
+
+def _uses(agent: Agent, key: str) -> bool:
+    return f"{{{{ctx.{key}}}}}" in agent.system_prompt
+
+
+def _tools_of(stretch: AgentRun, agent: Agent, allowed: list[str] | None) -> tuple[str, ...] | None:
+    """Return the tools of a session; `None` leaves them to the agent."""
+    if isinstance(agent.runtime, AcpRuntime):
+        # The tools that its nodes name are those that the program has itself.
+        if allowed is None and not any(step.model for step in stretch.steps):
+            return None
+        raise Invalid(
+            Code.WORKFLOW_NOT_RUNNABLE,
+            f"Agent {agent.slug} is a program with tools and models of its own, which "
+            "tools.allowedTools and the model of a node cannot change; remove these keys, or bind "
+            "another agent.",
+        )
+    if allowed is None or stretch.tools is not None:
+        return stretch.tools
+    form = capabilities(agent)
+    return tuple(name for name in allowed if name not in ALWAYS and has_tool(form, name))
+
+
+async def _model_ref(holdfast: "Holdfast", agent: Agent, name: str, folder: Path) -> str:
+    """Return a node's model as `provider:name`; a bare name is a model of the agent's provider."""
+    if ":" in name:
+        return absolute_model(name, folder=folder)
+    chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
+    refs = {model.id: model.ref for model in await holdfast.models.list()}
+    first = refs.get(chain[0].model_id) if chain else None
+    provider, _, _ = (first or (await holdfast.defaults()).model).partition(":")
+    return f"{provider}:{name}"
+
+
+def capabilities(agent: "Agent | AgentFile") -> dict[str, Any]:
+    """Return the tools of an agent in the format of a file."""
+    tools = [each if isinstance(each, str) else each.name for each in agent.tools]
+    is_program = isinstance(agent.runtime, AcpRuntime)
+    return {"tools": tools, "mcp_servers": list(agent.mcp_servers), "program": is_program}
 
 
 def resolve_folder(printer: Printer, cwd: Path | None = None) -> Path | None:
@@ -155,9 +325,13 @@ def resolve_folder(printer: Printer, cwd: Path | None = None) -> Path | None:
     return None if folder is None else Path(folder)
 
 
+def _folder_of(file: str) -> Path:
+    return Path(file).absolute().parent
+
+
 def referenced_agents(workflow: Workflow, file: str) -> dict[str, AgentFile]:
     """Return the agents defined in a workflow, and those of the files it refers to."""
-    folder = Path(file).absolute().parent
+    folder = _folder_of(file)
     scrubber = secrets_here().scrubber
     found: dict[str, AgentFile] = {}
     for each in workflow.body.get("agents", ()):

@@ -144,11 +144,11 @@ async def _known_agents(
     printer: Printer, workflow: "Workflow", file: str
 ) -> dict[str, dict[str, Any]]:
     """Return the agents that a workflow names but does not define, by name."""
-    from holdfast.cli.commands.workflow_run import referenced_agents
+    from holdfast.cli.commands.workflow_run import capabilities, referenced_agents
     from holdfast.cli.connect import connect
     from holdfast.workflows.checks import unresolved
 
-    known = {ref: _reach(each) for ref, each in referenced_agents(workflow, file).items()}
+    known = {ref: capabilities(each) for ref, each in referenced_agents(workflow, file).items()}
     missing = [ref for ref in unresolved(workflow) if ref not in known]
     # The store is opened only if needed: checking a file should have no side effects.
     if not missing:
@@ -156,7 +156,7 @@ async def _known_agents(
     async with connect(printer) as holdfast:
         for ref in missing:
             with suppress(NotFound):
-                known[ref] = _reach(await _find_agent(printer, holdfast, ref))
+                known[ref] = capabilities(await _find_agent(printer, holdfast, ref))
     return known
 
 
@@ -168,12 +168,6 @@ async def _find_agent(printer: Printer, holdfast: "Holdfast", ref: str) -> "Agen
     if file is None:
         return await holdfast.agents.get(holdfast.owner, ref)
     return read_named_agent_file(ref, file)
-
-
-def _reach(agent: "Agent | AgentFile") -> dict[str, Any]:
-    """Return the capabilities of an agent in the format of a file."""
-    tools = [each if isinstance(each, str) else each.name for each in agent.tools]
-    return {"tools": tools, "mcp_servers": list(agent.mcp_servers)}
 
 
 def register(app: typer.Typer) -> None:
