@@ -60,7 +60,7 @@ KINDS = (
 )
 
 
-TABLES = tuple(name for name, each in vars(Tx).items() if isinstance(each, property))
+TABLES = tuple(Tx.__annotations__)
 
 
 def marks_of(commit: SessionCommit) -> set[str]:
