@@ -25,7 +25,14 @@ from holdfast.domain.events import ApprovalRequested, Event, StepStarted, TurnEn
 from holdfast.domain.leases import DURATION_MS
 from holdfast.domain.messages import Notice
 from holdfast.domain.models import Model, Prices
-from holdfast.domain.sessions import OnExceed, Status, StopReason, is_paused
+from holdfast.domain.sessions import (
+    OnExceed,
+    SessionContext,
+    SessionRequest,
+    Status,
+    StopReason,
+    is_paused,
+)
 from holdfast.ports.store import Store, Tx
 from holdfast.wire.sessions import status_word
 from tests.houses import current, head_of, news_until, payloads, played
@@ -267,6 +274,41 @@ async def test_a_turn_that_was_paused_by_a_process_that_left_goes_on_elsewhere_a
         await require_one_turn(house, session)
 
     assert (left.holder, is_paused(left), shown.status) == (None, True, Status.RUNNING)
+
+
+async def test_a_process_that_leaves_amid_a_pause_leaves_the_turn_to_others(
+    home: Path, desk: Path
+) -> None:
+    config = a_config(home, asks(writing()), says("done"), approvals_pause_after=AT_ONCE)
+    stores: list[WatchedStore] = []
+    committed = asyncio.Event()
+
+    def wrap(store: Store) -> Store:
+        stores.append(WatchedStore(store))
+        return stores[-1]  # type: ignore[return-value]
+
+    async def stand() -> None:
+        """Stop after the commit, until the task is cancelled."""
+        if is_paused(await head_of(house, session)):
+            committed.set()
+            await asyncio.Event().wait()
+        stores[0].after = stand
+
+    async with open_holdfast(config=config, outside=Environment(wrap=wrap)) as house:
+        session = await house.open(request=SessionRequest(context=_at(desk)))
+        stores[0].after = stand
+        await house.send(session.id, "go")
+        async with asyncio.timeout(PATIENCE):
+            await committed.wait()
+    async with open_holdfast(config=config, scope=RunScope.NONE) as other:
+        left = await head_of(other, session)
+
+    assert (left.holder, is_paused(left)) == (None, True)
+
+
+def _at(desk: Path) -> SessionContext:
+    desk.mkdir(exist_ok=True)
+    return SessionContext(working_dir=str(desk))
 
 
 PAUSING = """

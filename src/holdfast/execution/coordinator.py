@@ -61,9 +61,8 @@ class LocalCoordinator(Background):
         self._at_a_time = at_a_time
         self._places = asyncio.Semaphore(at_a_time)
         self._seats: dict[SessionKey, _Seat] = {}
-        # Sessions with a task whose turn waits for an answer, and those that need no task any more.
+        # Sessions with a task whose turn waits for an answer.
         self._waiting: set[SessionKey] = set()
-        self._paused: set[SessionKey] = set()
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held: dict[SessionKey, Lease] = {}
         # Sessions whose turn is being started by the message's transaction, and turns started that
@@ -90,8 +89,9 @@ class LocalCoordinator(Background):
                 await _quietly(self._leases.release(self._held.popitem()[1]))
             else:
                 await asyncio.sleep(_BREATH)
-        if self._paused:
-            await _quietly(self._leases.leave(self._paused))
+        # Whatever is not done here, because a pause may have been cancelled after its commit.
+        if self._watched:
+            await _quietly(self._leases.leave(self._watched))
 
     @contextmanager
     def place(self) -> Iterator["_RunSlot"]:
@@ -151,7 +151,6 @@ class LocalCoordinator(Background):
             return
         # Removed first: the lease was revoked in the store, so it must not be released.
         self._forget(key)
-        self._paused.discard(key)
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
@@ -228,10 +227,8 @@ class LocalCoordinator(Background):
             if lease is None:
                 return
             self._held[key] = lease
-            self._paused.discard(key)
-            if await self._turns.drain(lease, is_wanted):
-                self._paused.add(key)
-            else:
+            is_paused = await self._turns.drain(lease, is_wanted)
+            if not is_paused:
                 self._watched.discard(key)
         except HoldfastError as error:
             if not is_fenced(error):
