@@ -2,22 +2,28 @@
 
 import asyncio
 import random
+from contextlib import nullcontext, suppress
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, OnBusy, open_holdfast
+from holdfast import Holdfast, HoldfastError, OnBusy, open_holdfast
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.ids import SessionId
 from tests.marks import proves
 from tests.torture.attempts import Record
 from tests.torture.audit import audit
 from tests.torture.clients.house import Client, new_id, settings
 from tests.torture.conftest import Sized, Tell
-from tests.torture.notebooks import Books, read_books
-from tests.torture.recovery import quiet
+from tests.torture.crew import PATIENCE
+from tests.torture.notebooks import Books, looking, read_books
+from tests.torture.recovery import until, waiting
 
 pytestmark = pytest.mark.slow
 
+ANSWER = "answer"
 VERBS = ("send", "reject", "overtake", "interrupt", "close", "delete", "fork", "resume")
 Outcome = tuple[str, str, str]
 
@@ -26,15 +32,35 @@ Outcome = tuple[str, str, str]
 def test_every_pair_of_verbs_against_a_running_turn_ends_in_a_documented_state(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    rounds = sized(test=1, torture=5, release=50)
     pairs = list(product(VERBS, VERBS))
-    strange: list[str] = []
+    require_documented(tmp_path, luck, pairs, sized, tell)
 
+
+@proves("R24")
+def test_every_pair_of_verbs_against_a_paused_turn_ends_in_a_documented_state(
+    tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
+) -> None:
+    verbs = (*VERBS, ANSWER)
+    require_documented(tmp_path, luck, list(product(verbs, verbs)), sized, tell, is_paused=True)
+
+
+def require_documented(
+    folder: Path,
+    luck: random.Random,
+    pairs: list[tuple[str, str]],
+    sized: Sized,
+    tell: Tell,
+    *,
+    is_paused: bool = False,
+) -> None:
+    """Have every pair collide, in each round in a home of its own."""
+    rounds = sized(test=1, torture=5, release=50)
+    strange: list[str] = []
     for number in range(rounds):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        strange += asyncio.run(collided(folder, luck, pairs))
-        result = audit(folder / "home", records=folder.glob("*.jsonl"))
+        here = folder / str(number)
+        here.mkdir()
+        strange += asyncio.run(collided(here, luck, pairs, is_paused=is_paused))
+        result = audit(here / "home", records=here.glob("*.jsonl"))
         assert result.is_clean, result
 
     tell(f"{len(pairs)} pairs × {rounds}, each ended as if one verb had come first")
@@ -47,16 +73,21 @@ def test_an_end_that_fits_no_order_is_found() -> None:
     assert ("ok", "session_not_found", "closed") not in documented("close", "fork")
 
 
-async def collided(folder: Path, luck: random.Random, pairs: list[tuple[str, str]]) -> list[str]:
+async def collided(
+    folder: Path, luck: random.Random, pairs: list[tuple[str, str]], *, is_paused: bool
+) -> list[str]:
     """Do both verbs of each pair at once, through two servers; return the ends nobody documents."""
-    config = settings(folder / "home")
+    changes = {"approvals_pause_after": timedelta()} if is_paused else {}
+    config = settings(folder / "home", **changes)
     record = Record(folder / "a.jsonl", synced=False)
     async with open_holdfast(config=config) as one, open_holdfast(config=config) as two:
         sessions = [new_id(luck) for _ in pairs]
         client = Client(one, record)
         for session in sessions:
             await client.open(session)
-            await client.send(session, new_id(luck, "tardy"))
+            await client.send(session, new_id(luck, "handy" if is_paused else "tardy"))
+        if is_paused:
+            await until(lambda: paused(folder / "home") == len(pairs))
         both = [
             asyncio.gather(
                 tried(Client(one, record), first, session, luck),
@@ -65,7 +96,9 @@ async def collided(folder: Path, luck: random.Random, pairs: list[tuple[str, str
             for session, (first, second) in zip(sessions, pairs, strict=True)
         ]
         outcomes = await asyncio.gather(*both)
-        await quiet(folder / "home")
+        async with asyncio.timeout(PATIENCE):
+            while waiting(folder / "home"):
+                await answer_all(one)
     record.close()
     books = read_books(folder / "home")
     return [
@@ -86,9 +119,32 @@ async def tried(client: Client, verb: str, session: str, luck: random.Random) ->
             await client.send(session, new_id(luck, "short"), on_busy=busy[verb])
         case "fork":
             await client.fork(session, new_id(luck))
+        case "answer":
+            try:
+                await answer_all(client.house, session)
+            except HoldfastError as error:
+                refusals.append(error)
         case _:
             await client.act(verb, session)
     return str(refusals[0].code) if refusals else "ok"
+
+
+def paused(home: Path) -> int:
+    """Return how many turns are paused."""
+    with looking(home) as connection:
+        return len(connection.execute("SELECT 1 FROM sessions WHERE until < 0").fetchall())
+
+
+async def answer_all(house: Holdfast, session: str | None = None) -> None:
+    """Say no to every question that waits, or to those of one session."""
+    name = SessionId(session) if session else None
+    found = await house.approvals.list(house.owner, name, state=ApprovalState.WAITING)
+    no = ApprovalAnswer(state=ApprovalState.DENIED, by="somebody")
+    for each in found.items:
+        # Its turn may have been ended meanwhile.
+        with suppress(HoldfastError) if session is None else nullcontext():
+            await house.approvals.answer(house.owner, each.session_id, each.id, no)
+    await asyncio.sleep(0.01)
 
 
 def documented(first: str, second: str) -> set[Outcome]:
@@ -124,6 +180,9 @@ def step(verb: str, state: str, *, running: bool) -> list[tuple[str, str]]:
             return [("session_has_forks", state)] if forks else [("ok", "gone")]
         case "fork":
             return [("ok", f"{base}+fork")]
+        case "answer":
+            # Whether there is still a question, and still when it is answered, likewise.
+            return [("ok", state), ("approval_closed", state)]
         case _:
             return [("ok", state)]
 
