@@ -1,7 +1,10 @@
 """Reading the record by number, from either end, through forks and past damage."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast import RunScope, open_holdfast
@@ -157,3 +160,44 @@ async def test_a_damaged_row_is_not_shown_by_its_id_either(
         with pytest.raises(Internal) as caught:
             await after.messages.get(after.owner, session.id, rows[1].id)
         assert caught.value.code is Code.CORRUPT_ROW
+
+
+@contextmanager
+def _rows_counted() -> Iterator[list[int]]:
+    """Note every row that connections opened in the block return."""
+    rows: list[int] = []
+
+    def hooked(connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_ROW, lambda event: rows.append(event["code"]))
+
+    apsw.connection_hooks.append(hooked)
+    try:
+        yield rows
+    finally:
+        apsw.connection_hooks.remove(hooked)
+
+
+async def test_the_last_page_and_a_resume_read_few_rows_of_a_session_of_any_length(
+    home: Path, outside: Environment
+) -> None:
+    async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
+        sessions = [await house.open() for _ in range(2)]
+        for session, length in zip(sessions, (60, 600), strict=True):
+            await _say(house, session.id, length)
+            await house.sessions.close(house.owner, session.id)
+    costs = []
+    with _rows_counted() as rows:
+        async with open_holdfast(home, outside=outside, scope=RunScope.NONE) as house:
+            for session in sessions:
+                rows.clear()
+                page = await house.messages.list(house.owner, session.id, before=10**9, limit=50)
+                assert len(page.items) == 50 < len(rows)
+                costs.append(len(rows))
+            for session in sessions:
+                rows.clear()
+                await house.sessions.resume(house.owner, session.id)
+                costs.append(len(rows))
+
+    # The search index may look at its backlog meanwhile, which is one row.
+    assert all(cost <= 55 for cost in costs[:2]), costs
+    assert all(0 < cost <= 10 for cost in costs[2:]), costs
