@@ -7,7 +7,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import EntityId, SessionKey
 from holdfast.domain.secrets import Secret
-from holdfast.observations import service, snapshots
+from holdfast.observations import snapshots
 from holdfast.observations.merge import Fold
 from holdfast.observations.model import EntityType, Subject
 from holdfast.observations.queries import ListedEntity
@@ -58,11 +58,11 @@ async def test_what_was_merged_and_not_written_is_thrown_away(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
-@pytest.mark.parametrize("light", [service.LIGHT, 0], ids=["forgotten", "heavy"])
+@pytest.mark.parametrize("light", [snapshots.LIGHT, 0], ids=["forgotten", "heavy"])
 async def test_what_takes_longer_to_merge_comes_to_the_same(
     quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "LIGHT", light)
+    monkeypatch.setattr(snapshots, "LIGHT", light)
     counts = []
     for duration in (1, 2, 3):
         clock.advance(minutes=1)

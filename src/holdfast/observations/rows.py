@@ -427,7 +427,7 @@ def columns_of(known: KnownEntity, projection: Projection) -> dict[str, Any]:
     ended, duration = projection.ended or _NO_FACT, projection.duration or _NO_FACT
     subject = known.subject
     values = (
-        *(known.entity_id, subject.owner, subject.entity_type.value, subject.key),
+        *(known.entity_id, subject.owner, subject.entity_type, subject.key),
         *(known.count, known.first_ms, known.last_ms, known.known_ms, int(projection.is_deleted)),
         *(started.value, started.priority),
         *(ended.value, ended.priority, ended.place_ms),

@@ -9,6 +9,7 @@ from functools import partial
 from math import ceil
 from typing import Any, Final, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -50,7 +51,6 @@ from holdfast.observations.queries import (
 )
 from holdfast.observations.reading import ObservationReader
 from holdfast.observations.snapshots import (
-    LIGHT,
     CachedFold,
     FoundEntity,
     Resolver,
@@ -98,10 +98,8 @@ def _too_many(most: int, wait_ms: int) -> LimitReached:
     )
 
 
-# Cost limit for validation on the event loop: one unit per value and per 64 characters.
-LIGHT_MOST: Final = 1_000
-_LETTERS: Final = 64
-_LISTS: Final = (list, tuple)
+# Largest JSON that is validated on the event loop.
+SMALL_BYTES: Final = 4_000
 
 
 async def validate_off_loop(
@@ -114,24 +112,14 @@ async def validate_off_loop(
 
 
 def is_small_payload(value: Any) -> bool:
-    """Return whether a value is small; stops traversing as soon as the limit is exceeded."""
-    left, waiting = LIGHT_MOST, [value]
-    while waiting:
-        each = waiting.pop()
-        left -= 1
-        if isinstance(each, str):
-            left -= len(each) // _LETTERS
-        elif isinstance(each, dict):
-            left -= len(each)
-            waiting += each.values()
-        elif isinstance(each, _LISTS):
-            left -= len(each)
-            waiting += each
-        if left < 0:
-            return False
-    return True
+    """Return whether the JSON of a value is short; a value that has none counts as large."""
+    try:
+        return len(_encode(value)) <= SMALL_BYTES
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return False
 
 
+_encode: Final = msgspec.json.Encoder().encode
 # Size limit for brief writes, because brief work may run on the event loop and block it.
 BRIEF_MOST: Final = 8 << 10
 # Claims that stay hidden while the history they belong to is deleted.
@@ -169,12 +157,11 @@ class ObservationWriter:
         claim = _redact(claim, self._stamping.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
         name = (subject.entity_id, False)
-        kept = self._resolver.folds.look(name)
 
         async def enter(entry: JournalTransaction, *, is_brief: bool = False) -> WriteResult | None:
             known = await entry.tx.observations.entity(subject)
-            # Earlier claims that must be read and merged first take longer.
-            if is_brief and known is not None and self._resolver.folds.look(name) is None:
+            # Earlier claims that must be read first, or a large snapshot, take longer.
+            if is_brief and known is not None and not self._resolver.folds.has_light(name):
                 return None
             return await self._enter(entry, subject, known, claim)
 
@@ -183,7 +170,7 @@ class ObservationWriter:
             # A correction resolves the whole entity, and its journal may be long.
             is_long = claim.origin.kind is ObservationKind.CORRECTION
             is_long = is_long or len(claim.accepted.content) > BRIEF_MOST
-            if not (is_long or (kept is not None and kept.size >= LIGHT)):
+            if not is_long:
                 written = await self._journal.enter(partial(enter, is_brief=True), is_brief=True)
             return written or cast("WriteResult", await self._journal.enter(enter))
         except BaseException:
@@ -234,7 +221,8 @@ class ObservationWriter:
             merged = await continue_fold(tx, known, merged)
         after = compute_snapshot(merged.fold, before)
         await tx.projections.save(known, after.projection, after.body, before=before.projection)
-        known = replace(known, is_deleted=after.projection.is_deleted)
+        if known.is_deleted != after.projection.is_deleted:
+            known = replace(known, is_deleted=after.projection.is_deleted)
         kept = CachedFold(
             fold=merged.fold,
             newest=(observation.content_hash, now_ms),

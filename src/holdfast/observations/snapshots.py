@@ -113,7 +113,6 @@ BYTES_MOST: Final = 64 << 20
 # Measured ratio of the memory use of a fold to the size of its encoded snapshot.
 SPREAD: Final = 12
 _OF_ONE: Final = 4 << 10
-# Smaller folds can be extended within a brief write.
 LIGHT: Final = 256 << 10
 # An entity, and whether the fold includes its session journal.
 Name = tuple[EntityId, bool]
@@ -131,6 +130,11 @@ class FoldCache:
         """Return the cached fold; the caller must not modify it."""
         with self._lock:
             return self._known.get(name)
+
+    def has_light(self, name: Name) -> bool:
+        """Return whether a fold is cached that can be extended within a brief write."""
+        found = self.look(name)
+        return found is not None and found.size < LIGHT
 
     def take(self, name: Name) -> CachedFold | None:
         """Remove and return the cached fold, so that the caller may modify it exclusively."""

@@ -169,7 +169,7 @@ class ObservationTables:
         columns = {
             "ordinal": observation.ordinal,
             "owner": observation.subject.owner,
-            "kind": observation.kind.value,
+            "kind": observation.kind,
             "source": observation.source,
             "observed_ms": observed_ms,
             "created_ms": created_ms,
