@@ -42,7 +42,7 @@ SHARED = 32 * MIB
 def test_slow_readers_are_cut_off_with_a_cursor_and_others_do_not_notice(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    pairs = sized(quick=4, test=20, torture=50)
+    pairs = sized(quick=2, test=20, torture=50)
     events = sized(quick=2_000, test=8_000, torture=100_000)
     at_once = sized(quick=1, test=AT_ONCE, torture=AT_ONCE)
     tale = Tale(Checker(patience=sized.within(15)))

@@ -48,19 +48,20 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
     tmp_path: Path, outside: Environment, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
     home = tmp_path / "home"
-    listed = sized(quick=30, test=60, torture=300)
-    exported = sized(quick=6, test=20, torture=94)
+    listed = sized(quick=15, test=60, torture=300)
+    exported = sized(quick=3, test=20, torture=94)
+    stalled = sized(quick=60, test=STALLED, torture=STALLED)
     ids = asyncio.run(written(home, outside, (listed, exported)))
     seen = Seen()
 
-    asyncio.run(read_all(Server(crew, home), ids, seen, stalled_count=STALLED))
+    asyncio.run(read_all(Server(crew, home), ids, seen, stalled_count=stalled))
 
     tell(
-        f"{STALLED} stalled readers of {listed} MB, {EXPORTS} exports of {exported} MB: "
+        f"{stalled} stalled readers of {listed} MB, {EXPORTS} exports of {exported} MB: "
         f"{seen.peak / MIB:.0f} MiB at most, p99 of /healthz {seen.p99 * 1000:.0f} ms"
     )
     assert seen.is_well
-    assert seen.cut == STALLED
+    assert seen.cut == stalled
     assert seen.exported == [exported] * EXPORTS
     assert seen.listed == listed
     assert seen.peak <= MEMORY_MOST

@@ -12,7 +12,7 @@ from tests.browser.chromium import browsing, require_chromium
 from tests.browser.hearing import signed_in
 from tests.marks import proves
 from tests.torture.callers import Caller
-from tests.torture.conftest import Tell
+from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import Crew
 from tests.torture.pages import attack, foreign_site, seen
 from tests.torture.served import Server
@@ -26,14 +26,15 @@ RESOLVE = "--host-resolver-rules=MAP evil.test 127.0.0.1"
 
 @proves("S04")
 def test_a_foreign_page_changes_nothing_and_sees_nothing(
-    tmp_path: Path, crew: Crew, tell: Tell
+    tmp_path: Path, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
     program = require_chromium("S04")
     tale = Tale()
+    server = Server(crew, tmp_path / "home")
 
-    asyncio.run(try_everything(Server(crew, tmp_path / "home"), (program, tmp_path / "p"), tale))
+    asyncio.run(try_everything(server, (program, tmp_path / "p"), tale, is_short=sized.is_quick))
 
-    tell(f"{len(tale.tries)} tries from {len(HOSTS)} foreign pages, 0 changes, 0 bytes read")
+    tell(f"{len(tale.tries)} tries from foreign pages, 0 changes, 0 bytes read")
     assert seen(tale.tries) == []
     assert tale.after == tale.before
     # The same browser and the same cookie: from our own page it works.

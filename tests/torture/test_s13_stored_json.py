@@ -57,7 +57,7 @@ def test_what_is_stored_stays_data(
     sized: Sized,
     tell: Tell,
 ) -> None:
-    count = sized(quick=15, test=50, torture=250)
+    count = sized(quick=6, test=50, torture=250)
     fields: Counter[str] = Counter()
     faults: list[str] = []
     # First as it is: what is loaded when it is first needed is not loaded by a poison. So are the
