@@ -67,8 +67,9 @@ def test_every_tool_is_called() -> None:
     assert {name for name, _, _ in CALLS} == PROMISED
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("over", [over_pipes, over_http], ids=["pipes", "http"])
+@pytest.mark.parametrize(
+    ("over", "mode"), [(over_pipes, "legacy"), (over_http, "auto")], ids=["pipes", "http"]
+)
 async def test_the_protocols_own_client_finds_everything(home: Path, over: Any, mode: str) -> None:
     async with over(home, mode) as client:
         listed = (await client.list_tools()).tools

@@ -15,7 +15,7 @@ from tests.tools.process_fixture import Workbench, known_means
 SECRET = "canary-4711"
 
 
-@pytest.fixture(params=["all means", "users' namespaces"])
+@pytest.fixture(params=["all means", pytest.param("users' namespaces", marks=pytest.mark.torture)])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Workbench:
     """Be a repository with secrets, hooks and build files, and a user who owns it."""
     means = known_means()

@@ -37,7 +37,13 @@ if os.fork() == 0:
 """
 
 
-@pytest.fixture(params=["namespaces", "users' namespaces", "in the open"])
+@pytest.fixture(
+    params=[
+        "namespaces",
+        pytest.param("users' namespaces", marks=pytest.mark.torture),
+        "in the open",
+    ]
+)
 async def launcher(request: pytest.FixtureRequest) -> Launcher:
     """Be a launcher with all means, and ones with less."""
     means = await Launcher().means()

@@ -40,7 +40,13 @@ def attempt(name, act):
 """
 
 
-@pytest.fixture(params=["all means", "users' namespaces", "landlock alone"])
+@pytest.fixture(
+    params=[
+        "all means",
+        pytest.param("users' namespaces", marks=pytest.mark.torture),
+        "landlock alone",
+    ]
+)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Workbench:
     """Be a workbench with all means, and ones with less."""
     means = await Launcher().means()

@@ -32,7 +32,7 @@ ENDLESS = "import time\nwhile True: time.sleep(60)"
 RESERVED = 0b11 << 31
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.torture)])
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
     """Run on both loops: the server runs on the other one."""
     return ("asyncio", {"use_uvloop": request.param == "uvloop"})

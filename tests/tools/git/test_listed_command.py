@@ -196,6 +196,7 @@ RUN_BY_PLAIN_GIT = frozenset(VECTORS) - {
 }
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("vector", sorted(RUN_BY_PLAIN_GIT))
 def test_control_plain_git_runs_it(tmp_path: Path, vector: str) -> None:
     bench = Workbench(tmp_path)
