@@ -16,7 +16,7 @@ from holdfast.cli.logs import (
     configure,
     scrub_with,
 )
-from holdfast.domain.secrets import Scrubber, Secret
+from holdfast.domain.secrets import MASK, Scrubber, Secret
 from tests.cli.test_terminal import StandInTerminal
 
 log = logging.getLogger("holdfast.test")
@@ -48,6 +48,18 @@ def test_where_no_person_reads_an_event_is_one_json_object() -> None:
         "message": "a forged\nline\x1b[31m \u202e",
         "path": "a\nb",
     }
+
+
+def test_the_id_of_a_token_is_shown_and_a_token_is_not() -> None:
+    stream = io.StringIO()
+    configure("warning", stream)
+    fields = {"token_id": "0192-x", "token": "abc", "secret_id": "def"}
+
+    log.warning("request", extra={"fields": fields})
+
+    event = json.loads(stream.getvalue())
+    assert event["token_id"] == "0192-x"
+    assert event["token"] == event["secret_id"] == MASK
 
 
 def test_an_exception_is_in_its_events_line() -> None:

@@ -21,6 +21,8 @@ MESSAGE_LONGEST: Final = 8_000
 FIELD_LONGEST: Final = 2_000
 TRACE_LONGEST: Final = 16_000
 FIELDS_MOST: Final = 32
+# Ids, by which `holdfast token list` finds what made a request; no token can be derived from one.
+_PUBLIC: Final = frozenset({"token_id"})
 # More text is redacted than is printed, because a secret cut in two is not recognized.
 _MARGIN: Final = 16_000
 _INTEGER_LARGEST: Final = 1 << 63
@@ -118,7 +120,8 @@ class LineFormatter(logging.Formatter):
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        return MASK if is_secret_name(name) else self._safe(_text_of(value), FIELD_LONGEST)
+        is_secret = is_secret_name(name) and name not in _PUBLIC
+        return MASK if is_secret else self._safe(_text_of(value), FIELD_LONGEST)
 
     def _safe(self, text: str, longest: int) -> str:
         cleaned = self.scrubber().clean_and_mask(text[: longest + _MARGIN])
