@@ -48,8 +48,21 @@ def test_going_down_where_something_would_be_lost_needs_force_and_keeps_it(
     assert cli("sessions", "show", chatted).code == 0
 
 
+def test_a_number_of_steps_leads_down(cli: Cli) -> None:
+    cli("migrate", "up")
+    two = cli("migrate", "down", "--steps", "2", "--json").document
+    rest = cli("migrate", "down", "--steps", str(newest() - 2), "--json").document
+    none = cli("migrate", "down", "--steps", "1", "--json")
+
+    assert (two["store"], len(two["done"])) == (newest() - 2, 2)
+    assert (rest["store"], len(rest["done"])) == (0, newest() - 2)
+    assert (none.code, none.error["details"]) == (2, {"field": "--steps"})
+
+
 def test_wrong_ways_down_are_refused(cli: Cli, chatted: str) -> None:
     assert cli("migrate", "down").code == 2
+    assert cli("migrate", "down", "--to", "1", "--steps", "1", "--force").code == 2
+    assert cli("migrate", "down", "--steps", "0", "--force").code == 2
     assert cli("migrate", "down", "--to", "99", "--force").code == 2
 
 

@@ -295,9 +295,8 @@ def migrate_forward(config: "Config") -> list[str]:
 class DownOptions:
     """How far down."""
 
-    to: Annotated[
-        int, option("N", "The last migration to keep; 0 reverts all.", show_default=False)
-    ]
+    to: Annotated[int | None, option("N", "The last migration to keep; 0 reverts all.")] = None
+    steps: Annotated[int | None, option("N", "Revert this many migrations.")] = None
     force: Annotated[
         bool, flag("Revert even if data is lost; a backup is written first.", "--force")
     ] = False
@@ -313,14 +312,14 @@ def down(printer: Printer, options: DownOptions) -> None:
     from holdfast.store.sqlite import migrate as sqlite_migrate
     from holdfast.store.sqlite.files import exclusively
 
-    # Validated before the store is opened: a wrong number must not cost a backup or a row.
-    sqlite_migrate.require_known(options.to)
     config = printer.settings.load()
+    # Validated before the store is opened: a wrong number must not cost a backup or a row.
+    last = _last_to_keep(config, options)
     if (schema := schema_of(config)) is not None:
-        sqlite_migrate.require_not_above(schema.version(), options.to)
-        if schema.version() > options.to:
+        sqlite_migrate.require_not_above(schema.version(), last)
+        if schema.version() > last:
             require_empty(schema, force=options.force)
-        done, now = schema.down(options.to), schema.version()
+        done, now = schema.down(last), schema.version()
         printer.done({"store": now, "done": _names(done), "kept": None}, _summary(done, now))
         return
     path = _path(config)
@@ -330,15 +329,32 @@ def down(printer: Printer, options: DownOptions) -> None:
     with exclusively(path):
         pass
     with _connect(config) as connection:
-        sqlite_migrate.require_below(connection, options.to)
-        changes = sqlite_migrate.version(connection) > options.to
+        sqlite_migrate.require_below(connection, last)
+        changes = sqlite_migrate.version(connection) > last
         kept = _backup_before_down(config, connection, force=options.force) if changes else None
-        done = sqlite_migrate.down(connection, options.to)
+        done = sqlite_migrate.down(connection, last)
         now = sqlite_migrate.version(connection)
     if kept is not None:
         printer.remark(f"A backup of the previous store is in {kept}.")
     form = {"store": now, "done": _names(done), "kept": str(kept) if kept else None}
     printer.done(form, _summary(done, now))
+
+
+def _last_to_keep(config: "Config", options: DownOptions) -> int:
+    """Return the number of the last migration that stays applied."""
+    from holdfast.domain.errors import Code, Invalid
+    from holdfast.store.sqlite.migrate import require_known
+
+    if (options.to is None) is (options.steps is None):
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --to N and --steps N.")
+    if options.to is not None:
+        require_known(options.to)
+        return options.to
+    steps, applied = options.steps or 0, _version(config)
+    if not 1 <= steps <= applied:
+        message = f"--steps must be 1 to {applied}, the number of applied migrations."
+        raise Invalid(Code.INVALID_INPUT, message, {"field": "--steps"})
+    return applied - steps
 
 
 def _backup_before_down(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
