@@ -8,6 +8,7 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.config import Config
 from holdfast.domain.approvals import Approval, ApprovalState
+from tests.builders import an_id
 from tests.cli.conftest import Cli
 from tests.houses import script
 from tests.tooled import asks, call, question, says, started
@@ -81,6 +82,21 @@ def test_a_question_is_answered_by_its_id(cli: Cli, asked: Approval, named: str)
     )
 
 
+def test_a_session_with_one_question_is_answered_by_its_id(
+    cli: Cli, home: Path, tmp_path: Path
+) -> None:
+    first = ask(home, tmp_path / "one")
+    other = ask(home, tmp_path / "two")
+
+    ran = cli("approvals", "answer", first.session_id, "--allow", "--json")
+    again = cli("approvals", "answer", first.session_id, "--allow", "--json")
+    short = cli("approvals", "answer", other.session_id[:23], "--deny", "--json")
+
+    assert (ran.code, ran.document["id"], ran.document["state"]) == (0, first.id, "allowed")
+    assert (again.code, again.error["error"]) == (4, "approval_not_found")
+    assert (short.code, short.document["id"], short.document["state"]) == (0, other.id, "denied")
+
+
 def test_the_first_answer_counts_and_the_same_one_is_heard_again(cli: Cli, asked: Approval) -> None:
     named = (asked.session_id, asked.id)
 
@@ -145,7 +161,7 @@ def test_an_answer_has_to_mean_something(
 
 
 def test_a_question_that_there_is_not(cli: Cli, asked: Approval) -> None:
-    alone = cli("approvals", "show", asked.session_id, "--json")
+    alone = cli("approvals", "show", an_id(9), "--json")
     inside = cli("approvals", "show", asked.session_id, "nothing", "--json")
     short = cli("approvals", "show", asked.id[:4], "--json")
 

@@ -74,7 +74,9 @@ class OneApproval:
     first: Annotated[
         str,
         argument(
-            "SESSION", f"{SESSION_HELP} If it is the only argument, the id of a pending request."
+            "SESSION",
+            f"{SESSION_HELP} The only argument is the id of a pending request, or of a session "
+            "with one pending request.",
         ),
     ]
     second: Annotated[
@@ -154,7 +156,10 @@ async def revoke(printer: Printer, options: OneApproval) -> None:
 
 
 async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval:
-    """Return the approval with an id or prefix; without a session it must be pending."""
+    """Return the approval with an id or prefix; without a session it must be pending.
+
+    A session alone is enough if one request of it is pending.
+    """
     text = options.second if options.second is not None else options.first
     session: SessionId | None = None
     if options.second is not None:
@@ -162,16 +167,17 @@ async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval
     asked = text.strip().lower()
     state = ApprovalState.WAITING if session is None else None
     listed = await holdfast.approvals.list(holdfast.owner, session, state=state)
-    found = [each for each in listed.items if _matches(each, asked)]
+    found = [each for each in listed.items if _matches(each.id, asked)]
+    whose = (
+        f"Several requests begin with {asked}; write more of the id, or put the session before it."
+    )
+    if not found and session is None:
+        found = [each for each in listed.items if _matches(each.session_id, asked)]
+        whose = f"Several requests of session {asked} are pending; write the id of one after it."
     if len(found) == 1:
         return found[0]
     if found:
-        raise Invalid(
-            Code.INVALID_ID,
-            f"Several requests begin with {asked}; write more of the id, or put the "
-            "session before it.",
-            {"approvals": [each.id for each in found]},
-        )
+        raise Invalid(Code.INVALID_ID, whose, {"approvals": [each.id for each in found]})
     raise NotFound(
         Code.APPROVAL_NOT_FOUND,
         "There is no such pending request; `holdfast approvals list` shows them. For "
@@ -184,9 +190,9 @@ async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval
     )
 
 
-def _matches(approval: Approval, asked: str) -> bool:
-    is_beginning = len(asked) >= BEGINNING_SHORTEST and approval.id.startswith(asked)
-    return approval.id == asked or is_beginning
+def _matches(known: str, asked: str) -> bool:
+    is_beginning = len(asked) >= BEGINNING_SHORTEST and known.startswith(asked)
+    return known == asked or is_beginning
 
 
 def _row(approval: Approval) -> tuple[str, ...]:
