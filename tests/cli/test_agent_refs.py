@@ -97,6 +97,24 @@ def test_a_path_is_agreed_to_by_being_written_and_changes_no_other(cli: Cli, wor
     assert asked(cli, "reviewer") == "reviewer: Mine."
 
 
+def test_a_path_is_relative_to_the_current_folder_and_not_to_cwd(
+    cli: Cli, work: Path, tmp_path: Path
+) -> None:
+    written(work, "reviewer")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    written(elsewhere, "reviewer", "Mine.")
+
+    ran = cli(
+        "chat", "hi", "--agent", "agents/reviewer.agent.yaml", "--cwd", str(elsewhere), "--json"
+    )
+
+    session = ran.lines[0]["sessionId"]
+    shown = cli("sessions", "show", session, "--json").document
+    agent = cli("agents", "show", shown["agent_id"], "--json").document
+    assert (agent["system_prompt"], shown["context"]["working_dir"]) == ("Review.", str(elsewhere))
+
+
 def test_a_path_of_a_new_name_takes_that_name(cli: Cli, work: Path) -> None:
     written(work, "reviewer")
 

@@ -132,7 +132,7 @@ async def resolve_agent(holdfast: "Holdfast", ref: str, *, folder: Path | None, 
         await _require_created(holdfast, ref)
         return ref
     described = read_named_agent_file(ref, file)
-    if _is_path(ref):
+    if is_path(ref):
         agent = await store_agent(holdfast, described)
     elif file.parent == home / "agents":
         agent, _ = await import_agent(holdfast, described)
@@ -156,7 +156,7 @@ def find_agent_file(ref: str, folder: Path | None, home: Path) -> Path | None:
     """Return the file that a reference names, if it names one of this machine."""
     from holdfast.parsing.agent_files import find_agent_file
 
-    if folder is None and not _is_path(ref):
+    if folder is None and not is_path(ref):
         return None
     return find_agent_file(ref, working_dir=folder or Path.cwd(), home=home)
 
@@ -165,7 +165,7 @@ def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
     """Return the agent of a file; a file found by name must contain an agent of that name."""
 
     described = read_agent_file(file)
-    if not _is_path(ref) and described.slug != ref:
+    if not is_path(ref) and described.slug != ref:
         result = (
             f"{file} defines agent {described.slug}, but its name says {ref}; rename the "
             "file or change its slug."
@@ -236,5 +236,6 @@ def _own_slug(described: "AgentFile") -> str:
     return f"{described.slug[:240]}-{digest[:8]}"
 
 
-def _is_path(ref: str) -> bool:
+def is_path(ref: str) -> bool:
+    """Return whether a reference is the path of a file, and not a slug."""
     return "/" in ref or "\\" in ref or ref.endswith((".yaml", ".yml"))

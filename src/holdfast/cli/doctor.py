@@ -68,6 +68,7 @@ def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]
         "key_source": None,
         "schema": None,
         "newest_schema": newest(),
+        "model": config.default_model,
         "unsettled": [],
         "rebuilt": None,
     }
@@ -224,9 +225,12 @@ def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[s
             **_file_summary(facts),
             "schema": facts["schema"],
             "open turns": f"in {len(waiting)} sessions" if waiting else "none",
+            "model": facts["model"],
             **_tools_summary(facts),
         },
     )
+    if (notice := printer.settings.unnamed_model()) is not None:
+        printer.line(notice)
     for session in waiting:
         printer.line(
             f"  {session} has a waiting turn; a server runs it, or `holdfast chat "

@@ -84,6 +84,20 @@ class GlobalOptions:
         configure(self.log_level(config.log_level))
         return config
 
+    def unnamed_model(self) -> str | None:
+        """Return which model answers although no setting names it, and why."""
+        from holdfast.config import explain
+        from holdfast.config.models import DEFAULT_MODELS
+
+        config, origins = explain(file=self.config)
+        key = origins["default_model"]
+        if key not in DEFAULT_MODELS:
+            return None
+        return (
+            f"{config.default_model} answers, because {key} is set and no model was chosen; "
+            "HOLDFAST_MODEL=provider:name chooses another."
+        )
+
     def log_level(self, configured: str) -> str:
         """Return the log level: that of the flags, else the configured one."""
         if self.verbose:

@@ -18,10 +18,15 @@ DEFAULT_MODELS: Final[Mapping[str, str]] = {
 }
 
 
-def default_model_for(environment: Mapping[str, str]) -> str:
-    """Return the default model: by the first API key that is set, else the offline model."""
-    found = (model for name, model in DEFAULT_MODELS.items() if environment.get(name, "").strip())
-    return next(found, OFFLINE)
+def default_model_for(environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the default model and the first API key that is set, which it was chosen for.
+
+    Without a key it is the offline model.
+    """
+    found = (
+        (model, name) for name, model in DEFAULT_MODELS.items() if environment.get(name, "").strip()
+    )
+    return next(found, (OFFLINE, None))
 
 
 def absolute_model(ref: str, *, folder: Path | None = None) -> str:

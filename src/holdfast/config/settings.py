@@ -188,7 +188,8 @@ def explain(
     wanted = file or (Path(env["HOLDFAST_CONFIG"]) if env.get("HOLDFAST_CONFIG") else None)
     source = wanted or home / FILE_NAME
     in_file = read_file(source, required=wanted is not None)
-    usual = {"default_model": default_model_for(env)}
+    model, variable = default_model_for(env)
+    usual = {"default_model": model}
     values = _convert_layer(in_file, strict=True, folder=source.absolute().parent)
     set_outside = _convert_layer(_in_environment(env), strict=False)
     before = _config(home, usual | values | set_outside)
@@ -196,8 +197,8 @@ def explain(
     flagged = _convert_layer(given_values, strict=False)
     _require_narrower(before, flagged, source)
     origins = {"home": origin} | dict.fromkeys(SETTING_KEYS, "default")
-    if usual["default_model"] != OFFLINE:
-        origins["default_model"] = "the provider's key in the environment"
+    if variable is not None:
+        origins["default_model"] = variable
     origins |= dict.fromkeys(values, f"file {source}") | dict.fromkeys(set_outside, "environment")
     return _config(home, usual | values | set_outside | flagged), origins | dict.fromkeys(
         flagged, "flag"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.models import DEFAULT_MODELS
 from tests.cli.commands.test_sessions import leave_a_turn_waiting
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, PATIENCE, environment
@@ -279,6 +280,20 @@ def test_a_session_has_the_caps_that_are_configured(
 
     assert session["turn_cap"] == 7
     assert session["budget"] == {"microcents": 1000, "on_exceed": "fail"}
+
+
+def test_a_model_that_was_not_named_is_said_before_it_answers(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    notice = "answers, because OPENAI_API_KEY is set and no model was chosen"
+
+    unnamed = cli("chat", "hi")
+    named = cli("chat", "hi", "--model", "offline:holdfast")
+
+    assert f"{DEFAULT_MODELS['OPENAI_API_KEY']} {notice}" in unnamed.err
+    assert (named.code, notice in named.err) == (0, False)
 
 
 @demands("S0-008", "S0-006", "S0-303b")

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.models import DEFAULT_MODELS
 from holdfast.process.launcher import Launcher
 from holdfast.store.sqlite.migrate import newest
 from holdfast.tools.files.tools import file_weaknesses
 from tests.cli.commands.test_history import submitted
 from tests.cli.commands.test_sessions import change_a_message, leave_a_turn_waiting
 from tests.cli.conftest import Cli
+from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +38,25 @@ def test_a_key_that_is_none_is_found_before_the_first_session(
         ["store_key_invalid"],
     )
     assert said.error["message"] == ran.document["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(("key", "model"), DEFAULT_MODELS.items())
+def test_a_model_that_was_not_named_is_said_with_the_reason(
+    cli: Cli, key: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = f"{model} answers, because {key} is set and no model was chosen; "
+    before = cli("doctor")
+    monkeypatch.setenv(key, "sk-test")
+
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+    config = cli("config", "--json").document["data"]
+    monkeypatch.setenv("HOLDFAST_MODEL", model)
+    named = cli("doctor")
+
+    assert ran.document["model"] == model
+    assert [notice in each.out for each in (before, plain, named)] == [False, True, False]
+    assert [each["origin"] for each in config if each["name"] == "default_model"] == [key]
+    assert model in (ROOT / "docs" / "models.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("kind", ["a link", "no disk"])
@@ -217,7 +238,7 @@ def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
         1,
         [],
     )
-    assert damaged["events"] == []
+    assert damaged["data"] == []
     assert mended.code == 0
     assert "rebuilt: 1 histories and 1 documents" in mended.out
     assert "repaired: The snapshot of ent_31ed4722e1f7ffa6ea9a9ed8 did not match" in mended.out

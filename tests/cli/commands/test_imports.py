@@ -93,7 +93,18 @@ def test_memories_are_told_in_a_dry_run_and_brought_once(
         0,
         "Files 5, imported 5, unchanged 0, repaired 0, failed 0, warnings 1.\n",
     )
-    assert wet.err == "2 of 5 files.\n4 of 5 files.\n"
+    assert wet.err == (
+        "2 of 5 files.\n4 of 5 files.\n"
+        "feature_units/FU-061.json: warning: created_at has no offset and was read as UTC\n"
+    )
+    assert report["warned"] == [
+        {
+            "file": "feature_units/FU-061.json",
+            "code": "TIMESTAMP_ASSUMED_UTC",
+            "field": "created_at",
+            "message": "created_at has no offset and was read as UTC",
+        }
+    ]
     assert (again.document["imported"], again.document["unchanged"]) == (0, 5)
     assert bytes_below(folder) == before
     assert "Session abc123 started" in cli("timeline", "FU-061").out

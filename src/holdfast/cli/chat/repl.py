@@ -22,6 +22,7 @@ from holdfast.cli.chat.prompt import (
     PromptSettings,
 )
 from holdfast.cli.chat.screen import TextScreen
+from holdfast.cli.chat.session import unnamed_model
 from holdfast.cli.chat.slash_commands import REGISTRY, SHOWN_TURNS, SlashContext, run_slash_command
 from holdfast.cli.chat.status_line import StatusLine
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
@@ -172,6 +173,8 @@ async def greet(printer: "Printer", conversation: "ChatConversation") -> None:
     # A server's keys are configured where it runs.
     if is_asked and is_unset and printer.settings.server is None:
         printer.remark(_guidance())
+    elif (notice := await unnamed_model(printer, conversation)) is not None:
+        printer.remark(notice)
 
 
 async def print_past(

@@ -32,7 +32,7 @@ from holdfast.cli.session_refs import find_session
 from holdfast.cli.terminal import is_terminal
 from holdfast.cli.workspace import absolute_path, find_repository, git_ref, working_dir
 from holdfast.config import absolute_model
-from holdfast.domain.agents import AcpRuntime, AgentStatus
+from holdfast.domain.agents import AcpRuntime, AgentStatus, LlmRuntime
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, stricter_mode
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, LimitReached
@@ -260,14 +260,28 @@ async def _with_stored_agent(
     holdfast: "Holdfast", options: ChatOptions, home: Path, *, is_remote: bool
 ) -> ChatOptions:
     """Resolve the agent reference, which may be a file, to a stored agent."""
-    from holdfast.cli.agent_files import resolve_agent
+    from holdfast.cli.agent_files import is_path, resolve_agent
 
     if options.agent is None:
         return options
     found = _folder(options) if not is_remote else None
     folder = Path(found) if found else None
-    named = await resolve_agent(holdfast, options.agent, folder=folder, home=home)
+    # A path is relative to the current folder, as the shell completes it, also with --cwd.
+    ref = str(absolute_path(Path(options.agent))) if is_path(options.agent) else options.agent
+    named = await resolve_agent(holdfast, ref, folder=folder, home=home)
     return dataclasses.replace(options, agent=named)
+
+
+async def unnamed_model(printer: Printer, conversation: ChatConversation) -> str | None:
+    """Return which model answers although neither the session nor a setting names one."""
+    # A server chooses by its own environment.
+    notice = None if printer.settings.server else printer.settings.unnamed_model()
+    if notice is None:
+        return None
+    session = await conversation.session()
+    runtime = session.agent.runtime
+    is_open = isinstance(runtime, LlmRuntime) and not runtime.models
+    return notice if is_open and session.model_id is None else None
 
 
 async def _with_repository(holdfast: "Holdfast", options: ChatOptions) -> ChatOptions:

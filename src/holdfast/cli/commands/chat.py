@@ -70,7 +70,11 @@ async def _converse(
     printer: Printer, chat_options: ChatOptions, said: str | None, signals: "SignalHandler"
 ) -> int:
     from holdfast.cli.chat.attachments import FileSources
-    from holdfast.cli.chat.session import open_conversation, require_resumable_options
+    from holdfast.cli.chat.session import (
+        open_conversation,
+        require_resumable_options,
+        unnamed_model,
+    )
     from holdfast.cli.connect import connect
 
     require_resumable_options(chat_options)
@@ -97,6 +101,8 @@ async def _converse(
                 resumed=chat_options.resume,
                 whole=chat_options.all,
             )
+        if (notice := await unnamed_model(printer, conversation)) is not None:
+            printer.remark(notice)
         if chat_options.input is InputForm.NDJSON:
             from holdfast.cli.chat.stdin import read_lines, send_each
 

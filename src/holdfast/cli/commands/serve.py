@@ -218,6 +218,8 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
         # After the port is taken: a second server that fails there must not migrate the store.
         if done := migrate_forward(config):
             printer.remark(f"Migrated the store: {', '.join(done)}.")
+        if (notice := printer.settings.unnamed_model()) is not None:
+            printer.remark(notice)
         # Before workers are forked, so that they share the memory and the first turn does not wait.
         preload()
         # The process to signal for a stop, even if workers do the work.
