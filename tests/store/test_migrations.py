@@ -164,7 +164,13 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
     assert views == {
         "AgentMessage",
         "AgentSession",
+        "Repo",
         "agent_sessions",
+        "llm_models",
+        "s2_agents",
+        "s2_events",
+        "s2_messages",
+        "s2_sessions",
         "session_events",
         "session_messages",
         "stored_events",

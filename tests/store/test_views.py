@@ -2,15 +2,21 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.app import Environment
+from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import MessageDraft, Outcome, Summary
+from holdfast.domain.events import Event, ToolEnded, ToolStarted
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Media,
@@ -28,7 +34,12 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
 from holdfast.services.journal import SessionWriter
 from holdfast.services.session_lifecycle import DeletePolicy
+from holdfast.services.session_views import SessionOverview
+from holdfast.wire.agents import agent_form
+from holdfast.wire.events import event_forms
+from holdfast.wire.messages import message_form
 from holdfast.wire.repo_sessions import rows_of
+from holdfast.wire.sessions import session_form
 from tests.houses import House, current, key_of, open_house, played, raw
 from tests.marks import demands
 from tests.stand_ins import GatedRuntime, an_answer
@@ -266,9 +277,148 @@ async def test_what_no_text_can_hold_is_shown_as_it_was_written(
     assert row["content"] == msgspec.json.encode(_tool(_outcome(said), **said)[1]).decode()
 
 
+@demands("S1-010c")
+async def test_a_repository_has_the_names_of_the_other_schema(
+    house: House, session: Session, home: Path
+) -> None:
+    assert session.repo_id is not None
+    repo = await house.repos.get(house.owner, session.repo_id)
+
+    assert _read(home, "Repo") == [
+        {
+            "id": repo.id,
+            "name": repo.name,
+            "path": repo.path,
+            "createdAt": _stamp(repo.created_at),
+        }
+    ]
+
+
+SPENT = CostSum(key="")
+
+
+def _answered(form: Struct, *names: str) -> dict[str, Any]:
+    """Return these members of what `/v1` answers."""
+    told = msgspec.json.decode(msgspec.json.encode(form))
+    return {name: told[name] for name in names}
+
+
+AGENT = {
+    "name": "Helper",
+    "description": "helps",
+    "system_prompt": "Be terse.",
+    "models": ["openai:gpt-5", "offline:holdfast"],
+    "runtime": LlmRuntime(temperature=0.5, max_tokens=9),
+    "tools": ["read_file"],
+    "tags": ["a", "b"],
+}
+
+
+@demands("S2-035", "S2-120c", "S2-120d", "S2-121")
+async def test_agents_and_models_have_the_columns_of_the_other_schema(
+    house: House, home: Path
+) -> None:
+    full = await house.agents.create(house.owner, AGENT)
+    bare = await house.agents.create(house.owner, {"name": "Bare"})
+    await house.agents.archive(house.owner, bare.slug)
+    columns = ("id", "slug", "name", "description", "system_prompt", "default_model_id")
+    columns += ("temperature", "max_tokens", "tags", "status", "created_at", "updated_at")
+
+    rows = {row["slug"]: row for row in _read(home, "s2_agents")}
+    models = {row["id"]: row for row in _read(home, "llm_models")}
+
+    for agent in (full, await house.agents.get(house.owner, bare.slug)):
+        row = rows[agent.slug]
+        assert [tool["name"] for tool in msgspec.json.decode(row.pop("tools"))] == [
+            tool.name for tool in agent.tools
+        ]
+        row["tags"] = msgspec.json.decode(row["tags"])
+        assert row == _answered(agent_form(agent), *columns)
+    model = models[rows["helper"]["default_model_id"]]
+    assert (model["provider"], model["name"]) == ("openai", "gpt-5")
+
+
+@demands("S2-035b", "S2-121b", "S2-121c", "S2-121e", "S2-120e")
+async def test_sessions_have_the_columns_and_words_of_the_other_schema(
+    house: House, session: Session, home: Path
+) -> None:
+    request = SessionRequest(title="Mine", tags=("x",), model="offline:holdfast")
+    opened = await house.open(request=request)
+    columns = ("id", "agent_id", "title", "tags", "model_id", "status")
+    columns += ("created_at", "started_at", "finished_at")
+
+    for status, stop, turn in product(Status, (None, *StopReason), (2, 3)):
+        with raw(home) as connection:
+            changed = "UPDATE sessions SET status = ?, last_stop = ?, turn = ?, settled = 2"
+            connection.execute(changed, (status.value, stop and stop.value, turn))
+        rows = {row["id"]: row for row in _read(home, "s2_sessions")}
+        for each in (session, opened):
+            # Not read again, because its checksum does not fit any more.
+            shown = replace(each, status=status, last_stop=stop, turn=turn, settled=2)
+            form = session_form(SessionOverview(session=shown, spent=SPENT))
+            row = rows[each.id]
+            row["tags"] = msgspec.json.decode(row["tags"])
+            assert row == _answered(form, *columns)
+
+
+@demands("S2-120f", "S2-120g")
+async def test_messages_have_the_columns_of_the_other_schema(
+    house: House, session: Session, home: Path
+) -> None:
+    lost = ToolError(code="unknown", message="lost")
+    started = ToolStarted(call_id=CallId("c8"), name="look", arguments={})
+    summary = Summary(text="They spoke.", dropped_through=2, kept=1, reason="auto")
+
+    async def go_on(writer: SessionWriter) -> None:
+        unknown = _result("c8", ResultStatus.UNKNOWN, error=lost)
+        writer.add([_call("c8", a="\x00"), started, unknown, summary], 0)
+
+    await house.journal.write_by_key(await key_of(house, session), go_on)
+    columns = ("id", "session_id", "sequence", "role", "content", "tool_call_id", "created_at")
+
+    rows = sorted(_read(home, "s2_messages"), key=lambda row: row["sequence"])
+
+    for row in rows:
+        row["content"] = msgspec.json.decode(row["content"])
+    stored = await house.read(session.id)
+    assert rows == [_answered(message_form(each, session.id), *columns) for each in stored]
+
+
+@demands("S2-120h", "S2-121d")
+async def test_events_have_the_ids_and_types_of_the_other_schema(
+    house: House, session: Session, home: Path
+) -> None:
+    refused = ToolEnded(call_id=CallId("c8"), name="look", status=ResultStatus.ERROR)
+
+    async def refuse(writer: SessionWriter) -> None:
+        writer.add([_call("c8"), refused, _result("c8", ResultStatus.ERROR, error=DENIED)], 0)
+
+    await house.journal.write_by_key(await key_of(house, session), refuse)
+    await house.sessions.close(house.owner, session.id, reason="enough")
+    page = await house.events.list(house.owner, session.id, limit=1000)
+    forms = [event_forms(each)[0] for each in page.items if isinstance(each, Event)]
+
+    rows = sorted(_read(home, "s2_events"), key=lambda row: row["sequence"])
+
+    assert [
+        (row["id"], row["session_id"], row["sequence"], row["event_type"], row["created_at"])
+        for row in rows
+    ] == [
+        (each.id, each.session_id, each.sequence, each.event_type, each.created_at)
+        for each in forms
+    ]
+    types = {row["event_type"] for row in rows}
+    assert {"tool.refused", "session.failed", "session.completed", "message.created"} <= types
+    told = {row["sequence"]: msgspec.json.decode(row["data"]) for row in rows}
+    assert all("type" not in data for data in told.values())
+    first = next(row for row in rows if row["event_type"] == "message.created")
+    assert told[first["sequence"]]["role"] == "user"
+
+
 @pytest.mark.parametrize(
     "view",
     [
+        *("Repo", "llm_models", "s2_agents", "s2_sessions", "s2_messages", "s2_events"),
         *("AgentSession", "AgentMessage", "agent_sessions"),
         *("news", "session_events", "session_messages"),
     ],
@@ -287,7 +437,7 @@ def test_the_schema_is_understood_by_the_sqlite_that_comes_with_python(tmp_path:
     try:
         for migration in migrations():
             connection.executescript(migration.up)
-        for view in ("AgentSession", "AgentMessage"):
+        for view in ("AgentSession", "AgentMessage", "s2_messages", "s2_events"):
             assert connection.execute(f'SELECT * FROM "{view}"').fetchall() == []
     finally:
         connection.close()
