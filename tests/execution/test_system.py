@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,6 +59,31 @@ def test_randomness_has_as_many_bits_as_asked_for(count: int) -> None:
     assert min(drawn) >= 0
     assert max(drawn) < 1 << count
     assert len(drawn) > 1
+
+
+@pytest.mark.parametrize("count", [74, 128, 256])
+def test_no_thread_draws_what_another_one_drew(count: int) -> None:
+    randomness = SystemRandomness()
+    with ThreadPoolExecutor(8) as threads:
+        drawn = list(threads.map(lambda _: randomness.bits(count), range(4_000)))
+
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_forked_process_does_not_repeat_what_its_parent_draws() -> None:
+    randomness = SystemRandomness()
+    randomness.bits(74)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, str(randomness.bits(74)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = int(os.read(reading, 64))
+    os.close(reading)
+    os.close(writing)
+
+    assert theirs not in {randomness.bits(74) for _ in range(1_000)}
 
 
 def test_a_holder_is_this_process_and_no_other_of_its_kind() -> None:

@@ -233,7 +233,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def text(self) -> str:
         """Return the text of the row, without reasoning, calls and notices."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
 
 def require_parts(role: Role, parts: tuple[Part, ...]) -> None:

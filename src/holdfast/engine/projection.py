@@ -68,6 +68,8 @@ def project(
 
 def project_message(rows: Sequence[Message], *, turn: int) -> list[Message]:
     """Return the rows of a request in order: by turn, with asides in between."""
+    if _are_of_one_turn(rows, turn):
+        return list(rows)
     # By turn, not sequence: a queued message was written before the previous answer.
     groups = [group for group in turns(rows) if group.number <= turn]
     asides = [row for row in rows if not row.turn and _is_aside(row)]
@@ -91,6 +93,12 @@ def with_remark(messages: tuple[LlmMessage, ...], remark: str | None) -> tuple[L
     first, start = messages[0], f"{remark}{_BETWEEN}"
     media = tuple(replace(each, at=each.at + len(start)) for each in first.media)
     return (replace(first, text=start + first.text, media=media), *messages[1:])
+
+
+def _are_of_one_turn(rows: Sequence[Message], turn: int) -> bool:
+    """Return whether all rows belong to one turn, at most this one: the usual case."""
+    numbers = {row.turn for row in rows}
+    return len(numbers) == 1 and 0 < numbers.pop() <= turn
 
 
 def _is_aside(row: Message) -> bool:
@@ -348,7 +356,7 @@ class ProjectionCache:
         start = _start_of(history, turn - 1, end)
         known = self._kept.pop(history[start - 1].hash, None) if start else Conversation()
         rest = history[start if known else 0 : end]
-        if any(row.turn >= turn or _is_summary(row) for row in rest) or _answers_earlier(rest):
+        if _needs_the_rest(rest, turn):
             return None
         conversation = known or Conversation()
         conversation.speak(project_message(rest, turn=turn))
@@ -367,12 +375,22 @@ def _start_of(history: Sequence[Message], turn: int, end: int) -> int:
     return end
 
 
-def _answers_earlier(rows: Sequence[Message]) -> bool:
-    """Return whether a row is the result of an earlier call, projected without a result."""
-    parts = [part for row in rows for part in row.parts]
-    calls = {part.id for part in parts if isinstance(part, ToolCall)}
-    return any(isinstance(part, ToolResult) and part.call_id not in calls for part in parts)
+def _needs_the_rest(rows: Sequence[Message], turn: int) -> bool:
+    """Return whether rows cannot be appended to the projection of the rows before them.
 
-
-def _is_summary(row: Message) -> bool:
-    return any(isinstance(part, Compaction) for part in row.parts)
+    They are of this turn or later, a summary, or the result of an earlier call, which was projected
+    without a result.
+    """
+    calls: set[CallId] = set()
+    results: list[CallId] = []
+    for row in rows:
+        if row.turn >= turn:
+            return True
+        for part in row.parts:
+            if isinstance(part, ToolCall):
+                calls.add(part.id)
+            elif isinstance(part, ToolResult):
+                results.append(part.call_id)
+            elif isinstance(part, Compaction):
+                return True
+    return not calls.issuperset(results)
