@@ -6,8 +6,8 @@ Decides when a turn runs, not what it does. Sees other processes only through th
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self
@@ -93,22 +93,17 @@ class LocalCoordinator(Background):
         if self._watched:
             await _quietly(self._leases.leave(self._watched))
 
-    @contextmanager
-    def place(self) -> Iterator["_RunSlot"]:
+    def place(self) -> "_RunSlot":
         """Reserve a run slot for a turn that is about to be written, if one is free."""
-        place = _RunSlot(self._try_reserve)
-        try:
-            yield place
-        finally:
-            kept = place.given_back()
-            if kept is not None:
-                key, turn = kept
-                self._coming.discard(key)
-                # The turn may be started but not running: the sender stopped waiting for the
-                # commit.
-                if key not in self._begun:
-                    self.wake(key, turn=turn)
-                self._go_on(key)
+        return _RunSlot(self._try_reserve, self._take_back)
+
+    def _take_back(self, key: SessionKey, turn: int) -> None:
+        """Run the turn that a slot was reserved for."""
+        self._coming.discard(key)
+        # The turn may be started but not running: the sender stopped waiting for the commit.
+        if key not in self._begun:
+            self.wake(key, turn=turn)
+        self._go_on(key)
 
     def _try_reserve(self, key: SessionKey) -> bool:
         busy = len(self._running) - len(self._waiting) + len(self._coming)
@@ -301,10 +296,13 @@ class _Seat:
 
 
 class _RunSlot:
-    """Implements the `Place` port."""
+    """Implements the `RunSlot` port; leaving the block gives the slot back."""
 
-    def __init__(self, keep: Callable[[SessionKey], bool]) -> None:
+    def __init__(
+        self, keep: Callable[[SessionKey], bool], give_back: Callable[[SessionKey, int], None]
+    ) -> None:
         self._keep = keep
+        self._give_back = give_back
         # The writer thread may still run work whose caller was cancelled.
         self._lock = threading.Lock()
         self._is_over = False
@@ -318,11 +316,14 @@ class _RunSlot:
                 self._kept = key, turn
             return self._kept == (key, turn) and not self._is_over
 
-    def given_back(self) -> tuple[SessionKey, int] | None:
-        """Release the slot; return what it was reserved for."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_over = True
-            return self._kept
+        if self._kept is not None:
+            self._give_back(*self._kept)
 
 
 async def _quietly(work: Awaitable[None]) -> None:
