@@ -1,7 +1,9 @@
 """Approvals over HTTP: a question waits, and whoever may write answers it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 from holdfast.app import Environment
 from holdfast.domain.events import ApprovalRequested
 from holdfast.domain.ids import SessionId
-from tests.houses import news_until
+from tests.houses import head_of, news_until
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
+from tests.stand_ins import PATIENCE
 from tests.tooled import Recorder, a_config, asks, call, open_tooled, own_tool, says
 
 pytestmark = pytest.mark.anyio
@@ -23,12 +26,12 @@ DENY = {"id": "deny", "name": "Deny", "kind": "reject_once"}
 
 @asynccontextmanager
 async def asking(
-    home: Path, outside: Environment, memory: str | None = None
+    home: Path, outside: Environment, memory: str | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Visitor, dict[str, Any], dict[str, Any], Recorder]]:
     """Let a turn ask before it acts; give who may answer, the session, and the question."""
     act = Recorder()
     tool = own_tool("launch", act, memory=memory)
-    config = a_config(home, asks(call("launch", "c1", line="now")), says("Done."))
+    config = a_config(home, asks(call("launch", "c1", line="now")), says("Done."), **settings)
     async with (
         open_tooled(config, tool, outside=outside) as house,
         visiting(house) as visitor,
@@ -72,6 +75,30 @@ async def test_a_question_is_shown_whole(home: Path, outside: Environment) -> No
         "amount": None,
     }
     assert question["created_at"][:10] < question["expires_at"][:10]
+
+
+async def test_a_paused_turn_is_shown_as_one_that_waits(home: Path, outside: Environment) -> None:
+    at_once = timedelta()
+    async with asking(home, outside, approvals_pause_after=at_once) as (visitor, session, asked, _):
+        async with asyncio.timeout(PATIENCE):
+            while not await is_paused(visitor, session):  # noqa: ASYNC110 — seen from outside
+                await asyncio.sleep(0.01)
+        found = (await visitor.get(f"/v1/sessions/{session['id']}")).document
+        (listed,) = (await visitor.get("/v1/sessions?status=running")).document["data"]
+        waiting = (await visitor.get("/v1/approvals?state=waiting")).document
+        path = f"/v1/sessions/{session['id']}/approvals/{asked['id']}"
+        allowed = await visitor.post(path, {"decision": "allow", "digest": asked["digest"]})
+        await visitor.settled(session)
+        done = (await visitor.get(f"/v1/sessions/{session['id']}")).document
+
+    assert (found["status"], found["state"], listed) == ("running", "running", found)
+    assert waiting["data"] == [asked]
+    assert (allowed.status, done["status"]) == (200, "completed")
+
+
+async def is_paused(visitor: Visitor, session: dict[str, Any]) -> bool:
+    house = visitor.house
+    return (await head_of(house, await house.sessions.get(house.owner, session["id"]))).until < 0
 
 
 async def test_a_question_is_answered_once(home: Path, outside: Environment) -> None:
