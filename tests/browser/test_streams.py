@@ -24,7 +24,7 @@ from tests.torture.parsers import Heard, Node
 from tests.torture.recovery import until, waiting
 from tests.torture.served import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 RESTARTS = 2
 Event = tuple[str, int, Any]

@@ -250,7 +250,7 @@ def read(home: Path) -> State:
     try:
         zones = Tables(connection, {}).zones
         state: State = {"faults": faults(connection)}
-        for owner, zone in drive(zones.everybodys()):
+        for owner, zone in drive(zones.all()):
             for file in drive(zones.files(owner, zone)):
                 content = drive(zones.read(file, 0, file.size))
                 state[f"{zone} {file.name}"] = (content, file.created_ms, file.modified_ms)

@@ -142,7 +142,7 @@ def read(home: Path) -> bytes:
         return f"refused: {error.code}".encode()
     try:
         tables = Tables(connection, {})
-        (zone,) = drive(tables.zones.everybodys())
+        (zone,) = drive(tables.zones.all())
         (file,) = drive(tables.zones.files(*zone))
         said = connection.query("SELECT parts, hash FROM messages ORDER BY sequence")
         content = drive(tables.zones.read(file, 0, file.size))

@@ -110,7 +110,7 @@ async def _contents(home: Path) -> Contents:
 
         async def read(tx: Tx) -> Contents:
             found: Contents = Counter()
-            for owner, zone in await tx.zones.everybodys():
+            for owner, zone in await tx.zones.all():
                 _, agent, kind, *_ = zone.split(":")
                 known = await tx.agents.by_id(owner, agent)  # type: ignore[arg-type]
                 for file in await tx.zones.files(owner, zone):

@@ -288,7 +288,7 @@ class _Run:
                 created = max(known.created_ms, 0) or file.created_ms
                 modified = max(known.modified_ms, 0) or created
                 dated = replace(file, created_ms=created, modified_ms=modified)
-                await tx.zones.place(self._owner, dated)
+                await tx.zones.move(self._owner, dated)
 
     def _count(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1

@@ -47,7 +47,7 @@ class TemplatePromotion:
     async def promote(self) -> TemplatePromoteStats:
         """Promote every template that has a zone."""
         self._counts = {}
-        zones = await self._store.read(lambda tx: tx.zones.everybodys())
+        zones = await self._store.read(lambda tx: tx.zones.all())
         grouped: dict[tuple[Owner, str], list[str]] = {}
         for owner, zone in zones:
             definition_id = definition_of(zone)
@@ -96,11 +96,11 @@ class TemplatePromotion:
 
         async def work(tx: Tx) -> int:
             done = await merge_zone(tx, template.owner, zone, new, stamp_of(self._stamping))
-            seated = await tx.zones.seated(template.owner, zone)
-            if seated is not None:
-                await tx.zones.unseat(seated)
-                if await tx.zones.seated(template.owner, new) is None:
-                    await tx.zones.seat(template.owner, new, seated)
+            bound_session = await tx.zones.bound_session(template.owner, zone)
+            if bound_session is not None:
+                await tx.zones.unbind(bound_session)
+                if await tx.zones.bound_session(template.owner, new) is None:
+                    await tx.zones.bind(template.owner, new, bound_session)
             return done.conflicts
 
         try:

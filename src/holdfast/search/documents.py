@@ -39,11 +39,11 @@ def place_of(key: int, number: int) -> int:
     return key << WIDTH | number if key > 0 else FIRST_CLAIM + (-key << WIDTH | number)
 
 
-def source_of(place: int) -> tuple[int, int]:
+def source_of(position: int) -> tuple[int, int]:
     """Return the key and the number within it from a document number."""
-    if place >= 0:
-        return place >> WIDTH, place & (NUMBERS - 1)
-    return -((place - FIRST_CLAIM) >> WIDTH), (place - FIRST_CLAIM) & (NUMBERS - 1)
+    if position >= 0:
+        return position >> WIDTH, position & (NUMBERS - 1)
+    return -((position - FIRST_CLAIM) >> WIDTH), (position - FIRST_CLAIM) & (NUMBERS - 1)
 
 
 def message_words(origin: DocumentOrigin, row: Row) -> str:

@@ -179,8 +179,8 @@ async def _all_messages(
         wanted.append(IndexRange(key, first, end, whole))
     fitting = await _fitting(database, wanted)
     found = {(each.key, each.first): IndexBatch([], each.further, each.last) for each in fitting}
-    for place, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
-        each = fitting[place]
+    for position, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
+        each = fitting[position]
         _, *origin = sessions[each.key]
         documents = _messages(DocumentOrigin(*origin), [tuple(row)])
         found[each.key, each.first].documents.extend(documents)
@@ -190,13 +190,13 @@ async def _all_messages(
 async def _fitting(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
     """Return the ranges that fit into the byte limit; the last one may be cut."""
     total = 0
-    for place, number, size in await database.fetch(SIZES, _asked(wanted)):
+    for position, number, size in await database.fetch(SIZES, _asked(wanted)):
         total += size
         # The first message is always included, or indexing would never get past a large one.
         if _BYTES_MOST < total != size:
-            each = wanted[place]
+            each = wanted[position]
             cut = replace(each, end=number - 1)
-            return wanted[:place] + ([cut] if number > each.first else [])
+            return wanted[:position] + ([cut] if number > each.first else [])
     return wanted
 
 

@@ -69,11 +69,11 @@ def holds(terms: Terms, words: Sequence[str]) -> bool:
     )
 
 
-def stands_at(term: Term, words: Sequence[str], place: int) -> bool:
+def stands_at(term: Term, words: Sequence[str], position: int) -> bool:
     """Return whether a term matches at an index in the words."""
     *exact, last = term.words
-    end = place + len(exact)
-    if end >= len(words) or list(words[place:end]) != exact:
+    end = position + len(exact)
+    if end >= len(words) or list(words[position:end]) != exact:
         return False
     return words[end].startswith(last) if term.is_beginning else words[end] == last
 
@@ -82,7 +82,7 @@ def _stands_in(term: Term, words: Sequence[str], known: Collection[str]) -> bool
     if len(term.words) == 1:
         word = term.words[0]
         return any(each.startswith(word) for each in known) if term.is_beginning else word in known
-    return any(stands_at(term, words, place) for place in range(len(words)))
+    return any(stands_at(term, words, position) for position in range(len(words)))
 
 
 def _term(text: str, following: str) -> Term | None:
@@ -181,7 +181,7 @@ class SearchRequest(SearchQuery, frozen=True, kw_only=True):
 class FoundDocument(Struct, frozen=True, kw_only=True):
     """A matching document, verified, and its position in the listing."""
 
-    place: int
+    position: int
     text: str
     created_at: datetime
     session_id: SessionId | None = None

@@ -56,7 +56,9 @@ def snippet(text: str, terms: Terms) -> Snippet:
     start = _start(words, max(0, first - _BEFORE))
     end = start + _TEXT_LONGEST
     while True:
-        inside = [place for place, word in enumerate(words) if start <= word[1] and word[2] <= end]
+        inside = [
+            position for position, word in enumerate(words) if start <= word[1] and word[2] <= end
+        ]
         shown = [each for each in found if each[0] in inside and each[1] in inside]
         marked = _mark_matches(
             text, [(words[one][1], words[other][2]) for one, other in shown], (start, end)
@@ -92,10 +94,10 @@ def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
         by_word.setdefault(term.words[0], []).append(term)
     everywhere = sorted(
         {
-            (place, place + len(term.words) - 1)
-            for place, word in enumerate(plain)
+            (position, position + len(term.words) - 1)
+            for position, word in enumerate(plain)
             for term in (*by_word.get(word, ()), *beginnings)
-            if stands_at(term, plain, place)
+            if stands_at(term, plain, position)
         }
     )
     apart: list[Stretch] = []
@@ -150,11 +152,11 @@ class Search:
         require_query(query)
         terms = parse_terms(query.text)
         filters = (owner, replace(query, limit=1))
-        place = decode_count(cursor, filters)
+        position = decode_count(cursor, filters)
         await self._catch_up(BACKLOG_MOST)
 
         async def read(tx: Tx) -> SearchBatch:
-            before = place[0] if place else None
+            before = position[0] if position else None
             return await tx.search.find(await _build_request(tx, owner, query, terms, before))
 
         harvest = await self._store.read(read)

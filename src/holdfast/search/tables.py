@@ -51,20 +51,20 @@ class Finder:
         self._since = None if request.since is None else microseconds(request.since)
         self._until = None if request.until is None else microseconds(request.until)
 
-    async def found(self, place: int) -> FoundDocument | None:
+    async def found(self, position: int) -> FoundDocument | None:
         """Return the document with this number, if it matches the request."""
-        key, number = source_of(place)
+        key, number = source_of(position)
         if key < 0:
-            found = await self._claim(place, -key, number)
+            found = await self._claim(position, -key, number)
         else:
             head = await self._head(key)
             # Access check: the index only returns numbers; the session may be foreign or deleted.
             if head is None or not await self._is_asked_for(head):
                 return None
             if number == _TITLE:
-                found = await self._title(place, head)
+                found = await self._title(position, head)
             else:
-                found = await self._message(place, head, number)
+                found = await self._message(position, head, number)
         return found if found is not None and self._is_wanted(found) else None
 
     async def _head(self, key: int) -> SessionState | None:
@@ -82,7 +82,9 @@ class Finder:
         standing = await session_meta(self._db, head.key)
         return standing is not None and standing.origin.repo_id == request.repo_id
 
-    async def _message(self, place: int, head: SessionState, number: int) -> FoundDocument | None:
+    async def _message(
+        self, position: int, head: SessionState, number: int
+    ) -> FoundDocument | None:
         if not head.inherited < number <= head.messages:
             return None
         segment = Segment(head.key, head.session_id, number, number)
@@ -93,7 +95,7 @@ class Finder:
         if request.tool is not None and tool_of(message.parts) != request.tool:
             return None
         return FoundDocument(
-            place=place,
+            position=position,
             text=text_of(message.parts),
             created_at=message.created_at,
             # A search within a fork reports inherited messages as those of the fork.
@@ -102,7 +104,7 @@ class Finder:
             message=message,
         )
 
-    async def _title(self, place: int, head: SessionState) -> FoundDocument | None:
+    async def _title(self, position: int, head: SessionState) -> FoundDocument | None:
         standing = await session_meta(self._db, head.key)
         if standing is None or head.title is None or not self._has_only_words():
             return None
@@ -110,7 +112,7 @@ class Finder:
         if head.title == await self._said_first(head):
             return None
         return FoundDocument(
-            place=place,
+            position=position,
             text=head.title,
             created_at=instant(standing.created_at),
             session_id=head.session_id,
@@ -126,7 +128,7 @@ class Finder:
                 return title_of((await MessageRows(self._db).span(segment, limit=1))[0].text)
         return None
 
-    async def _claim(self, place: int, key: int, ordinal: int) -> FoundDocument | None:
+    async def _claim(self, position: int, key: int, ordinal: int) -> FoundDocument | None:
         observations = ObservationTables(self._db)
         known = await observations.by_key(key)
         if known is None or known.is_deleted or known.subject.owner != self._request.owner:
@@ -136,7 +138,7 @@ class Finder:
         (claim,) = await observations.since(known, ordinal, ordinal)
         is_session = known.subject.entity_type is EntityType.AGENT_SESSION
         return FoundDocument(
-            place=place,
+            position=position,
             text=text_of_value(claim.fields),
             created_at=claim.created_at,
             session_id=SessionId(known.subject.key) if is_session else None,
@@ -180,12 +182,12 @@ class SearchTables:
         behind = None
         looks = 0
         async with aclosing(self._places(request, spans, tail)) as places:
-            async for place in places:
+            async for position in places:
                 if looks == LOOKS_MOST or len(found) == request.limit:
                     break
                 looks += 1
-                behind = place
-                if (one := await _proven(finder, place)) is not None:
+                behind = position
+                if (one := await _proven(finder, position)) is not None:
                     found.append(one)
             else:
                 behind = None
@@ -240,11 +242,11 @@ class SearchTables:
         for low, high in spans:
             top = high
             while rows := await self._db.fetch(MATCHING, {**asked, "low": low, "high": top}):
-                for (place,) in rows:
-                    while waiting and waiting[-1] > place:
+                for (position,) in rows:
+                    while waiting and waiting[-1] > position:
                         yield waiting.pop()
-                    if not tail.has(place):
-                        yield place
+                    if not tail.has(position):
+                        yield position
                 top = rows[-1][0] - 1
                 if len(rows) < _CHUNK:
                     break
@@ -292,14 +294,14 @@ class UnindexedMessages:
         self.spans: list[Span] = []
         self.matching: list[int] = []
 
-    def has(self, place: int) -> bool:
+    def has(self, position: int) -> bool:
         """Return whether a document is in the backlog; its index entry is outdated."""
-        return any(low <= place <= high for low, high in self.spans)
+        return any(low <= position <= high for low, high in self.spans)
 
 
-async def _proven(finder: Finder, place: int) -> FoundDocument | None:
+async def _proven(finder: Finder, position: int) -> FoundDocument | None:
     try:
-        return await finder.found(place)
+        return await finder.found(position)
     except Internal as error:
         # One damaged record must not hide the others; `holdfast doctor` reports it.
         log.error("%s", error.message)

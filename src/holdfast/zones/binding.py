@@ -39,10 +39,10 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
     """Archive an agent's active zone and bind the zone to a new session."""
     zone = agent_current_zone(agent.id)
     archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
-    before = await entry.tx.zones.seated(agent.owner, zone)
+    before = await entry.tx.zones.bound_session(agent.owner, zone)
     if archived is not None and before is not None:
         await _tell(entry, before, archived.archive_zoneid)
-    await entry.tx.zones.seat(agent.owner, zone, key)
+    await entry.tx.zones.bind(agent.owner, zone, key)
 
 
 async def unbind_zone(writer: SessionWriter) -> None:
@@ -54,16 +54,16 @@ async def unbind_zone(writer: SessionWriter) -> None:
     archived = await _cleared(writer.tx, owner, zone, lambda: instant(writer.tick()))
     if archived is not None:
         writer.add_event(ZoneArchived(zone=archived.archive_zoneid))
-    await writer.tx.zones.unseat(writer.state.key)
+    await writer.tx.zones.unbind(writer.state.key)
 
 
 async def notify_bound_session(
     entry: JournalTransaction, owner: Owner, zone: str, archive: str
 ) -> None:
     """Emit `ZoneArchived` in the session bound to the zone, if any."""
-    seated = await entry.tx.zones.seated(owner, zone)
-    if seated is not None:
-        await _tell(entry, seated, archive)
+    bound_session = await entry.tx.zones.bound_session(owner, zone)
+    if bound_session is not None:
+        await _tell(entry, bound_session, archive)
 
 
 async def _cleared(

@@ -180,7 +180,7 @@ class ZoneFiles:
 
     async def move(self, file: ZoneFile, zone: str) -> None:
         """Move a file into another zone, which must not have a file of that name."""
-        await self._table.place(self._owner, replace(file, zone=zone))
+        await self._table.move(self._owner, replace(file, zone=zone))
 
     async def delete_file(self, zone: str, name: str) -> int:
         """Remove a file; return the number of removed files."""
@@ -251,7 +251,7 @@ async def _archived(
     for file in files:
         if file.size:
             # Only the file row changes; the parts of a long log are not copied.
-            await tx.zones.place(owner, replace(file, zone=target))
+            await tx.zones.move(owner, replace(file, zone=target))
         else:
             await tx.zones.remove(file)
     sizes = {file.name: file.size for file in files if file.size}

@@ -197,7 +197,7 @@ async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None)
 
 
 async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
-    key = await tx.zones.seated(owner, zone)
+    key = await tx.zones.bound_session(owner, zone)
     head = await tx.sessions.head_by_key(key) if key is not None else None
     if head is not None and head.status is Status.RUNNING:
         raise Conflict(
@@ -247,7 +247,7 @@ class Zones(Archives):
 
         async def look(tx: Tx) -> ActiveZone:
             zone = await active_zone_of(tx, owner, definition_id)
-            key = await tx.zones.seated(owner, zone)
+            key = await tx.zones.bound_session(owner, zone)
             head = await tx.sessions.head_by_key(key) if key is not None else None
             files = await tx.zones.files(owner, zone)
             return ActiveZone(zone=zone, session_id=head.session_id if head else None, files=files)

@@ -206,11 +206,11 @@ def part_of(rows: Sequence[Row], what: str) -> tuple[LineCount, bytes]:
 
 
 def piece_checksum(
-    content: int, place: tuple[int, int], before: LineCount = _NOTHING_BEFORE
+    content: int, position: tuple[int, int], before: LineCount = _NOTHING_BEFORE
 ) -> int:
     """Return the checksum of a piece from the checksum of its content and its position."""
     # The content comes first, so that its checksum can be extended by appended bytes.
-    return zlib.crc32(encode((place, before.ended, before.tail)), content)
+    return zlib.crc32(encode((position, before.ended, before.tail)), content)
 
 
 def rest_of(rows: Sequence[Row], file: ZoneFile, what: str) -> bytes:
@@ -299,7 +299,7 @@ class ZoneTables:
         asked = {"owner": owner, "prefix": prefix, "behind": prefix + _LAST}
         return [row[0] for row in await self._db.fetch(NAMES, asked)]
 
-    async def everybodys(self) -> list[tuple[Owner, str]]:
+    async def all(self) -> list[tuple[Owner, str]]:
         return [(Owner(owner), zone) for owner, zone in await self._db.fetch(EVERYBODYS)]
 
     async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
@@ -387,7 +387,7 @@ class ZoneTables:
     async def _rest(self, file: ZoneFile, what: str) -> bytes:
         return rest_of(await self._db.fetch(REST, {"key": file.key}), file, what)
 
-    async def place(self, owner: Owner, file: ZoneFile) -> None:
+    async def move(self, owner: Owner, file: ZoneFile) -> None:
         await self._db.execute(SAVE, zone_file_columns(owner, file))
 
     async def copy(self, owner: Owner, source: ZoneFile, target: ZoneFile) -> ZoneFile:
@@ -414,7 +414,7 @@ class ZoneTables:
     async def is_taken(self, owner: Owner, zone: str) -> bool:
         return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
 
-    async def seated(self, owner: Owner, zone: str) -> SessionKey | None:
+    async def bound_session(self, owner: Owner, zone: str) -> SessionKey | None:
         rows = await self._db.fetch(locked(self._db, SEATED), {"owner": owner, "zone": zone})
         return SessionKey(rows[0][0]) if rows else None
 
@@ -422,10 +422,10 @@ class ZoneTables:
         rows = await self._db.fetch(DESK_OF, {"session_key": key})
         return (Owner(rows[0][0]), rows[0][1]) if rows else None
 
-    async def seat(self, owner: Owner, zone: str, key: SessionKey) -> None:
+    async def bind(self, owner: Owner, zone: str, key: SessionKey) -> None:
         await self._db.execute(SEAT, {"owner": owner, "zone": zone, "session_key": key})
 
-    async def unseat(self, key: SessionKey) -> None:
+    async def unbind(self, key: SessionKey) -> None:
         await self._db.execute(UNSEAT, {"session_key": key})
 
     async def repoint(self, owner: Owner, before: str, after: str) -> int:

@@ -110,7 +110,7 @@ async def test_a_bad_id_is_refused_wherever_something_would_be_changed(
         # Nothing between two slashes is no id at all, and so no place.
         assert refusal(answer)[0] == (404 if id == "" else 400)
         assert id == "" or answer.document["error"] == "invalid_definition_id"
-    assert await visitor.house.store.read(lambda tx: tx.zones.everybodys()) == []
+    assert await visitor.house.store.read(lambda tx: tx.zones.all()) == []
 
 
 @pytest.mark.parametrize("depth", [50, 200, 800, 900, 925, 950, 975])
