@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import RunScope, open_holdfast
 from holdfast.api import Holdfast
+from holdfast.config.models import DEFAULT_MODELS
 from holdfast.domain.errors import Unavailable
 from tests.cli.conftest import Cli
 from tests.cli.processes import PATIENCE, beside, ran, running
@@ -246,3 +247,14 @@ def stop_when_shown(card: Path, *, instead: str | None = None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_model_that_was_not_named_is_said_at_the_start(home: Path) -> None:
+    with running(home, "serve", "--port", "0", more={"GEMINI_API_KEY": "key"}) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+
+    assert said == (
+        f"{DEFAULT_MODELS['GEMINI_API_KEY']} answers, because GEMINI_API_KEY is set and no model "
+        "was chosen; HOLDFAST_MODEL=provider:name chooses another.\n"
+    )
