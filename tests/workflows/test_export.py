@@ -200,7 +200,6 @@ def test_a_node_has_no_other_keys() -> None:
     assert set(players(workflow)[0]) == {"id", "type", "agent_ref", "prompt_template", "tools"}
 
 
-@demands("S0-413")
 def test_the_metadata_is_the_transcript_under_one_key() -> None:
     session = a_session(title="Plan")
     rows = a_transcript(said("hi"))

@@ -121,7 +121,7 @@ def test_files_are_attached_to_a_single_message(
     assert [part["type"] for part in user["parts"]] == ["text", "media"]
 
 
-@demands("S0-303", "S0-302")
+@demands("S0-303", "S0-303c", "S0-302")
 def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     ran = cli("chat", "--json", "--title", "T", stdin="hello\nWhat is 1+1?\n")
 

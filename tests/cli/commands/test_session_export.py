@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from holdfast.parsing.workflow_files import parse_workflow, read_workflow
 from tests.cli.conftest import Cli
@@ -61,6 +62,65 @@ def test_with_json_the_event_is_printed_and_every_export_is_the_same(
     printed = cli("chat-export", chatted, "--out", "-")
     assert printed.out == one.read_text()
     assert parse_workflow(printed.out, where="it").id == "what-is-2-3"
+
+
+@demands("S0-413", "S0-415", "S0-039")
+def test_the_whole_transcript_of_a_real_session_is_in_the_file(cli: Cli, folder: Path) -> None:
+    looks = {"text": "I look.", "tool_calls": [{"name": "list_directory", "arguments": {}}]}
+    away, wrong = {"error": "unavailable"}, {"error": "bad_request"}
+    (folder / "one.yaml").write_text(json.dumps([away, away, away, away, wrong]))
+    never, seen = {"text": "never"}, {"text": "Seen."}
+    (folder / "two.yaml").write_text(json.dumps([never, looks, never, seen]))
+    (folder / "helper.agent.yaml").write_text(
+        "id: helper\nprovider: scripted\nmodel: one.yaml\nsystem_prompt: Help.\n"
+        "tools: [list_directory]\nretry: {max: 1, backoff: linear}\n"
+        "fallback_chain: [{provider: scripted, model: two.yaml, max_attempts: 1}]\n"
+    )
+    talk = ("chat", "--agent", "helper.agent.yaml", "--title", "Talk", "--json")
+    session = cli(*talk, stdin="Look.\nAgain.\n").lines[0]["sessionId"]
+    cli("chat-export", session)
+
+    # Read by another reader than ours.
+    body = yaml.safe_load((folder / "talk.relavium.yaml").read_text())["workflow"]
+    (kept,) = body["metadata"].values()
+    messages = kept.pop("messages")
+    shown = cli("sessions", "show", session, "--json").document
+    assert list(body["metadata"]) == ["relaviumExport"]
+    assert kept | {"createdAt": 0, "updatedAt": 0} == {
+        "source": "session",
+        "sessionId": session,
+        "agentSlug": "helper",
+        "title": "Talk",
+        "createdAt": 0,
+        "updatedAt": 0,
+    }
+    assert kept["createdAt"][:19] == shown["created_at"][:19]
+    # The turn without an answer has no node, and is in the transcript all the same.
+    assert [node["id"] for node in body["nodes"]] == ["input", "turn-1", "output"]
+    second = f"scripted:{folder / 'two.yaml'}"
+    assert [(row["role"], row.get("modelId")) for row in messages] == [
+        ("user", None),
+        ("assistant", second),
+        ("assistant", second),
+        ("tool", None),
+        ("assistant", second),
+        ("user", None),
+        ("system", None),
+    ]
+    assert [row["sequenceNumber"] for row in messages] == [1, 2, 3, 4, 5, 6, 7]
+    assert {row["sessionId"] for row in messages} == {session}
+    assert [part["type"] for row in messages for part in row["content"]] == [
+        "text",
+        "text",
+        "tool_call",
+        "tool_result",
+        "text",
+        "text",
+        "text",
+    ]
+    before = (folder / "talk.relavium.yaml").read_bytes()
+    assert cli("workflow", "format", "talk.relavium.yaml", "--write").code == 0
+    assert (folder / "talk.relavium.yaml").read_bytes() == before
 
 
 def test_a_file_that_is_there_is_not_replaced_unasked(cli: Cli, chatted: str, folder: Path) -> None:

@@ -186,6 +186,36 @@ def test_a_line_is_played_as_turns_of_sessions(cli: Cli, write: Write, script: S
     assert rows[0]["content"]["text"] == "answer 2\n\nsay c"
 
 
+@demands("S0-080", "S0-081", "S0-081b", "S0-100")
+def test_a_node_is_a_turn_like_any_other(cli: Cli, write: Write, tmp_path: Path) -> None:
+    # The first model is away, the second one looks around and answers.
+    (tmp_path / "one.yaml").write_text("- {error: unavailable, repeat: 3}\n")
+    looks = {"text": "I look.", "tool_calls": [{"name": "list_directory", "arguments": {}}]}
+    steps = [{"text": "never"}, looks, {"text": "never"}, {"text": "Seen."}]
+    (tmp_path / "two.yaml").write_text(json.dumps(steps))
+    agent = AGENT | {
+        "provider": "scripted",
+        "model": "one.yaml",
+        "tools": ["list_directory"],
+        "retry": {"max": 1, "backoff": "linear"},
+        "fallback_chain": [{"provider": "scripted", "model": "two.yaml", "max_attempts": 1}],
+    }
+    Path("helper.agent.yaml").write_text(json.dumps(agent))
+    file = write(line(player("a"), agents=[agent]))
+
+    talked = cli("chat", "say a", "--agent", "helper.agent.yaml", "--json")
+    played = cli("workflow", "run", file, "--json")
+
+    def story(lines: list[Any]) -> list[dict[str, Any]]:
+        passing = {"sessionId", "timestamp", "callId", "messageId"}
+        return [{key: each[key] for key in each if key not in passing} for each in lines]
+
+    assert (talked.code, played.code) == (0, 0)
+    types = [each["type"] for each in story(played.lines)]
+    assert {"holdfast:step.failed", "agent:tool_call", "agent:tool_result"} <= set(types)
+    assert story(played.lines) == story(talked.lines)
+
+
 def test_with_json_the_events_of_its_sessions_are_printed(cli: Cli, write: Write) -> None:
     lines = cli("workflow", "run", write(line(player("a"))), "--json").lines
 
