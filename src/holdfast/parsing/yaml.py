@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from io import StringIO
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -182,10 +183,9 @@ class _WrittenReader:
             raise self.other_form()
         return value
 
-    def require_same(self, text: str) -> None:
-        """Raise `YamlError` for the first line that differs from another text."""
-        lines = zip_longest(self._lines, text.split("\n")[:-1])
-        for number, (here, there) in enumerate(lines):
+    def require_same(self, value: Any) -> None:
+        """Raise `YamlError` for the first line that is not written so for this value."""
+        for number, (here, there) in enumerate(zip_longest(self._lines, _lines(value, ""))):
             if here != there:
                 self._at = number
                 raise self.other_form()
@@ -290,7 +290,7 @@ def read_written_yaml(text: str) -> Any:
     reader = _WrittenReader(text)
     try:
         value = reader.read()
-        reader.require_same(write_yaml(value))
+        reader.require_same(value)
     except YamlError:
         raise
     except (IndexError, ValueError, OverflowError):
@@ -311,45 +311,50 @@ _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"
 
 def write_yaml(value: Any) -> str:
     """Return the YAML document of a JSON value; ends with one line break."""
-    return "".join(f"{line}\n" for line in _lines(value))
+    text = StringIO()
+    # Not joined, because that would hold all lines of a large file beside its text.
+    text.writelines(f"{line}\n" for line in _lines(value, ""))
+    return text.getvalue()
 
 
-def _lines(value: Any) -> Iterator[str]:
+def _lines(value: Any, margin: str) -> Iterator[str]:
+    """Yield the lines of a value; all but the first one, which may follow a mark, are indented."""
     if isinstance(value, dict) and value:
+        lead = ""
         for key in sorted(value):
-            yield from _entry(key, value[key])
+            lines = _entry(key, value[key], margin)
+            yield f"{lead}{next(lines)}"
+            yield from lines
+            lead = margin
     elif isinstance(value, list | tuple) and value:
+        lead = ""
         for item in value:
-            yield from _after("-", list(_lines(item)))
+            yield from _after(f"{lead}- ", item, margin)
+            lead = margin
     elif isinstance(value, str) and _is_block(value):
-        yield from _block(value)
+        yield from _block(value, margin)
     else:
         yield _format_scalar(value)
 
 
-def _entry(key: str, value: Any) -> Iterator[str]:
+def _entry(key: str, value: Any, margin: str) -> Iterator[str]:
     name = _text(key)
-    inner = list(_lines(value))
     if len(name) > _KEY_LONGEST:
         yield f"? {name}"
-        yield from _after(":", inner)
+        yield from _after(f"{margin}: ", value, margin)
     elif isinstance(value, dict | list | tuple) and value:
         yield f"{name}:"
-        yield from _indent(inner)
+        yield from _after(f"{margin}  ", value, margin)
     else:
-        # The lines of a block scalar are already indented.
-        yield f"{name}: {inner[0]}"
-        yield from inner[1:]
+        lines = _lines(value, margin)
+        yield f"{name}: {next(lines)}"
+        yield from lines
 
 
-def _after(mark: str, lines: list[str]) -> Iterator[str]:
-    yield f"{mark} {lines[0]}"
-    yield from _indent(lines[1:])
-
-
-def _indent(lines: list[str]) -> Iterator[str]:
-    # Empty lines are not indented, because a block scalar preserves spaces.
-    return (f"  {line}" if line else line for line in lines)
+def _after(mark: str, value: Any, margin: str) -> Iterator[str]:
+    lines = _lines(value, f"{margin}  ")
+    yield f"{mark}{next(lines)}"
+    yield from lines
 
 
 def _is_block(text: str) -> bool:
@@ -361,10 +366,12 @@ def _is_block(text: str) -> bool:
     )
 
 
-def _block(text: str) -> Iterator[str]:
+def _block(text: str, margin: str) -> Iterator[str]:
     ending = "+" if text.endswith("\n\n") else "" if text.endswith("\n") else "-"
     yield f"|{ending}"
-    yield from _indent(text.removesuffix("\n").split("\n"))
+    for line in text.removesuffix("\n").split("\n"):
+        # Empty lines are not indented, because a block scalar preserves spaces.
+        yield f"{margin}  {line}" if line else line
 
 
 def _format_scalar(value: Any) -> str:
