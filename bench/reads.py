@@ -37,7 +37,7 @@ def reads(folder: Path) -> dict[str, Figure]:
     cursor = raw_store(raw)
     raw_appends(cursor, 1, MESSAGES)
     return {
-        "load_10k": _figure(home, session_id, raw, MESSAGES, 2),
+        "load_10k": _figure(home, session_id, raw, MESSAGES, 1.8),
         "tail_50_of_10k": _figure(home, session_id, raw, LAST, 3),
     }
 

@@ -226,7 +226,8 @@ class ClaimOrigin(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
-        require_text(self.source, field="source", longest=SOURCE_LONGEST)
+        if self.source:
+            require_text(self.source, field="source", longest=SOURCE_LONGEST)
         if self.idempotency_key is not None:
             require_idempotency_key(self.idempotency_key)
 
