@@ -68,6 +68,12 @@ def outside(clock: SettableClock, machine: StandInMachine) -> Environment:
 
 
 @pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have stores opened without encryption, where rows are guarded by checksums."""
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+
+
+@pytest.fixture
 async def holdfast(home: Path, outside: Environment) -> AsyncIterator[Holdfast]:
     """Open a home whose turns are played by the offline model."""
     async with open_holdfast(furnish(home), outside=outside) as opened:

@@ -88,7 +88,11 @@ async def open_house(
     """Open a home in which the test's own runtime plays the turns."""
     url = os.environ.get("HOLDFAST_DATABASE_URL")
     config = Config(
-        home=furnish(home), database_url=url, turns_at_a_time=at_a_time, workspace_root=root
+        home=furnish(home),
+        database_url=url,
+        encryption=os.environ.get("HOLDFAST_ENCRYPTION", "auto"),
+        turns_at_a_time=at_a_time,
+        workspace_root=root,
     )
     async with AsyncExitStack() as stack:
         house = await _assembled(stack, config, runtime, outside or Environment(), scope)

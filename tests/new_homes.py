@@ -22,6 +22,8 @@ def furnish(home: Path) -> Path:
     """Put an empty store and its key there, unless something is, or the store is a database."""
     if not home.exists() and "HOLDFAST_DATABASE_URL" not in os.environ:
         home.mkdir(mode=0o700, parents=True)
+        if os.environ.get("HOLDFAST_ENCRYPTION") == "off":
+            return home
         for name in (STORE_NAME, KEY_NAME):
             shutil.copy(_made() / name, home / name)
     return home

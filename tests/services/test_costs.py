@@ -180,6 +180,7 @@ async def test_a_bound_without_a_time_zone_is_refused(house: House, field: str) 
     assert (caught.value.code, caught.value.details) == (Code.INVALID_FILTER, {"field": field})
 
 
+@pytest.mark.usefixtures("plain")
 async def test_a_damaged_entry_is_refused_and_never_added_up(house: House, home: Path) -> None:
     with raw(home) as connection:
         connection.execute("UPDATE costs SET microcents = 7 WHERE microcents = 8")

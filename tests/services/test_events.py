@@ -244,6 +244,7 @@ async def test_a_reader_learns_that_its_session_was_deleted(house: House, sessio
         assert caught.value.code is Code.SESSION_NOT_FOUND
 
 
+@pytest.mark.usefixtures("plain")
 async def test_a_damaged_event_is_never_shown_and_hides_no_neighbour(
     house: House, session: Session
 ) -> None:

@@ -81,6 +81,7 @@ async def test_what_was_changed_behind_our_back_is_found(
     assert found.faults[0].startswith(told.format(id=session.id))
 
 
+@pytest.mark.usefixtures("plain")
 async def test_a_changed_head_is_found_before_anything_is_read_through_it(
     home: Path, outside: Environment
 ) -> None:

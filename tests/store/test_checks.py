@@ -1,5 +1,6 @@
 """What the doctor looks for: every fault by name, and none that hides another."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,21 @@ from tests.store.conftest import KEY
 pytestmark = pytest.mark.anyio
 
 ROWS = a_transcript(a_message("one"), a_message("two"), a_message("three"))
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """Name a store without a key: in an encrypted one rows have no checksums to be wrong."""
+    home.mkdir()
+    return home / "history.db"
+
+
+@pytest.fixture
+async def store(file: Path) -> AsyncIterator[SqliteStore]:
+    """Open an empty store that is not encrypted."""
+    store = SqliteStore(file, None)
+    yield store
+    await store.close()
 
 
 @pytest.fixture

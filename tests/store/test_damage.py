@@ -1,7 +1,7 @@
 """Stored content that is not what was written is refused with its name, and only that."""
 
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,21 @@ DAMAGE: dict[str, tuple[str, Reading, str]] = {
         f"event 2 of session {SESSION_ID}",
     ),
 }
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """Name a store without a key: in an encrypted one rows have no checksums to be wrong."""
+    home.mkdir()
+    return home / "history.db"
+
+
+@pytest.fixture
+async def store(file: Path) -> AsyncIterator[SqliteStore]:
+    """Open an empty store that is not encrypted."""
+    store = SqliteStore(file, None)
+    yield store
+    await store.close()
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))

@@ -152,6 +152,7 @@ async def test_the_session_at_the_desk_is_told_when_somebody_clears_it(quiet: Ho
     ]
 
 
+@pytest.mark.usefixtures("plain")
 async def test_a_damaged_session_does_not_keep_another_from_the_desk(quiet: Holdfast) -> None:
     first = await quiet.open()
     await quiet.zones.write_state(quiet.owner, "holdfast", "x")

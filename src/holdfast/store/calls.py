@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -94,18 +95,19 @@ class CallRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._call = partial(_call_of, checks=database.checks_rows)
 
     async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
         rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
-        return _call(rows[0], head.session_id) if rows else None
+        return self._call(rows[0], head.session_id) if rows else None
 
     async def of_session(self, head: SessionState) -> list[Call]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [_call(row, head.session_id) for row in rows]
+        return [self._call(row, head.session_id) for row in rows]
 
     async def of_turn(self, head: SessionState, turn: int) -> list[Call]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [_call(row, head.session_id) for row in rows]
+        return [self._call(row, head.session_id) for row in rows]
 
     async def page(self, query: WorkQuery) -> list[Call]:
         conditions, parameters = work_conditions(query)
@@ -114,12 +116,12 @@ class CallRows:
             parameters |= {"after": query.after[0], "after_id": query.after[1]}
         sql = PAGE.format(conditions=" AND ".join(conditions))
         rows = await self._db.fetch(sql, parameters | {"limit": query.limit})
-        return [_call(row[:-1], row[-1]) for row in rows]
+        return [self._call(row[:-1], row[-1]) for row in rows]
 
     async def retried(self, head: SessionState, idempotency_key: str) -> Call | None:
         asked = {"session_key": head.key, "idempotency_key": idempotency_key}
         rows = await self._db.fetch(RETRIED, asked)
-        return _call(rows[0], head.session_id) if rows else None
+        return self._call(rows[0], head.session_id) if rows else None
 
 
 def _stored(at: datetime | None) -> int | None:
@@ -130,9 +132,10 @@ def _shown(at: int | None) -> datetime | None:
     return None if at is None else instant(at)
 
 
-def _call(row: Row, session_id: SessionId) -> Call:
+def _call_of(row: Row, session_id: SessionId, *, checks: bool) -> Call:
     *columns, stored = row
-    require_sound(stored, encode(columns), what=f"call {columns[0]}")
+    if checks:
+        require_sound(stored, encode(columns), what=f"call {columns[0]}")
     call_id, turn, sequence, name, arguments, state, effect, key, settlement, *rest = columns
     result_sequence, started_at, ended_at = rest
     with reading_of(f"call {call_id}"):

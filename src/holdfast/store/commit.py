@@ -133,11 +133,11 @@ APPROVAL_CONFLICT: Final = _upsert("id", "state", "memory", "body", "checksum")
 _DELTA: Final = name_of(StepDelta)
 
 
-def state_row(commit: SessionCommit) -> Row:
+def state_row(commit: SessionCommit, *, checks: bool) -> Row:
     """Return the new state of the session, then what the stored one must be."""
     before = commit.before
     return (
-        *state_values(commit.state),
+        *state_values(commit.state, checks=checks),
         before.key,
         before.epoch,
         before.holder,
@@ -160,7 +160,7 @@ def message_rows(commit: SessionCommit) -> Iterator[Row]:
         yield *start, at, row.hash, event, proof
 
 
-def event_rows(commit: SessionCommit, *, deltas: bool) -> Iterator[Row]:
+def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> Iterator[Row]:
     """Yield the rows of the deltas, or of all other events."""
     key = commit.before.key
     for event in commit.events:
@@ -168,11 +168,11 @@ def event_rows(commit: SessionCommit, *, deltas: bool) -> Iterator[Row]:
             ids, rest = divided(event.name, event.content)
             place = event.sequence, event.turn, event.at, event.name
             # The checksum covers the whole payload, including the ids stored in their own column.
-            proof = event_sum(place, event.content)
+            proof = event_sum(place, event.content) if checks else 0
             yield row_key(key, event.sequence), *place[1:], ids, rest, proof
 
 
-def call_row(key: SessionKey, call: Call) -> Row:
+def call_row(key: SessionKey, call: Call, *, checks: bool) -> Row:
     """Return the row of a call."""
     columns: list[Any] = [
         call.id,
@@ -189,10 +189,10 @@ def call_row(key: SessionKey, call: Call) -> Row:
         microseconds(call.ended_at) if call.ended_at else None,
     ]
     # The session key is excluded: the checksum covers the content of a row, not its location.
-    return key, *columns, checksum(encode(columns))
+    return key, *columns, checksum(encode(columns)) if checks else 0
 
 
-def cost_row(key: SessionKey, entry: CostEntry) -> Row:
+def cost_row(key: SessionKey, entry: CostEntry, *, checks: bool) -> Row:
     """Return the row of a ledger entry."""
     usage = entry.usage
     columns: list[Any] = [
@@ -208,7 +208,7 @@ def cost_row(key: SessionKey, entry: CostEntry) -> Row:
         int(entry.priced),
         microseconds(entry.at),
     ]
-    return key, *columns, checksum(encode(columns))
+    return key, *columns, checksum(encode(columns)) if checks else 0
 
 
 def approval_row(key: SessionKey, approval: Approval) -> Row:

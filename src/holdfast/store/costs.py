@@ -1,6 +1,7 @@
 """The `costs` table: the ledger, with one entry per request sent to a provider."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final
 
 from holdfast.domain.costs import CostEntry, CostGroup, CostQuery, CostSum, Usage
@@ -108,14 +109,15 @@ class CostRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._entry = partial(_entry_of, checks=database.checks_rows)
 
     async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
         rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [_entry(row, head.session_id) for row in rows]
+        return [self._entry(row, head.session_id) for row in rows]
 
     async def newest(self, head: SessionState) -> CostEntry | None:
         rows = await self._db.fetch(NEWEST, {"session_key": head.key})
-        return _entry(rows[0], head.session_id) if rows else None
+        return self._entry(rows[0], head.session_id) if rows else None
 
     async def engaged(self, head: SessionState) -> int:
         rows = await self._db.fetch(ENGAGED, {"session_key": head.key})
@@ -123,7 +125,7 @@ class CostRows:
 
     async def of_session(self, head: SessionState) -> list[CostEntry]:
         rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [_entry(row, head.session_id) for row in rows]
+        return [self._entry(row, head.session_id) for row in rows]
 
     async def sums(self, query: CostQuery) -> list[CostSum]:
         key_of = _KEYS[query.group_by]
@@ -131,7 +133,7 @@ class CostRows:
         rows = await self._page(query, _START)
         while rows:
             for row in rows:
-                entry = _entry(row[:_ENTRY_COLUMNS], row[_ENTRY_COLUMNS])
+                entry = self._entry(row[:_ENTRY_COLUMNS], row[_ENTRY_COLUMNS])
                 key = key_of(entry, row[_ENTRY_COLUMNS + 1])
                 found[key] = found.get(key, CostSum(key=key)) + entry
             last = rows[-1]
@@ -144,7 +146,7 @@ class CostRows:
         for row in await self._db.fetch(OF_SOME, {"keys": encode(list(keys)).decode()}):
             key = row[_ENTRY_COLUMNS]
             # The session id is not selected, because callers of this method pass keys.
-            entry = _entry(row[:_ENTRY_COLUMNS], SessionId(""))
+            entry = self._entry(row[:_ENTRY_COLUMNS], SessionId(""))
             found[key] = found.get(key, CostSum(key=str(key))) + entry
         return found
 
@@ -173,10 +175,11 @@ _KEYS: Final[Mapping[CostGroup, Callable[[CostEntry, str], str]]] = {
 }
 
 
-def _entry(row: Row, session_id: SessionId) -> CostEntry:
+def _entry_of(row: Row, session_id: SessionId, *, checks: bool) -> CostEntry:
     id_, turn, model_id, *used, microcents, priced, at, stored = row
     request_id = format_id(id_)
-    require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
+    if checks:
+        require_sound(stored, encode(row[:-1]), what=f"cost entry {request_id}")
     input_, output, cache_read, cache_write, reasoning = used
     return CostEntry(
         request_id=request_id,

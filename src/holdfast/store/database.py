@@ -64,12 +64,15 @@ TakeRows = Callable[[Iterable[Row]], T]
 class Database(Protocol):
     """Runs statements inside the current transaction.
 
-    `is_sealed` is true if every page is authenticated, so that indexes can be trusted. `for_update`
+    `is_sealed` is true if every page is authenticated, so that indexes can be trusted. With
+    `checks_rows` sessions, events, calls and costs have a checksum that is checked when they are
+    read; where SQLite authenticates every page it would prove nothing more, and is 0. `for_update`
     is the clause that locks the rows of a query until the commit; it is empty if no other process
     can change them, and on a connection that only reads.
     """
 
     is_sealed: bool
+    checks_rows: bool
     for_update: str
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:

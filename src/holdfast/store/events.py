@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Final
@@ -238,7 +238,7 @@ PAGE_BYTES: Final = 1 << 20
 _OPENS_STEP: Final = frozenset({"step.started", "step.delta"})
 _CLOSES_STEP: Final = frozenset({"step.delta", "step.ended", "step.failed"})
 _APPENDED_NAME: Final = name_of(MessageAppended)
-# Replaces the checksum of rows that were already verified.
+# Replaces the checksum of rows that were already verified, or whose pages are authenticated.
 _PROVEN: Final = object()
 
 
@@ -276,13 +276,14 @@ class EventRows:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._whole = partial(_whole, checks=database.checks_rows)
 
     async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
         asked = _range(head, sequence + 1) | {"limit": limit}
         found, is_all = await self._db.fetch_within(
             AFTER, AFTER_SIZES, asked, PAGE_BYTES, take_within(PAGE_BYTES)
         )
-        stored = [_whole(row) for row in found]
+        stored = [self._whole(row) for row in found]
         appended = await self._newest(head, sequence, limit, len(stored)) if is_all else None
         if appended is None:
             appended = await self._appended(head, sequence, limit, stored)
@@ -310,7 +311,7 @@ class EventRows:
 
     async def at(self, head: SessionState, sequence: int) -> Frame | None:
         place = {"key": row_key(head.key, sequence)}
-        rows = [_whole(row) for row in await self._db.fetch(AT, place)]
+        rows = [self._whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
             rows = [
                 row for row in await self._appended(head, sequence - 1, 1) if row[0] == sequence
@@ -353,7 +354,7 @@ class EventRows:
 
     async def _rows(self, head: SessionState, after: int, limit: int) -> list[Row]:
         parameters = _range(head, after + 1) | {"limit": limit}
-        return [_whole(row) for row in await self._db.fetch(AFTER, parameters)]
+        return [self._whole(row) for row in await self._db.fetch(AFTER, parameters)]
 
     async def _newest(
         self, head: SessionState, after: int, limit: int, stored: int
@@ -407,13 +408,13 @@ def _are_of_one_step(before: Row, after: Row) -> bool:
     return opens in _OPENS_STEP and closes in _CLOSES_STEP and turn == later_turn and is_same
 
 
-def _whole(row: Row) -> Row:
+def _whole(row: Row, *, checks: bool) -> Row:
     """Return a stored row with its number and its payload, which is None if a column is damaged."""
     key, turn, at, name, ids, rest, stored = row
     has_ids = ids is None or isinstance(ids, bytes)
     is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
     payload = joined(name, ids, rest) if is_whole else None
-    return key & LAST_NUMBER, turn, at, name, payload, stored
+    return key & LAST_NUMBER, turn, at, name, payload, stored if checks else _PROVEN
 
 
 def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after: int) -> list[Row]:
@@ -447,11 +448,11 @@ def event_sum(columns: Row, payload: bytes) -> int:
 
 
 def _is_sound(row: Row) -> bool:
-    return isinstance(row[4], bytes) and event_sum(row[:4], row[4]) == row[5]
+    return isinstance(row[4], bytes) and (row[5] is _PROVEN or event_sum(row[:4], row[4]) == row[5])
 
 
 def _require_sound(row: Row, head: SessionState) -> None:
-    if row[5] is not _PROVEN and not _is_sound(row):
+    if not _is_sound(row):
         raise corrupt(f"event {row[0]} of session {head.session_id}")
 
 

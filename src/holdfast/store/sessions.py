@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -314,10 +315,12 @@ class SessionRows:
         """Compare indexes with their rows before use unless `trusts_indexes` is set."""
         self._db = database
         self._trusts_indexes = trusts_indexes
+        self._head = partial(head_of, checks=database.checks_rows)
+        self._session = partial(session_of, checks=database.checks_rows)
 
     async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
         parent = session.forked_from
-        row = columns_of(head) | {
+        row = columns_of(head, checks=self._db.checks_rows) | {
             "id": session.id,
             "owner": session.owner,
             "agent_id": session.agent_id,
@@ -342,21 +345,21 @@ class SessionRows:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(locked(self._db, HEAD), {"owner": owner, "id": session_id})
-        return head_of(rows[0]) if rows else None
+        return self._head(rows[0]) if rows else None
 
     async def head_by_key(self, key: SessionKey) -> SessionState | None:
         rows = await self._db.fetch(locked(self._db, HEAD_BY_KEY), {"key": key})
-        return head_of(rows[0]) if rows else None
+        return self._head(rows[0]) if rows else None
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(GET, {"owner": owner, "id": session_id})
-        return session_of(rows[0]) if rows else None
+        return self._session(rows[0]) if rows else None
 
     async def get_by_key(self, key: SessionKey) -> tuple[Session, SessionState] | None:
         rows = await self._db.fetch(GET_BY_KEY, {"key": key})
-        return session_of(rows[0]) if rows else None
+        return self._session(rows[0]) if rows else None
 
     async def patch(self, key: SessionKey, session: Session) -> None:
         await self._db.execute(PATCH, {"key": key, **opening_of(session)})
@@ -373,7 +376,7 @@ class SessionRows:
             sql, parameters = page_sql(_behind(wanted, rows[-1]) if rows else wanted)
             rows = await self._db.fetch(sql, parameters)
             _require_order([_place(row, query.order) for row in rows])
-            found += sound(rows, session_of)
+            found += sound(rows, self._session)
             if len(rows) < left or len(found) == query.limit:
                 return found
 
@@ -405,7 +408,7 @@ class SessionRows:
         return _segments(await self._db.fetch(LINEAGE, {"key": key}))
 
     async def forks(self, key: SessionKey) -> list[SessionState]:
-        return [head_of(row) for row in await self._db.fetch(FORKS, {"key": key})]
+        return [self._head(row) for row in await self._db.fetch(FORKS, {"key": key})]
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
@@ -414,11 +417,11 @@ class SessionRows:
     async def unsettled(self, due: int = EVER) -> list[SessionState]:
         """Return sessions with an open or waiting turn; a paused one if it expires by `due`."""
         # `until` of a paused turn is the negative time at which its question expires.
-        return list(sound(await self._db.fetch(UNSETTLED, {"least": -due}), head_of))
+        return list(sound(await self._db.fetch(UNSETTLED, {"least": -due}), self._head))
 
     async def idle(self, before: datetime) -> list[SessionState]:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
-        return list(sound(rows, head_of))
+        return list(sound(rows, self._head))
 
     async def slots(self) -> int:
         # Serializes openings, because the rows to count are not there yet.

@@ -434,7 +434,8 @@ class ZoneTables:
         for (key,) in keys:
             head = await SessionRows(self._db).head_by_key(SessionKey(key))
             if head is not None:
-                columns = columns_of(replace(head, agent_id=AgentId(after)))
+                moved = replace(head, agent_id=AgentId(after))
+                columns = columns_of(moved, checks=self._db.checks_rows)
                 named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
                 await self._db.execute(REPOINT, named)
         return len(keys)

@@ -18,6 +18,7 @@ T = TypeVar("T")
 class _Waiting:
     """Synchronous adapter of a connection for checks, which run in a thread and block there."""
 
+    checks_rows = True
     for_update = ""
 
     def __init__(self, connection: PostgresConnection, loop: asyncio.AbstractEventLoop) -> None:

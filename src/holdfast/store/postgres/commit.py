@@ -132,13 +132,13 @@ class CommitRows(Struct):
 def rows_of(commit: SessionCommit) -> CommitRows:
     """Return the rows of a commit; raises for text that Postgres cannot store."""
     key = commit.before.key
-    state = state_row(commit)
+    state = state_row(commit, checks=True)
     tables = (
         list(message_rows(commit)),
-        list(event_rows(commit, deltas=False)),
-        list(event_rows(commit, deltas=True)),
-        [call_row(key, each) for each in commit.calls],
-        [cost_row(key, each) for each in commit.costs],
+        list(event_rows(commit, deltas=False, checks=True)),
+        list(event_rows(commit, deltas=True, checks=True)),
+        [call_row(key, each, checks=True) for each in commit.calls],
+        [cost_row(key, each, checks=True) for each in commit.costs],
         [approval_row(key, each) for each in commit.approvals],
     )
     for row in chain((state,), *tables):

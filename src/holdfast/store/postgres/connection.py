@@ -38,6 +38,7 @@ class PostgresConnection:
 
     # Postgres reports damaged pages itself.
     is_sealed = True
+    checks_rows = True
 
     def __init__(self, raw: asyncpg.Connection, *, may_write: bool = False) -> None:
         self.raw = raw

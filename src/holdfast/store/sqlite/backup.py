@@ -104,7 +104,7 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
 @contextmanager
 def open_draft(path: Path, key: bytes | None) -> Iterator[Connection]:
     """Open a draft with the key of the store and default settings."""
-    connection = Connection(apsw.Connection(str(path)))
+    connection = Connection(apsw.Connection(str(path)), is_sealed=key is not None)
     try:
         if key is not None:
             connection.pragma("key", f"raw:{key.hex()}")

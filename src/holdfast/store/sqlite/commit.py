@@ -64,7 +64,7 @@ COST: Final = _insert("costs", COSTS)
 APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 
 
-def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
+def write_commit(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
     before, after = commit.before, commit.state
     is_within = (
@@ -72,27 +72,27 @@ def write_commit(cursor: apsw.Cursor, commit: SessionCommit) -> None:
         and before.settled == after.settled
         and before.holder == after.holder
     )
-    cursor.execute(UPDATE_WITHIN if is_within else UPDATE, state_row(commit))
+    cursor.execute(UPDATE_WITHIN if is_within else UPDATE, state_row(commit, checks=checks))
     if not cursor.connection.changes():
         raise VersionConflictError
     try:
-        _insert_rows(cursor, commit)
+        _insert_rows(cursor, commit, checks=checks)
     except apsw.ConstraintError as error:
         # An id in the commit is taken: its caller reads the session and decides.
         raise VersionConflictError from error
 
 
-def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit) -> None:
+def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) -> None:
     key = commit.before.key
     if commit.messages:
         cursor.executemany(MESSAGE, message_rows(commit))
     if commit.events:
-        cursor.executemany(EVENT, event_rows(commit, deltas=False))
-        cursor.executemany(DELTA, event_rows(commit, deltas=True))
+        cursor.executemany(EVENT, event_rows(commit, deltas=False, checks=checks))
+        cursor.executemany(DELTA, event_rows(commit, deltas=True, checks=checks))
     for call in commit.calls:
-        cursor.execute(CALL, call_row(key, call))
+        cursor.execute(CALL, call_row(key, call, checks=checks))
     for entry in commit.costs:
-        cursor.execute(COST, cost_row(key, entry))
+        cursor.execute(COST, cost_row(key, entry, checks=checks))
     for approval in commit.approvals:
         cursor.execute(APPROVAL, approval_row(key, approval))
     if commit.state.title != commit.before.title:

@@ -68,6 +68,7 @@ class Connection:
         self.raw = raw
         self.anchor = anchor
         self.is_sealed = is_sealed
+        self.checks_rows = not is_sealed
         self.patience = Patience()
         # One cursor for all statements, because creating one costs more than most statements.
         self._cursor = raw.cursor()
@@ -123,7 +124,7 @@ class Connection:
 
     def write(self, commit: SessionCommit) -> None:
         """Write a commit inside the current transaction, synchronously."""
-        write_commit(self._cursor, commit)
+        write_commit(self._cursor, commit, checks=self.checks_rows)
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
         """Read a pragma, or set it and return SQLite's answer."""

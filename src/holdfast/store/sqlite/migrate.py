@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Internal, Invalid
+from holdfast.store.sqlite.checksums import FIRST, fill_checksums
 from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, translate_errors
 
 _FOLDER: Final = Path(__file__).parents[1] / "migrations"
@@ -211,6 +212,9 @@ def _apply(connection: Connection, migration: Migration) -> None:
 
 
 def _take_back(connection: Connection, migration: Migration) -> None:
+    if migration.number == FIRST:
+        # The schema below is read with checksums, also where this one does without.
+        fill_checksums(connection)
     connection.query(UNMARK, {"number": migration.number})
     connection.query(migration.down)
     connection.pragma("user_version", migration.number - 1)

@@ -11,6 +11,7 @@ from holdfast.search.documents import EMPTY
 from holdfast.store.database import Row
 from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.backup import clean_failures, clear_place, draft_beside, give_name
+from holdfast.store.sqlite.checksums import fill_checksums
 from holdfast.store.sqlite.connection import Connection, connect, translate_errors
 from holdfast.store.sqlite.files import sync_file, sync_folder
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
@@ -69,8 +70,12 @@ def from_file(path: Path, key: bytes | None) -> Iterator[FileEnd]:
         require_not_older(version(connection))
         with translate_errors():
             connection.query("BEGIN IMMEDIATE")
+            # Taken back at the end: only the copy is to have them.
+            fill_checksums(connection)
         yield FileEnd(connection)
     finally:
+        if connection.raw.in_transaction:
+            connection.query("ROLLBACK")
         connection.close()
 
 
