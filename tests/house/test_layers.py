@@ -1,4 +1,4 @@
-"""Holds the floors: arrows point down, and each package from outside has one home in ours."""
+"""Imports point down, and each package from outside is imported in one of ours."""
 
 import ast
 import re
