@@ -16,7 +16,6 @@ provider: offline
 system_prompt: Review.
 tools:
   - read_file
-output_schema: {type: object}
 """
 
 
@@ -36,9 +35,7 @@ def test_a_file_becomes_an_agent_that_answers(cli: Cli, file: Path) -> None:
     assert imported.out == (
         "Created agent reviewer; chat with it: `holdfast chat --agent reviewer`.\n"
     )
-    assert imported.err == (
-        "field_not_applied: output_schema is stored with the agent, but has no effect yet.\n"
-    )
+    assert imported.err == ""
     assert answered.code == 0
 
 
@@ -78,7 +75,7 @@ def test_an_agent_is_printed_as_the_file_it_came_from(cli: Cli, file: Path) -> N
     for_programs = cli("agents", "export", "reviewer", "--json")
 
     assert printed.out == (
-        "id: reviewer\nmodel: holdfast\nname: reviewer\noutput_schema:\n  type: object\n"
+        "id: reviewer\nmodel: holdfast\nname: reviewer\n"
         "provider: offline\nrecovery: stop\nsystem_prompt: Review.\ntools:\n  - read_file\n"
     )
     assert for_programs.document["id"] == "reviewer"

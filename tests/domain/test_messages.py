@@ -44,7 +44,7 @@ PICTURE = Media(mime_type="image/png", ref="media://sha256-" + "0" * 64)
 
 ALLOWED = {
     Role.USER: {"text", "media"},
-    Role.ASSISTANT: {"text", "reasoning", "media"},
+    Role.ASSISTANT: {"text", "reasoning", "media", "output"},
     Role.TOOL_CALL: {"tool_call"},
     Role.TOOL_RESULT: {"tool_result"},
     Role.SYSTEM: {"text", "plan", "notice", "compaction"},
@@ -116,6 +116,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.TOOL_UNAVAILABLE,
         NoticeCode.MCP_UNAVAILABLE,
         NoticeCode.MEDIA_REFUSED,
+        NoticeCode.OUTPUT_INVALID,
         NoticeCode.BUDGET_WARNING,
         NoticeCode.UNPRICED_MODEL,
         NoticeCode.WORKSPACE_MOVED,

@@ -21,6 +21,7 @@ HOMES = {
     "genai_prices": "llm",
     "httpcore2": "tools",
     "httpx2": "tools",
+    "jsonschema": "services",
     "keyring": "keychain",
     "mcp": "tools",
     "msgspec": ANYWHERE,

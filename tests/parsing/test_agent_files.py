@@ -108,7 +108,6 @@ DESCRIBED = AgentFile(
         "input_schema": {"type": "object", "properties": {"token": {"type": "string"}}},
         "output_schema": {},
     },
-    not_applied=("input_schema", "output_schema"),
 )
 
 

@@ -41,8 +41,6 @@ async def import_file(printer: Printer, options: ImportOptions) -> None:
     from holdfast.wire.agents import agent_form
 
     described = read_agent_file(options.file)
-    for key in described.not_applied:
-        printer.warn(f"field_not_applied: {key} is stored with the agent, but has no effect yet.")
     async with connect(printer) as holdfast:
         agent, is_new = await import_agent(holdfast, described)
     result = (

@@ -282,8 +282,8 @@ def _put_in(found: re.Match[str], variables: Mapping[str, str]) -> str:
     return found[0] if value is None else f"{_EDGE}{neutralise(value)}{_EDGE}"
 
 
-# Stored and written back, but not applied yet.
-NOT_APPLIED: Final = ("input_schema", "output_schema")
+# Keys of an agent file that are kept in `extra`.
+SCHEMA_KEYS: Final = ("input_schema", "output_schema")
 # Attempts of a chain entry that was created without a number.
 _USUAL_ATTEMPTS: Final = 2
 
@@ -328,7 +328,7 @@ def file_form(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> dic
         "recovery": agent.recovery.value,
     }
     said = {key: value for key, value in form.items() if value not in (None, [], {})}
-    return said | {key: agent.extra[key] for key in NOT_APPLIED if key in agent.extra}
+    return said | {key: agent.extra[key] for key in SCHEMA_KEYS if key in agent.extra}
 
 
 def _provider_and_model(ref: str) -> dict[str, str]:

@@ -54,6 +54,7 @@ class NoticeCode(StrEnum):
     TOOL_UNAVAILABLE = "tool_unavailable"
     MCP_UNAVAILABLE = "mcp_unavailable"
     MEDIA_REFUSED = "media_refused"
+    OUTPUT_INVALID = "output_invalid"
     BUDGET_WARNING = "budget_warning"
     UNPRICED_MODEL = "unpriced_model"
     WORKSPACE_MOVED = "workspace_moved"
@@ -163,7 +164,13 @@ class Compaction(Struct, frozen=True, kw_only=True, gc=False, tag="compaction"):
     dropped_through: int
 
 
-Part = Text | Reasoning | Media | ToolCall | ToolResult | Plan | Notice | Compaction
+class Output(Struct, frozen=True, kw_only=True, gc=False, tag="output"):
+    """The value of an answer that matches its agent's output schema; the text is beside it."""
+
+    value: Any
+
+
+Part = Text | Reasoning | Media | Output | ToolCall | ToolResult | Plan | Notice | Compaction
 _PARTS: Final = get_args(Part)
 
 
@@ -180,7 +187,7 @@ def require_content(value: Any) -> str | tuple[Part, ...]:
 
 PARTS_OF: Final[Mapping[Role, tuple[type[Part], ...]]] = {
     Role.USER: (Text, Media),
-    Role.ASSISTANT: (Text, Reasoning, Media),
+    Role.ASSISTANT: (Text, Reasoning, Media, Output),
     Role.TOOL_CALL: (ToolCall,),
     Role.TOOL_RESULT: (ToolResult,),
     Role.SYSTEM: (Text, Plan, Notice, Compaction),

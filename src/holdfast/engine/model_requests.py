@@ -10,14 +10,15 @@ from enum import Enum, auto
 from math import ceil
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.drafts import CostDraft, Draft, Outcome, Summary
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Output
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.turns import turns
@@ -38,6 +39,7 @@ from holdfast.engine.streaming import ModelAnswer, ask
 from holdfast.engine.turn_state import TurnState, discard
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmMessage, LlmRequest, StepStop
 from holdfast.ports.system import Clock, Randomness
+from holdfast.services.agents import OUTPUT_SCHEMA, schema_of
 
 SUMMARY_TOKENS: Final = 4_096
 INSTRUCTION: Final = (
@@ -341,6 +343,8 @@ class StepResult(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     # Whether the budget determined the output limit.
     is_cut_by_budget: bool = False
+    # The value of an answer that matches the agent's output schema.
+    output: Output | None = None
 
 
 # Failures that unsupported or too large media can cause.
@@ -442,7 +446,7 @@ class ModelChain:
         )
         return LlmRequest(
             model=model,
-            system=play.turn.agent.system_prompt or None,
+            system=_system(play.turn.agent),
             messages=await _with_media(play, model, with_remark(projected, play.remark)),
             tools=play.offers or (),
             temperature=settings.temperature,
@@ -505,6 +509,16 @@ class ModelChain:
     def _pause(self, failed: Failed, attempt: int, play: TurnState) -> float:
         luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
         return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
+
+
+def _system(agent: Agent) -> str | None:
+    """Return the system prompt, with the schema that the answer must match."""
+    schema = schema_of(agent, OUTPUT_SCHEMA)
+    if schema is None:
+        return agent.system_prompt or None
+    text = msgspec.json.encode(schema).decode()
+    rule = f"Your final answer must be one JSON value and nothing else, matching: {text}"
+    return f"{agent.system_prompt}\n\n{rule}".strip()
 
 
 async def _with_media(

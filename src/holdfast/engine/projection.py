@@ -38,6 +38,7 @@ REMARKS: Final[Mapping[NoticeCode, str]] = {
     NoticeCode.BUDGET: "(The turn above was not finished: the budget was spent.)",
     NoticeCode.ERROR: "(The turn above failed before it was finished.)",
 }
+_FOR_MODEL: Final = frozenset({NoticeCode.CALL_SETTLED, NoticeCode.OUTPUT_INVALID})
 BEGINNING: Final = "(The beginning of the conversation is not shown.)"
 GO_ON: Final = "(Go on.)"
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded"
@@ -209,7 +210,7 @@ class Conversation:
                 self.answered()
             elif isinstance(part, Notice) and part.code in CLOSING:
                 self.user(REMARKS[part.code])
-            elif isinstance(part, Notice) and part.code is NoticeCode.CALL_SETTLED:
+            elif isinstance(part, Notice) and part.code in _FOR_MODEL:
                 self.user(f"({part.text})")
             elif isinstance(part, Notice) and part.code is NoticeCode.MEDIA_REFUSED:
                 self._hide_media()

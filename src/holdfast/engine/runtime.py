@@ -13,12 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.calls import Call, is_open
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome, ToolsFound
-from holdfast.domain.events import Failure, StepEnded, StepFailed
+from holdfast.domain.drafts import Draft, MessageDraft, Outcome, ToolsFound, notice_draft
+from holdfast.domain.events import Failure, FailureCode, StepEnded, StepFailed
 from holdfast.domain.ids import CallId, MessageId, SessionId, uuid7
 from holdfast.domain.messages import (
     Notice,
     NoticeCode,
+    Output,
     Part,
     Reasoning,
     ResultStatus,
@@ -49,10 +50,13 @@ from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import Toolbox
+from holdfast.services.agents import OUTPUT_SCHEMA, SchemaFault, parse_value, schema_of
 
 logger = logging.getLogger("holdfast.engine")
 # This many consecutive rounds without a successful call end the turn.
 HOPELESS: Final = 5
+# Answers of a turn that are checked against the output schema before the turn fails.
+ANSWERS_MOST: Final = 3
 _INVALID_TEXT_LONGEST: Final = 2_048
 MEDIA_REFUSED: Final = (
     "The provider rejected a request with the attachment above. From now on the "
@@ -107,12 +111,17 @@ class EngineRuntime:
             if isinstance(heard, Outcome):
                 return play.end(heard)
             outcome = outcome_of(heard)
+            fault = None
+            if outcome and outcome.stop_reason is StopReason.STOP:
+                heard, fault = _with_output(play, heard)
             calls = [] if outcome else [self._call(play, asked) for asked in heard.answer.calls]
             is_over = bool(calls) and len(rounds_of(play.current)) >= turn.limits.tool_rounds
             play.carry(self._step_drafts(play, heard, calls))
             if is_over:
                 play.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
                 outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
+            if fault:
+                outcome = _after_fault(play, fault)
             if outcome:
                 return play.end(outcome)
             if not _may_start_with_its_intent(calls):
@@ -277,12 +286,42 @@ def _refusal(play: TurnState, heard: StepResult) -> tuple[MessageDraft, ...]:
     return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
 
 
+def _with_output(play: TurnState, heard: StepResult) -> tuple[StepResult, str | None]:
+    """Return the result with its value, or what is wrong with it, if the agent has a schema."""
+    schema = schema_of(play.turn.agent, OUTPUT_SCHEMA)
+    if schema is None:
+        return heard, None
+    try:
+        value = parse_value(heard.answer.text, schema)
+    except SchemaFault as fault:
+        return heard, str(fault)
+    return replace(heard, output=Output(value=value)), None
+
+
+def _after_fault(play: TurnState, fault: str) -> Outcome | None:
+    """Report an answer that does not match; return the outcome if the model is not asked again."""
+    text = f"The answer does not match the output schema: {fault}."
+    told = [
+        part
+        for row in play.current
+        for part in row.parts
+        if isinstance(part, Notice) and part.code is NoticeCode.OUTPUT_INVALID
+    ]
+    if len(told) + 1 >= ANSWERS_MOST:
+        message = f"{text} Change the output_schema, the prompt or the model of the agent."
+        failure = Failure(code=FailureCode.INVALID_REQUEST, message=message)
+        return Outcome(stop_reason=StopReason.ERROR, failure=failure)
+    play.carry([notice_draft(NoticeCode.OUTPUT_INVALID, f"{text} Answer again.")])
+    return None
+
+
 def _row(heard: StepResult) -> tuple[MessageDraft, ...]:
     """Return the assistant message; a step without text and reasoning has none."""
     said = heard.answer
     thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
     words = (Text(text=said.text),) if said.text else ()
-    parts: tuple[Part, ...] = (*thought, *words)
+    value = (heard.output,) if heard.output is not None else ()
+    parts: tuple[Part, ...] = (*thought, *words, *value)
     if not parts:
         return ()
     started = heard.started

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from holdfast.domain.agents import (
-    NOT_APPLIED,
+    SCHEMA_KEYS,
     Agent,
     LlmRuntime,
     Memory,
@@ -45,7 +45,7 @@ class FileModel(Struct, frozen=True, kw_only=True):
 
 
 class AgentFile(Struct, frozen=True, kw_only=True):
-    """An agent as described by a file; `not_applied` lists the keys that have no effect yet."""
+    """An agent as described by a file."""
 
     slug: str
     name: str
@@ -57,7 +57,6 @@ class AgentFile(Struct, frozen=True, kw_only=True):
     mcp_servers: tuple[dict[str, Any], ...] = ()
     recovery: Recovery = Recovery.STOP
     extra: dict[str, Any] = {}
-    not_applied: tuple[str, ...] = ()
 
     def with_models(self, rename: Callable[[str], str]) -> "AgentFile":
         """Return the same agent with its model references renamed, such as a script by its path."""
@@ -159,7 +158,7 @@ def _described(form: AgentFileForm) -> AgentFile:
         FileModel(ref=f"{each.provider}:{each.model}", max_attempts=each.max_attempts)
         for each in form.fallback_chain
     ]
-    extra = {key: values[key] for key in NOT_APPLIED if key in values}
+    extra = {key: values[key] for key in SCHEMA_KEYS if key in values}
     return AgentFile(
         slug=form.id,
         name=form.id if form.name is UNSET else form.name,
@@ -178,7 +177,6 @@ def _described(form: AgentFileForm) -> AgentFile:
         mcp_servers=form.mcp_servers,
         recovery=form.recovery,
         extra=extra,
-        not_applied=tuple(extra),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast.domain.messages import (
     Media,
     Notice,
+    Output,
     Part,
     Plan,
     Reasoning,
@@ -107,6 +108,9 @@ def _pieces(part: Part) -> Iterator[str]:
             if part.error is not None:
                 yield part.error.code
                 yield part.error.message
+        case Output():
+            # The text beside it contains the value.
+            return
         case Plan():
             yield from (step.text for step in part.steps)
         case _:

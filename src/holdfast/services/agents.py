@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import (
+    SCHEMA_KEYS,
     AcpRuntime,
     Agent,
     AgentStatus,
@@ -337,6 +338,7 @@ def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
     except msgspec.ValidationError as error:
         raise Invalid(Code.AGENT_INVALID, f"The agent is not valid: {error}.") from None
     _require_light(agent)
+    require_schemas(agent.extra)
     return agent
 
 
@@ -362,3 +364,102 @@ def _require_light(agent: Agent) -> None:
             "tools may have at most 256 KiB together.",
             {"fields": ["tools"]},
         )
+
+
+INPUT_SCHEMA, OUTPUT_SCHEMA = SCHEMA_KEYS
+_RULE_LONGEST: Final = 200
+_REFERENCE: Final = "every $ref must name a part of the schema itself, beginning with #"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class SchemaFault(Exception):  # noqa: N818 — a finding, often not an error
+    """Why a value does not match: a path and a rule, never the value."""
+
+
+def schema_of(agent: Agent, key: str) -> dict[str, Any] | None:
+    """Return a schema of an agent; `None` if it has none."""
+    found = agent.extra.get(key) if agent.extra else None
+    return found if isinstance(found, dict) else None
+
+
+def require_schemas(extra: Mapping[str, Any]) -> None:
+    """Refuse an agent whose schemas cannot be applied."""
+    for key in SCHEMA_KEYS:
+        found = extra.get(key)
+        fault = _schema_fault(found) if isinstance(found, dict) else None
+        if fault is not None:
+            raise Invalid(Code.AGENT_INVALID, f"{key} is not valid: {fault}.", {"fields": [key]})
+
+
+def _schema_fault(schema: dict[str, Any]) -> str | None:
+    from jsonschema import Draft202012Validator, SchemaError
+
+    if schema.get("$schema", _DIALECT) != _DIALECT:
+        return f"$schema must be {_DIALECT}"
+    if _leads_elsewhere(schema):
+        return _REFERENCE
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return f"{error.json_path}: {_rule(error.validator, error.validator_value)}"
+    return None
+
+
+def _leads_elsewhere(schema: Any) -> bool:
+    """Return whether a reference leaves the schema: Holdfast would request its address (SSRF)."""
+    if isinstance(schema, list):
+        return any(map(_leads_elsewhere, schema))
+    if not isinstance(schema, dict):
+        return False
+    refs = [schema.get(key, "#") for key in ("$ref", "$dynamicRef")]
+    is_outside = any(isinstance(ref, str) and not ref.startswith("#") for ref in refs)
+    return is_outside or any(map(_leads_elsewhere, schema.values()))
+
+
+def parse_value(text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the JSON value of a text; raises `SchemaFault` if it does not match the schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    try:
+        value = msgspec.json.decode(_without_fence(text))
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        raise SchemaFault("it is not a single JSON value") from None
+    if _leads_elsewhere(schema):
+        raise SchemaFault(_REFERENCE)
+    try:
+        error = best_match(Draft202012Validator(schema).iter_errors(value))
+    # A reference to a missing part of the schema raises a class without a public name.
+    except Exception:  # noqa: BLE001
+        raise SchemaFault(_REFERENCE) from None
+    if error is not None:
+        raise SchemaFault(f"at {error.json_path}: {_rule(error.validator, error.validator_value)}")
+    return value
+
+
+def _without_fence(text: str) -> str:
+    """Return a text without the Markdown fence that models put around JSON."""
+    lines = text.strip().splitlines()
+    is_fenced = len(lines) > 1 and lines[0] in {"```", "```json"} and lines[-1] == "```"
+    return "\n".join(lines[1:-1]) if is_fenced else text
+
+
+def _rule(keyword: Any, wanted: Any) -> str:
+    rule = f"{keyword} {msgspec.json.encode(wanted).decode()}"
+    return rule if len(rule) <= _RULE_LONGEST else f"{rule[:_RULE_LONGEST]}…"
+
+
+def require_input(agent: Agent, text: str) -> None:
+    """Refuse a message that does not match the agent's input schema."""
+    schema = schema_of(agent, INPUT_SCHEMA)
+    if schema is None:
+        return
+    try:
+        parse_value(text, schema)
+    except SchemaFault as fault:
+        raise Invalid(
+            Code.MESSAGE_INVALID,
+            f"The message does not match the input_schema of agent {agent.slug}: {fault}. Send "
+            "JSON that matches it.",
+            {"rule": str(fault)},
+        ) from None

@@ -27,6 +27,7 @@ from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.domain.time import instant
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
+from holdfast.services.agents import require_input
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
 from holdfast.services.journal import (
     Journal,
@@ -116,6 +117,7 @@ class Messages:
         """Send a message; `is_new` is false if an equal one with this id was sent before."""
         draft = _draft(content, id)
         live = self._journal.find_live(owner, session_id)
+        await self._require_input(owner, session_id, live, draft)
         if live is not None and is_plain_admission(live.state, draft, on_busy):
             try:
                 return await self._send_live(live, draft)
@@ -128,6 +130,18 @@ class Messages:
                 owner, session_id, lambda writer: admit(writer, draft, on_busy, start=start)
             )
             return self._wake_turn(admitted)
+
+    async def _require_input(
+        self, owner: Owner, session_id: SessionId, live: LiveSession | None, draft: MessageDraft
+    ) -> None:
+        """Refuse a message that does not match the input schema of the session's agent."""
+        session = None if live is None else live.session
+        if session is None:
+            found = await self._store.read(Brief(lambda tx: tx.sessions.get(owner, session_id)))
+            session = found[0] if found else None
+        if session is not None and session.agent.extra:
+            text = "".join(part.text for part in draft.parts if isinstance(part, Text))
+            require_input(session.agent, text)
 
     async def _send_live(self, live: LiveSession, draft: MessageDraft) -> Created[Message]:
         """Admit a message to a session in memory; its turn may begin before the commit ends.

@@ -15,6 +15,7 @@ from holdfast.domain.messages import (
     Media,
     Message,
     Notice,
+    Output,
     Part,
     ResultStatus,
     Role,
@@ -61,7 +62,7 @@ Parts = Annotated[
 
 
 class MessageForm(Struct, frozen=True, kw_only=True):
-    """A message; the last four fields are present only if they apply."""
+    """A message; the last five fields are present only if they apply."""
 
     id: Annotated[Uuid, Meta(description="The message's id.")]
     session_id: Annotated[Uuid, Meta(description="The session in which it was written.")]
@@ -79,6 +80,10 @@ class MessageForm(Struct, frozen=True, kw_only=True):
                 description="All stored parts; present if `content` is incomplete, or if requested."
             ),
         ]
+        | UnsetType
+    ) = UNSET
+    output: (
+        Annotated[Any, Meta(description="The value of an answer that matches `output_schema`.")]
         | UnsetType
     ) = UNSET
     result_status: (
@@ -254,6 +259,7 @@ def message_form(
 ) -> MessageForm:
     """Return the form of a message, which may be inherited; with all its parts if requested."""
     parts, is_complete = message.parts, True
+    output: Any = UNSET
     result: ToolResult | None = None
     match parts:
         case (Text(text=text),):
@@ -265,12 +271,14 @@ def message_form(
         case _:
             content = {"text": "".join(map(_text_of, parts))}
             is_complete = all(isinstance(part, Text) for part in parts)
+            output = next((part.value for part in parts if isinstance(part, Output)), UNSET)
     return MessageForm(
         id=message.id,
         session_id=message.session_id,
         sequence=message.sequence,
         role=message.role,
         content=content,
+        output=output,
         tool_call_id=None if result is None else result.call_id,
         created_at=format_microseconds(message.at),
         turn=message.turn,

@@ -14,6 +14,7 @@ from holdfast.domain.messages import (
     Media,
     Message,
     Notice,
+    Output,
     Part,
     Plan,
     Reasoning,
@@ -75,7 +76,8 @@ def _content(row: Message) -> list[Form]:
         # Joined into one text, because the format does not distinguish plans, notices and
         # summaries.
         return [_text("\n\n".join(_part(part)["text"] for part in row.parts))]
-    return [_part(part) for part in row.parts]
+    # The format has no values beside texts; the text of an answer contains its value.
+    return [_part(part) for part in row.parts if not isinstance(part, Output)]
 
 
 def _part(part: Part) -> Form:
@@ -91,6 +93,8 @@ def _part(part: Part) -> Form:
             return _result(part)
         case Media():
             return _media(part)
+        case Output():
+            return _text(msgspec.json.encode(part.value).decode())
         case _:
             assert_never(part)
 

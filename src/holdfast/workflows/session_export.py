@@ -19,6 +19,7 @@ from holdfast.domain.messages import (
     Media,
     Message,
     Notice,
+    Output,
     Part,
     Plan,
     Reasoning,
@@ -342,6 +343,9 @@ def _paragraph(part: Part) -> str:
             markdown = _outcome(part)
         case Plan():
             markdown = "\n".join(f"- [{_mark(step.status)}] {step.text}" for step in part.steps)
+        case Output():
+            # The text beside it contains the value.
+            markdown = ""
         case Compaction():
             markdown = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
         case _:
