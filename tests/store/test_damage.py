@@ -13,7 +13,7 @@ from holdfast.domain.messages import CHAIN_START, link
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
-from holdfast.ports.store import Tx
+from holdfast.ports.store import Segment, Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import (
     AGENT_ID,
@@ -228,6 +228,22 @@ async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_has
         await store.read(lambda tx: tx.messages.by_id(head, row.message.id))
 
     assert caught.value.details == {"row": f"message 1 of session {SESSION_ID}"}
+
+
+async def test_a_message_whose_columns_are_no_text_is_named_in_a_bounded_read(
+    store: SqliteStore, head: SessionState, home: Path
+) -> None:
+    rows = new_messages(a_transcript(a_message("one"), a_message("two")))
+    await store.write(lambda tx: append_rows(tx, head, messages=rows))
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute("UPDATE messages SET role = CAST(x'ff' AS TEXT) WHERE sequence = 2")
+
+    segment = Segment(head.key, head.session_id, 1, 2)
+    with pytest.raises(Internal) as caught:
+        await store.read(lambda tx: tx.messages.span(segment, limit=2, size=1 << 20))
+
+    assert caught.value.details == {"row": f"message 2 of session {SESSION_ID}"}
 
 
 async def test_a_missing_message_breaks_the_news_by_its_name(

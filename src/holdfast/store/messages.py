@@ -303,7 +303,7 @@ def _read(
                 )
                 messages.append(message)
                 number += 1
-    except (msgspec.MsgspecError, KeyError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, KeyError, RecursionError, UnicodeDecodeError) as error:
         raise corrupt(f"message {number} of session {session_id}") from error
     # With a size, the rows that are missing here are missed by the next read.
     if not messages or (size is None and number < numbers.stop):
