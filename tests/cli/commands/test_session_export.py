@@ -225,6 +225,18 @@ def test_what_is_no_number_of_a_message_is_refused(cli: Cli, chatted: str, throu
 
 
 @pytest.mark.parametrize("words", [("sessions", "export"), ("chat-export",)])
+def test_the_beginning_of_a_session_and_another_form_are_written_out_by_both_commands(
+    cli: Cli, chatted: str, words: tuple[str, ...]
+) -> None:
+    workflow = parse_workflow(cli(*words, chatted, "--through", "1", "--out", "-").out, where="it")
+    printed = cli(*words, chatted, "--format", "jsonl", "--through", "1").out
+
+    assert list(workflow.nodes) == ["input", "output"]
+    (row,) = workflow.body["metadata"]["relaviumExport"]["messages"]
+    assert (row["role"], json.loads(printed)["id"]) == ("user", row["id"])
+
+
+@pytest.mark.parametrize("words", [("sessions", "export"), ("chat-export",)])
 def test_a_session_that_is_not_there_is_not_found(
     cli: Cli, folder: Path, words: tuple[str, ...]
 ) -> None:
