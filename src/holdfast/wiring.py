@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.acp.client.runtime import ProgramRuntime
     from holdfast.importers.block_zones import BlockReport
     from holdfast.llm.router import ModelRouter
+    from holdfast.process.launcher import Launcher
     from holdfast.tools.mcp.client import McpSettings
     from holdfast.tools.process_context import ProcessSettings
     from holdfast.tools.repository_files import LocalRepositoryFiles
@@ -52,7 +53,6 @@ TURN_MODULES: Final = (
     "holdfast.tools.repository_files",
     "holdfast.tools.run_command",
     "holdfast.tools.session_tools",
-    "holdfast.tools.terminal_covers",
     "holdfast.tools.toolbox",
     "holdfast.tools.web.http_request",
 )
@@ -158,16 +158,27 @@ def _remote(config: Config, secrets: Secrets) -> "McpSettings":
     )
 
 
-def build_process_registry(config: Config, secrets: Secrets) -> "StartSettings":
+def build_process_registry(
+    config: Config, secrets: Secrets, launcher: "Launcher | None" = None
+) -> "StartSettings":
     """Return the settings for starting agent programs."""
-    from holdfast.acp.client.agent_command import StartSettings
+    from holdfast.acp.client.agent_command import SandboxSettings, StartSettings
+    from holdfast.process.launcher import Launcher
 
+    processes = _processes(config)
     return StartSettings(
         environment=os.environ,
         secret=secrets.of_variable,
         wrap=config.acp.wrap,
         workspace_flag=config.acp.workspace_flag,
         scrubber=lambda: secrets.scrubber,
+        sandbox=SandboxSettings(
+            launcher=launcher or Launcher(),
+            hidden=processes.hidden,
+            open_names=processes.command_writes,
+            bounds=processes.bounds,
+            allows_unprotected=processes.allows_unprotected,
+        ),
     )
 
 
@@ -185,9 +196,10 @@ def build_acp_runtime(
     from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
     from holdfast.acp.client.process_registry import ProcessRegistry
     from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.process.launcher import Launcher
     from holdfast.tools.mcp.tools import PassthroughServers
 
-    limits = config.acp
+    limits, processes = config.acp, Launcher()
     deadlines = AcpTimeouts(
         start=limits.start_timeout.total_seconds(),
         session=limits.session_timeout.total_seconds(),
@@ -198,35 +210,30 @@ def build_acp_runtime(
     )
     registry = ProcessRegistry()
     launch_settings = LaunchSettings(
-        start_settings=build_process_registry(config, secrets),
+        start_settings=build_process_registry(config, secrets, processes),
         companions=PassthroughServers(_remote(config, secrets)),
         line_limit=limits.line_limit,
         raw_log_writer=raw_log_writer if limits.raw_log else None,
     )
     launcher = AgentLauncher(registry, launch_settings, deadlines)
-    return registry, ProgramRuntime(registry, launcher, _hosted_files(config), clock, randomness)
+    files = _hosted_files(config, processes)
+    return registry, ProgramRuntime(registry, launcher, files, clock, randomness)
 
 
-def _hosted_files(config: Config) -> "LocalRepositoryFiles":
-    from holdfast.process.launcher import Launcher
+def _hosted_files(config: Config, launcher: "Launcher") -> "LocalRepositoryFiles":
     from holdfast.tools.files.access import FileAccess
     from holdfast.tools.files.openat import probe_kernel
     from holdfast.tools.files.tools import FileSettings
     from holdfast.tools.git.status import GitStatus
     from holdfast.tools.repository_files import LocalRepositoryFiles
-    from holdfast.tools.terminal_covers import TerminalCovers
 
     settings = FileSettings(
         protected=(str(config.home),),
         linked_dirs=config.chat.linked_dirs,
         user_home=os.environ.get("HOME"),
     )
-    processes, launcher = _processes(config), Launcher()
-    return LocalRepositoryFiles(
-        FileAccess(settings, probe_kernel()),
-        GitStatus(processes, launcher),
-        TerminalCovers(processes, launcher),
-    )
+    status = GitStatus(_processes(config), launcher)
+    return LocalRepositoryFiles(FileAccess(settings, probe_kernel()), status)
 
 
 def _processes(config: Config) -> "ProcessSettings":

@@ -110,7 +110,9 @@ async def aboard(
 
 async def provide(house: Holdfast, peer: Peer, options: dict[str, Any] | None = None) -> None:
     """Make the agent `peer`, unless it is there."""
-    runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:], options=options or {})
+    # Where it keeps its log, and where tests leave files for it.
+    given = {"writable": [str(peer.folder.parent)]} | (options or {})
+    runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:], options=given)
     fields = {"name": "Peer", "slug": "peer", "runtime": runtime, "grant": GRANT}
     if not (await agents_of(house)).get("peer"):
         await house.agents.create(house.owner, fields)

@@ -69,9 +69,8 @@ async def pair(folder: Path, *steps: dict[str, Any], **options: Any) -> AsyncIte
     (tree / ".git").mkdir(parents=True)
     inner = folder / "inner"
     variables = {"HOLDFAST_HOME": str(inner), "HOLDFAST_MODEL": script(folder, *steps)}
-    runtime = AcpRuntime(
-        command=COMMAND, args=("acp",), options={"environment": variables, **options}
-    )
+    given = {"environment": variables, "writable": [str(folder)], **options}
+    runtime = AcpRuntime(command=COMMAND, args=("acp",), options=given)
     async with open_holdfast(config=Config(home=folder / "outer")) as house:
         fields = {"name": "Inner", "slug": "inner", "runtime": runtime}
         await house.agents.create(house.owner, fields)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.interop.cases import CASES, Result, played
-from tests.interop.installing import Missing, command_of, node_for
+from tests.interop.installing import Missing, cache, command_of, node_for
 from tests.interop.judges import JUDGES, judged
 from tests.interop.model_server import a_model_server
 from tests.interop.offline import leave_the_network
@@ -75,8 +75,8 @@ def main() -> int:
     there = [name for name in names if _is_there(name, report, is_latest=wanted.latest)]
     variables = leave_the_network()
     print(f"offline: {'proxies that lead nowhere' if variables else 'a network of its own'}")
-    with tempfile.TemporaryDirectory(prefix="interop-") as folder:
-        # Below the place where temporary files lie, because some programs want no home there.
+    # Not in the shared temporary folder, which a confined program does not see.
+    with tempfile.TemporaryDirectory(prefix="home-", dir=cache()) as folder:
         asyncio.run(_play(there, wanted, variables, (Path(folder), report)))
     if wanted.report is not None:
         shown = {

@@ -53,7 +53,7 @@ class Stage:
     @property
     def record(self) -> Path:
         """Return what both sides have said, in their order."""
-        return self.folder / "wire.txt"
+        return self.folder / "record" / "wire.txt"
 
     @property
     def probe(self) -> Path:
@@ -82,7 +82,9 @@ def staged(
     person.mkdir(parents=True, exist_ok=True)
     environment = {name: text.replace("LLM", model.url) for name, text in guest.environment.items()}
     environment |= {**more, "HOME": str(person), "PATH": _path(guest, is_latest=is_latest)}
-    runtime = _runtime(guest, command, environment, folder / "wire.txt")
+    record = folder / "record" / "wire.txt"
+    record.parent.mkdir()
+    runtime = _runtime(guest, command, environment, record)
     stage = Stage(guest, folder, runtime, model)
     stage.repository.mkdir()
     subprocess.run(["git", "init", "--quiet", str(stage.repository)], check=True, timeout=30)
@@ -101,6 +103,8 @@ def _runtime(guest: Guest, command: Path, environment: dict[str, str], record: P
     made: AcpRuntime = preset_fields(guest.preset, is_root=os.geteuid() == 0)["runtime"]
     options: dict[str, Any] = dict(made.options)
     options["environment"] = options.get("environment", {}) | environment
+    # Its home is the program's own, as far as the preset says; the record is ours.
+    options["writable"] = [str(record.parent)]
     if guest.mode is not None:
         options["mode"] = guest.mode or None
     return replace(

@@ -13,7 +13,6 @@ from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.git.status import GitStatus, parse_status
 from holdfast.tools.process_context import ProcessSettings
 from holdfast.tools.repository_files import LocalRepositoryFiles
-from holdfast.tools.terminal_covers import TerminalCovers
 
 pytestmark = pytest.mark.anyio
 
@@ -22,9 +21,8 @@ pytestmark = pytest.mark.anyio
 def files(tmp_path: Path) -> LocalRepositoryFiles:
     """Have files of an installation whose home is protected."""
     settings = FileSettings(protected=(str(tmp_path / "home"),))
-    processes, launcher = ProcessSettings(environment=os.environ), Launcher()
-    status, terminals = GitStatus(processes, launcher), TerminalCovers(processes, launcher)
-    return LocalRepositoryFiles(FileAccess(settings, probe_kernel()), status, terminals)
+    status = GitStatus(ProcessSettings(environment=os.environ), Launcher())
+    return LocalRepositoryFiles(FileAccess(settings, probe_kernel()), status)
 
 
 @pytest.fixture

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import flag
 from holdfast.cli.output import Printer
+from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.ids import LOCAL_OWNER
+from holdfast.domain.queries import AgentQuery
 
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.ports.store import Store
 
+_AGENTS_MOST: Final = 1_000
 _EVENTS_MISSING: Final = "events_missing"
+_WRAPPED: Final = (
+    "agent programs are run by the command of acp.wrap, and not confined by Holdfast itself"
+)
 _BENEATH: Final = "the kernel resolves paths beneath their folder (openat2)"
 
 
@@ -109,7 +116,7 @@ async def _check_tools(config: "Config") -> dict[str, Any]:
     return {
         "safety": {
             "active": [*([] if weak else [_BENEATH]), *strength.active],
-            "weaker": [*weak, *strength.weaker],
+            "weaker": [*weak, *strength.weaker, *([_WRAPPED] if config.acp.wrap else [])],
         },
         "allowed": {
             "approval": config.approval.value,
@@ -179,11 +186,23 @@ async def _check_store(
         findings += await _check_imports(config, store)
         heads = await store.read(lambda tx: tx.sessions.unsettled())
         facts["unsettled"] = [head.session_id for head in heads]
+        facts["safety"]["weaker"] += await _list_unconfined(store)
         await store.require_writable()
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
     finally:
         await store.close()
+
+
+async def _list_unconfined(store: "Store") -> list[str]:
+    """Return the local agents whose programs were excepted from the sandbox."""
+    query = AgentQuery(owner=LOCAL_OWNER, limit=_AGENTS_MOST)
+    agents = await store.read(lambda tx: tx.agents.page(query))
+    return [
+        f"agent {agent.slug} is not confined: its option confined is false"
+        for agent in agents
+        if isinstance(agent.runtime, AcpRuntime) and agent.runtime.options.get("confined") is False
+    ]
 
 
 async def _rebuild(store: "Store") -> dict[str, Any]:

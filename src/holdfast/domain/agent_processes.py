@@ -62,11 +62,16 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
 
 class ProcessExit(Struct, frozen=True, kw_only=True):
-    """How a process exited: its exit code or signal, and the reason if known."""
+    """How a process exited, and the reason if known; death by signal n is exit code 128 + n."""
 
     code: int | None = None
     signal: int | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        # Records of older versions have no code beside a signal.
+        if self.code is None and self.signal is not None:
+            msgspec.structs.force_setattr(self, "code", 128 + self.signal)
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
@@ -100,7 +105,8 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `approve` is the approval mode of sessions that set none. `mode` and `settings` are applied once
     per conversation, if the process offers them. `environment` holds plain values, because secrets
     are passed by name; `with_servers` is added to it if MCP servers are passed. `fs_missing`
-    selects how reading a missing file is answered.
+    selects how reading a missing file is answered. `confined`, `readable`, `writable` and `network`
+    say what the process may access; the paths are absolute or begin with `~/`.
     """
 
     approve: ApprovalMode | None = None
@@ -113,11 +119,16 @@ class ProgramOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     environment: dict[str, str] = {}
     with_servers: dict[str, str] = {}
     limits: ProgramLimits = ProgramLimits()
+    confined: bool = True
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    network: bool = True
     # Where the user can get the program if it is missing.
     install: str | None = None
     preset: str | None = None
 
 
+_PATHS: Final = "a list of paths, each absolute or beginning with ~/"
 _WORDS: Final[Mapping[str, str]] = {
     "approve": f"one of {', '.join(ApprovalMode)}",
     "auth_method": "a string",
@@ -129,6 +140,10 @@ _WORDS: Final[Mapping[str, str]] = {
     "environment": "a table of strings",
     "with_servers": "a table of strings",
     "limits": "a table of integers: nice, address_space, cpu_seconds, processes",
+    "confined": "true or false",
+    "readable": _PATHS,
+    "writable": _PATHS,
+    "network": "true or false",
     "install": "a string",
     "preset": "a string",
 }
@@ -152,6 +167,11 @@ def parse_program_options(runtime: AcpRuntime) -> ProgramOptions:
         for name, value in getattr(options, table).items():
             if not name or "=" in name or "\x00" in name or "\x00" in value:
                 raise _invalid(table, "must have environment variable names as keys")
+    for table in ("readable", "writable"):
+        if not all(
+            path.startswith(("/", "~/")) and "\x00" not in path for path in getattr(options, table)
+        ):
+            raise _invalid(table, f"must be {_PATHS}")
     return options
 
 

@@ -21,6 +21,9 @@ class ProcessSlot(Protocol):
     async def folder(self) -> str:
         """Return the repository, resolved and validated at this moment; refused if it has moved."""
 
+    async def scratch(self) -> str:
+        """Return the private folder of the session, created if it is missing."""
+
     async def put(self, media: Media, content: bytes) -> str:
         """Write a content to a private file that the process can read; return its path."""
 

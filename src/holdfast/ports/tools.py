@@ -5,7 +5,7 @@ target has changed since (TOCTOU). A toolbox does not handle approvals.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -162,10 +162,6 @@ class PlannedWrite(Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
 
-# Prefixed to the name of each environment variable of a command that runs in the sandbox.
-COVERED_VARIABLE: Final = "+"
-
-
 class RepositoryFiles(Protocol):
     """Files below a repository's folder; every method may raise `FileProblem`."""
 
@@ -183,13 +179,6 @@ class RepositoryFiles(Protocol):
 
     async def folder(self, folder: str, path: str) -> str:
         """Return the real path of a folder inside the repository."""
-
-    async def covering(self, folder: str) -> tuple[str, ...] | None:
-        """Return the command prefix that runs a command in the sandbox, enforcing protected paths.
-
-        The command's variables are then prefixed with `COVERED_VARIABLE`. `None` if protected paths
-        cannot be enforced; empty if the user has allowed running without enforcement.
-        """
 
     async def class_of(self, folder: str, paths: tuple[str, ...]) -> ToolClass:
         """Return the tool class of changing these files; a path outside is never a plain write."""

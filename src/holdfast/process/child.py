@@ -314,8 +314,11 @@ def _encode_order(order: ChildOrder, means: Means) -> bytes:
         "keeps_background": order.keeps_background,
         "is_confined": order.confinement is not None,
         "unshare": 0,
+        "has_own_pids": False,
         "guard": None,
     }
     if order.confinement is not None:
-        given |= sandbox_order(order.confinement, means)
+        sandbox = sandbox_order(order.confinement, means)
+        # Both apply: a later limit never raises an earlier one.
+        given |= sandbox | {"limits": [*sandbox["limits"], *order.limits]}
     return marshal.dumps(given)

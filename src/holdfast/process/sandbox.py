@@ -83,7 +83,8 @@ class Guard(Struct, frozen=True, kw_only=True):
 
     `outside` are folders that belong to the command itself. `open_names` are names of folders that
     commands may fill, and of files that otherwise need approval to be written. `home` is only
-    surveyed when the command is not jailed.
+    surveyed when the command can read it. With `keeps_new`, new protected paths stay in place,
+    because the user may have created them while the program ran; what redirects git is renamed.
     """
 
     roots: tuple[str, ...]
@@ -91,15 +92,21 @@ class Guard(Struct, frozen=True, kw_only=True):
     open_names: tuple[str, ...] = ()
     home: str | None = None
     writes_git: bool = False
+    # Whether files that other programs run later may be written.
+    writes_sensitive: bool = False
+    keeps_new: bool = False
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
     """What a child may access; `executable=None` allows executing everything readable.
 
-    Without a jail everything is readable and writable, except hidden paths.
+    Without a jail everything is readable and writable, except hidden paths. With `reads_all` the
+    jail applies to writing. Without `has_own_pids` the child stays in the user's PID namespace.
     """
 
     is_jailed: bool = True
+    reads_all: bool = False
+    has_own_pids: bool = True
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     executable: tuple[str, ...] | None = None
@@ -119,16 +126,18 @@ class SandboxStrength(Struct, frozen=True, kw_only=True):
 
 def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
     """Return the sandbox part of the supervisor's order."""
-    has_namespaces = means.namespaces is not Namespaces.NONE
+    needs_none = not confinement.has_own_pids and not means.mounts
+    has_namespaces = means.namespaces is not Namespaces.NONE and not needs_none
     has_own_network = has_namespaces and means.network and not confinement.has_network
     allows_ip_sockets = has_own_network or confinement.has_network
     return {
-        "unshare": _flags(means, has_own_network) if has_namespaces else 0,
+        "unshare": _flags(confinement, means, has_own_network) if has_namespaces else 0,
+        "has_own_pids": has_namespaces and confinement.has_own_pids,
         "maps_user": means.namespaces is Namespaces.USER,
         "mounts": _mounts(confinement) if has_namespaces and means.mounts else None,
         "guard": _guard(confinement),
         "processes": confinement.bounds.processes
-        if has_namespaces and _kernel() >= _OWN_NUMBERS
+        if has_namespaces and confinement.has_own_pids and _kernel() >= _OWN_NUMBERS
         else 0,
         "loopback": has_own_network,
         "limits": list(_limits(confinement, means)),
@@ -138,12 +147,6 @@ def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
         if means.seccomp
         else None,
     }
-
-
-def cover_orders(confinement: Confinement, means: Means) -> dict[str, Any]:
-    """Return the sandbox order for a command that stays in the PID namespace of its user."""
-    flags = _NEW_MOUNTS | (_NEW_USER if means.namespaces is Namespaces.USER else 0)
-    return sandbox_order(confinement, means) | {"unshare": flags}
 
 
 def describe_strength(means: Means) -> SandboxStrength:
@@ -171,6 +174,18 @@ def describe_strength(means: Means) -> SandboxStrength:
             "and executed files are read-only",
             "protected paths do not apply to commands: a command can read .env and write "
             ".git/hooks, so in mode auto commands require approval",
+        ),
+        (
+            means.mounts or means.landlock > 0,
+            "agent programs write only in their repository, a private temporary folder and their "
+            "own configuration",
+            "agent programs are not confined: they can write every file that you can write",
+        ),
+        (
+            means.mounts,
+            "protected paths apply to agent programs: secrets are hidden, and git hooks and "
+            "startup files are read-only",
+            "protected paths do not apply to agent programs: they can read .env and .ssh",
         ),
         (
             means.network or means.seccomp,
@@ -202,8 +217,8 @@ def can_limit_processes(means: Means) -> bool:
     return _kernel() >= needed
 
 
-def _flags(means: Means, has_own_network: bool) -> int:
-    flags = _NEW_PROCESSES | _NEW_MOUNTS | _NEW_IPC
+def _flags(confinement: Confinement, means: Means, has_own_network: bool) -> int:
+    flags = _NEW_MOUNTS | _NEW_IPC | (_NEW_PROCESSES if confinement.has_own_pids else 0)
     flags |= _NEW_USER if means.namespaces is Namespaces.USER else 0
     return flags | (_NEW_NETWORK if has_own_network else 0)
 
@@ -219,7 +234,8 @@ def _mounts(confinement: Confinement) -> dict[str, Any]:
     if confinement.is_jailed:
         shared = [path for path in (*_SHARED, _SOCKETS) if not _is_in(path, writable)]
         covers += [_shared_cover(path) for path in shared]
-        readable = {*confinement.readable, *SYSTEM} - {*writable}
+        paths = {*confinement.readable, *SYSTEM}
+        readable = {path for path in paths if not _is_in(path, writable)}
     covered = [path for path, _, _ in covers]
     back = [(path, True) for path in writable] + [(path, False) for path in readable]
     returns = [(path, "", is_own) for path, is_own in back if _is_in(path, covered)]
@@ -243,7 +259,9 @@ def _guard(confinement: Confinement) -> dict[str, Any] | None:
         "open_names": list(guard.open_names),
         "home": guard.home,
         "writes_git": guard.writes_git,
-        "is_jailed": confinement.is_jailed,
+        "writes_sensitive": guard.writes_sensitive,
+        "keeps_new": guard.keeps_new,
+        "is_jailed": confinement.is_jailed and not confinement.reads_all,
     }
 
 
@@ -267,7 +285,7 @@ def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
     read = process_landlock.READ | (
         process_landlock.EXECUTE if confinement.executable is None else 0
     )
-    for path in (*SYSTEM, *confinement.readable):
+    for path in ("/",) if confinement.reads_all else (*SYSTEM, *confinement.readable):
         yield path, read
     for path in confinement.writable:
         yield path, read | process_landlock.WRITE

@@ -270,6 +270,11 @@ class SessionProcessSlot:
         # In a thread, because a repository may be on a slow disk.
         return str(await asyncio.to_thread(self._ground.repos.require_inside, repo, "start"))
 
+    async def scratch(self) -> str:
+        """Return the private folder of the session."""
+        owner, folders = self._session.owner, self._ground.folders
+        return await asyncio.to_thread(folders.of, owner, self._session.id)
+
     async def put(self, media: Media, content: bytes) -> str:
         """Write content into a file of the session's private folder, named by its hash."""
         return await asyncio.to_thread(self._put, media, content)

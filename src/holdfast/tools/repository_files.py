@@ -20,7 +20,6 @@ from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.replace import FileBefore, PendingWrite, read_before, replace
 from holdfast.tools.files.scope import ScopeRoot, ToolScope, split_path
 from holdfast.tools.git.status import GitStatus
-from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.tool import ToolFailure
 
 T = TypeVar("T")
@@ -41,16 +40,9 @@ _KINDS: Final[Mapping[ResultCode, Trouble]] = {
 class LocalRepositoryFiles:
     """Implements the `RepositoryFiles` port."""
 
-    def __init__(
-        self, file_access: FileAccess, status: GitStatus, terminals: TerminalCovers
-    ) -> None:
+    def __init__(self, file_access: FileAccess, status: GitStatus) -> None:
         self._file_access = file_access
         self._status = status
-        self._terminals = terminals
-
-    async def covering(self, folder: str) -> tuple[str, ...] | None:
-        """Return the argv prefix that covers protected paths for a terminal command."""
-        return await self._terminals.words(folder)
 
     async def read(self, folder: str, path: str) -> str:
         """Return the text of a file."""

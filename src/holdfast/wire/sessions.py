@@ -196,9 +196,16 @@ class ProgramForm(Struct, frozen=True, kw_only=True):
 
     state: Annotated[ProcessState, Meta(description="The state of the process.")]
     exit_code: Annotated[
-        int | None, Meta(description="The exit code, after the process has exited.")
+        int | None,
+        Meta(
+            description="The exit code, after the process has exited; 128 + n if signal n ended it."
+        ),
     ]
     signal: Annotated[int | None, Meta(description="The signal that ended the process.")]
+    sandbox: Annotated[
+        str | None,
+        Meta(description="Whether the process is confined, and if not, why; null before it runs."),
+    ] = None
 
 
 class SessionForm(Struct, frozen=True, kw_only=True):
@@ -371,6 +378,7 @@ def _process_form(session: Session) -> ProgramForm | UnsetType:
         state=process_state(program, is_running=session.status is Status.RUNNING),
         exit_code=end.code if end is not None else None,
         signal=end.signal if end is not None else None,
+        sandbox=program.about.get("sandbox") if program is not None else None,
     )
 
 

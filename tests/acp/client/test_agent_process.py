@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_command import AgentStart, find_command
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess, StopTimeouts, reap
+from holdfast.acp.client.presets import find_command
 from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity, ProgramLimits
 from holdfast.process.child import ChildNotStarted

@@ -40,7 +40,10 @@ async def test_a_repository_that_became_a_link_is_not_followed(
     if "path" in params:
         params["path"] = str(tree / params["path"])
     steps = ({"mark": "there"}, {"wait_file": str(tmp_path / "go")}, does(method, **params))
-    settings = {"config_approval": ApprovalMode.AUTO}
+    settings: dict[str, Any] = {
+        "config_approval": ApprovalMode.AUTO,
+        "options": {"writable": [str(tmp_path)]},
+    }
     async with aboard(place, on=prompt(*steps), **settings) as ship:
         session = await ship.open(approval=ApprovalMode.AUTO)
         await ship.house.send(session.id, "go")

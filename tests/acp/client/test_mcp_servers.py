@@ -50,7 +50,7 @@ def keychain(monkeypatch: pytest.MonkeyPatch) -> Known:
 
 async def opened(ship: Aboard, *servers: dict[str, Any]) -> Session:
     """Open a session with an agent that has these servers."""
-    options = {"with_servers": {"TRUSTED": "yes"}}
+    options = {"with_servers": {"TRUSTED": "yes"}, "writable": [str(ship.peer.folder)]}
     runtime = AcpRuntime(command=ship.peer.argv[0], args=ship.peer.argv[1:], options=options)
     fields = {"name": "With", "slug": "with", "runtime": runtime, "mcp_servers": servers}
     await ship.house.agents.create(

@@ -96,7 +96,10 @@ CUT: dict[str, list[Any]] = {
 async def opened(ship: Aboard, grant: Grant = NO_COMMANDS, **request: Any) -> Any:
     """Open a session whose program gets the secret."""
     runtime = AcpRuntime(
-        command=ship.peer.argv[0], args=ship.peer.argv[1:], env_names=("PEER_API_KEY",)
+        command=ship.peer.argv[0],
+        args=ship.peer.argv[1:],
+        env_names=("PEER_API_KEY",),
+        options={"writable": [str(ship.peer.folder)]},
     )
     fields = {"name": "Keyed", "slug": "keyed", "runtime": runtime, "grant": grant}
     await ship.house.agents.create(ship.house.owner, fields)

@@ -5,6 +5,7 @@ import stat
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -17,6 +18,7 @@ from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import SessionRequest, Status
 from tests.acp.harness import Aboard, aboard, codes, hasty, notices, stands
 from tests.marks import demands
+from tests.tools.process_fixture import known_means
 
 pytestmark = pytest.mark.anyio
 
@@ -184,7 +186,11 @@ async def test_a_program_is_told_where_it_works_and_given_little(
             command=ship.peer.argv[0],
             args=argv,
             env_names=("GEMINI_API_KEY", "NOT_THERE"),
-            options={"environment": {"MODE": "test"}, "limits": {"nice": 3}},
+            options={
+                "environment": {"MODE": "test"},
+                "limits": {"nice": 3},
+                "writable": [str(ship.peer.folder)],
+            },
         )
         fields = {"name": "Second", "slug": "second", "runtime": runtime}
         await ship.house.agents.create(ship.house.owner, fields)
@@ -215,6 +221,7 @@ async def test_a_program_is_told_where_it_works_and_given_little(
             "cwd": tree,
             "pid": start["pid"],
             "argv0": sys.executable,
+            "sandbox": "confined" if known_means().mounts else ANY,
         }
     ]
     assert "a-secret-key" not in caplog.text

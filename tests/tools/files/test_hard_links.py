@@ -15,7 +15,6 @@ from holdfast.tools.files.tools import FileSettings, file_tools
 from holdfast.tools.git.status import GitStatus
 from holdfast.tools.process_context import ProcessSettings
 from holdfast.tools.repository_files import LocalRepositoryFiles
-from holdfast.tools.terminal_covers import TerminalCovers
 from holdfast.tools.toolbox import LocalToolbox
 from tests.tools.file_fixture import Workshop, result, told
 from tests.tools.process_fixture import Workbench
@@ -107,10 +106,8 @@ async def test_an_agent_beside_us_does_not_read_it_either(tmp_path: Path) -> Non
     shop = Workshop(tmp_path)
     name = linked(shop, shop.inside / ".env", "node_modules/notes.txt")
     keeper = FileAccess(FileSettings(protected=(str(shop.home),)), probe_kernel())
-    processes, launcher = ProcessSettings(environment={}), Launcher()
-    files = LocalRepositoryFiles(
-        keeper, GitStatus(processes, launcher), TerminalCovers(processes, launcher)
-    )
+    status = GitStatus(ProcessSettings(environment={}), Launcher())
+    files = LocalRepositoryFiles(keeper, status)
     folder = str(shop.inside)
 
     with pytest.raises(FileProblem) as refused:

@@ -59,7 +59,8 @@ async def _told(ship: Aboard, folder: Path, turns: int) -> dict[str, Any]:
 async def _calm(ship: Aboard, place: Path) -> Session:
     """Open a session with an agent that does nothing special."""
     peer = Peer(place / "calm")
-    runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:])
+    options = {"writable": [str(peer.folder)]}
+    runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:], options=options)
     fields = {"name": "Calm", "slug": "calm", "runtime": runtime}
     await ship.house.agents.create(ship.house.owner, fields)
     return await ship.house.open("calm", SessionRequest(repo_id=ship.repo.id))

@@ -43,6 +43,7 @@ export function Header({ session, conversation, connection, onError }: Props) {
         <Link to={`/agents/${session.agent.slug}`}>{escapeInvisible(session.agent.name)}</Link>
         {model && <span>{model.display_name ?? modelLabel(`${model.provider}:${model.name}`)}</span>}
         {repo && <span title={repo.path}>{escapeInvisible(repo.name)}</span>}
+        {session.process?.sandbox && <span title={`The agent's program is ${session.process.sandbox}.`}>{session.process.sandbox.split(/[:,]/, 1)}</span>}
         <span className="spacer" />
         <ContextMeter conversation={conversation} model={model} />
         <span title={`${formatCount(session.usage.input_tokens)} tokens in, ${formatCount(session.usage.output_tokens)} out`}>{formatCost(session.cost)}</span>

@@ -1,15 +1,18 @@
-"""The command of an agent's program: executable, arguments, environment, limits."""
+"""The command of an agent's program: executable, arguments, environment, limits, sandbox."""
 
+import asyncio
 import errno
 import os
 import resource
-import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.acp.client.presets import PRESETS, find_command
 from holdfast.domain.agent_processes import (
     SESSION_WORD,
     ProgramLimits,
@@ -20,7 +23,10 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.process.child import ChildNotStarted, ChildOrder
+from holdfast.process.executables import find_executable, readable_for
+from holdfast.process.launcher import Launcher
 from holdfast.process.process_table import SESSION_VARIABLE
+from holdfast.process.sandbox import Bounds, Confinement, Guard, Means
 
 # Variables that every agent inherits; none of them holds a secret.
 _PASSED_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
@@ -30,6 +36,31 @@ _RESOURCES: Final = {
     "cpu_seconds": resource.RLIMIT_CPU,
     "processes": resource.RLIMIT_NPROC,
 }
+
+
+class SandboxSettings(Struct, frozen=True, kw_only=True):
+    """Installation-wide settings of the sandbox of agents and their terminals.
+
+    `hidden` are folders of Holdfast itself, `open_names` as in `Guard`. `allows_unprotected`: the
+    commands of terminals need no extra approval where protected paths cannot be covered.
+    """
+
+    launcher: Launcher
+    hidden: tuple[str, ...] = ()
+    open_names: tuple[str, ...] = ()
+    bounds: Bounds = Bounds()
+    allows_unprotected: bool = False
+
+
+class AgentSandbox(Struct, frozen=True, kw_only=True):
+    """What one agent process and the commands of its terminals may access, and its description."""
+
+    means: Means = Means()
+    program: Confinement | None = None
+    terminal: Confinement | None = None
+    # Whether protected paths hold for the commands of terminals, or need not to.
+    covers_terminals: bool = True
+    description: str = "not confined"
 
 
 class AgentStart(Struct, frozen=True, kw_only=True):
@@ -46,6 +77,9 @@ class AgentStart(Struct, frozen=True, kw_only=True):
     limits: ProgramLimits = ProgramLimits()
     wrap: tuple[str, ...] = ()
     is_pinned: bool = False
+    sandbox: AgentSandbox = AgentSandbox()
+    # Whether descendants may go on when the program has ended, until its slot is ended.
+    keeps_background: bool = True
 
 
 class StartSettings(Struct, frozen=True, kw_only=True):
@@ -60,6 +94,7 @@ class StartSettings(Struct, frozen=True, kw_only=True):
     wrap: tuple[str, ...] = ()
     workspace_flag: str | None = None
     scrubber: Callable[[], Scrubber] = Scrubber
+    sandbox: SandboxSettings | None = None
 
 
 async def build_start(
@@ -68,14 +103,18 @@ async def build_start(
     folder: str,
     session: str,
     *,
+    scratch: str | None = None,
     has_servers: bool = False,
 ) -> AgentStart:
-    """Build the start parameters of an agent process for a session, with or without MCP servers."""
+    """Build the start parameters of an agent process for a session, with or without MCP servers.
+
+    `scratch` is its private temporary folder.
+    """
     options = parse_program_options(runtime)
     if has_servers:
         given = options.environment | options.with_servers
         options = replace(options, environment=given)
-    return AgentStart(
+    start = AgentStart(
         argv=(
             find_agent_program(runtime, start_settings.environment),
             *_arguments(start_settings, runtime, folder, session),
@@ -85,6 +124,15 @@ async def build_start(
         limits=options.limits,
         wrap=start_settings.wrap,
     )
+    if start_settings.sandbox is None:
+        return start
+    means = await start_settings.sandbox.launcher.means()
+    builder = _SandboxBuilder(start, options, start_settings.sandbox, means, scratch)
+    sandbox = await asyncio.to_thread(builder.build)
+    environment = dict(start.environment)
+    if sandbox.program is not None and scratch is not None:
+        environment["TMPDIR"] = scratch
+    return replace(start, environment=environment, sandbox=sandbox)
 
 
 def find_agent_program(runtime: AcpRuntime, environment: Mapping[str, str]) -> str:
@@ -134,24 +182,130 @@ async def _environment(
     return found | {SESSION_VARIABLE: session}
 
 
-def find_command(command: str, environment: Mapping[str, str]) -> str | None:
-    """Return the file of a command; a bare name is searched in the environment's `PATH`.
+class _SandboxBuilder:
+    """Builds the sandbox of one agent process; reads the file system."""
 
-    Relative paths are never used, because they would find programs inside the repository.
-    """
-    if os.path.dirname(command):
-        is_program = os.path.isabs(command) and shutil.which(command) is not None
-        return command if is_program else None
-    folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    absolute = os.pathsep.join(each for each in folders if os.path.isabs(each))
-    return shutil.which(command, path=absolute) if absolute else None
+    def __init__(
+        self,
+        start: AgentStart,
+        options: ProgramOptions,
+        settings: SandboxSettings,
+        means: Means,
+        scratch: str | None,
+    ) -> None:
+        self._start = start
+        self._options = options
+        self._settings = settings
+        self._means = means
+        self._scratch = () if scratch is None else (os.path.realpath(scratch),)
+        self._home = start.environment.get("HOME")
+        preset = PRESETS.get(options.preset or "")
+        self._own = () if preset is None else preset.writable
+
+    def build(self) -> AgentSandbox:
+        means = self._means
+        is_confined = self._options.confined and not self._start.wrap
+        can_confine = means.mounts or means.landlock > 0
+        program = self._confinement(is_jailed=True) if is_confined and can_confine else None
+        terminal = program or self._confinement(is_jailed=False)
+        guard = replace(terminal.guard or Guard(roots=()), writes_sensitive=False, keeps_new=False)
+        return AgentSandbox(
+            means=means,
+            program=program,
+            terminal=replace(terminal, guard=guard, bounds=self._settings.bounds),
+            covers_terminals=means.mounts or self._settings.allows_unprotected,
+            description=self._describe(),
+        )
+
+    def _describe(self) -> str:
+        if self._start.wrap:
+            return "not confined by Holdfast: the command of acp.wrap runs it"
+        if not self._options.confined:
+            return "not confined: its option confined is false"
+        if self._means.mounts:
+            return "confined"
+        if self._means.landlock:
+            return "confined, but secrets are readable: this system has no mount namespaces"
+        return "not confined: this system has neither mount namespaces nor Landlock"
+
+    def _confinement(self, *, is_jailed: bool) -> Confinement:
+        settings, options = self._settings, self._options
+        folder = os.path.realpath(self._start.folder)
+        roots = (folder, *_shared_git_folder(folder))
+        own = tuple(self._made(path) for path in self._expand((*self._own, *options.writable)))
+        readable = tuple(self._expand(options.readable))
+        return Confinement(
+            is_jailed=is_jailed,
+            reads_all=True,
+            has_own_pids=False,
+            readable=(*self._needed(roots), *readable),
+            writable=(*roots, *self._scratch, *own),
+            hidden=tuple(map(os.path.realpath, settings.hidden)),
+            has_network=options.network or not is_jailed,
+            guard=Guard(
+                roots=roots,
+                # What the user has opened for this program is not covered.
+                outside=(*self._scratch, *own, *readable),
+                open_names=settings.open_names,
+                home=None if self._home is None else os.path.realpath(self._home),
+                writes_git=True,
+                # An agent asks before it edits, and no rule can link the answer to its write.
+                writes_sensitive=True,
+                keeps_new=True,
+            ),
+            # No memory or CPU limit: an agent runs as long as its session.
+            bounds=Bounds(processes=settings.bounds.processes),
+        )
+
+    def _needed(self, roots: tuple[str, ...]) -> Iterator[str]:
+        """Yield the paths that the program must read below folders that are replaced, as /tmp."""
+        path = tuple(self._start.environment.get("PATH", "").split(os.pathsep))
+        found = find_executable(self._start.argv[0], path=path, folder=self._start.folder)
+        if found is not None:
+            yield from readable_for(found, path=path, roots=roots)
+        named = [word for word in self._start.argv[1:] if os.path.isabs(word)]
+        yield from (os.path.realpath(word) for word in named if os.path.exists(word))
+
+    def _expand(self, paths: tuple[str, ...]) -> Iterator[str]:
+        for path in paths:
+            if not path.startswith("~/"):
+                yield os.path.realpath(path)
+            elif self._home is not None:
+                yield os.path.realpath(os.path.join(self._home, path[2:]))
+
+    def _made(self, path: str) -> str:
+        """Create a folder, or a JSON file, because what is missing cannot be made writable."""
+        if self._options.confined and not os.path.exists(path):
+            with suppress(OSError):
+                if path.endswith(".json"):
+                    with open(path, "x", opener=_private) as file:
+                        file.write("{}")
+                else:
+                    os.makedirs(path, mode=0o700)
+        return path
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _shared_git_folder(folder: str) -> Iterator[str]:
+    """Yield the repository of a linked working tree, if both name each other."""
+    git = os.path.join(folder, ".git")
+    with suppress(OSError, ValueError):
+        if os.path.isfile(git):
+            inner = os.path.join(
+                folder, Path(git).read_text("utf-8").removeprefix("gitdir: ").strip()
+            )
+            named = Path(inner, "gitdir").read_text("utf-8").strip()
+            if os.path.realpath(os.path.join(inner, named)) == git:
+                yield os.path.realpath(
+                    os.path.join(inner, Path(inner, "commondir").read_text("utf-8").strip())
+                )
 
 
 def child_order(start: AgentStart, grace: float) -> ChildOrder:
-    """Return the order for the supervisor; raises `ChildNotStarted` if the program is missing.
-
-    An agent runs with the rights of the user; its background processes end with the agent's slot.
-    """
+    """Return the order for the supervisor; raises `ChildNotStarted` if the program is missing."""
     argv = (*start.wrap, *start.argv)
     program = find_command(argv[0], start.environment)
     if program is None:
@@ -163,9 +317,9 @@ def child_order(start: AgentStart, grace: float) -> ChildOrder:
         folder=start.folder,
         is_pinned=start.is_pinned,
         environment=start.environment,
-        confinement=None,
+        confinement=start.sandbox.program,
         limits=tuple((number, most) for number, most in limits.items() if most is not None),
         nice=start.limits.nice or 0,
         grace=grace,
-        keeps_background=True,
+        keeps_background=start.keeps_background,
     )

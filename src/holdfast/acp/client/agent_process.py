@@ -23,8 +23,8 @@ from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 from holdfast.process.child import ChildNotStarted, SupervisedChild, start_child
 from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_members, has_mark
-from holdfast.process.sandbox import Means
 from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
+from holdfast.process.supervisor.path_survey import ASIDE
 
 log = logging.getLogger(__name__)
 # Sends the last messages to a process before it is ended.
@@ -178,7 +178,7 @@ async def _start(start: AgentStart, timeouts: StopTimeouts, *, has_input: bool) 
     """
     stdin, stderr = (PIPE, PIPE) if has_input else (DEVNULL, STDOUT)
     order = child_order(start, timeouts.terminating)
-    child = await start_child(order, Means(), stdin=stdin, stderr=stderr)
+    child = await start_child(order, start.sandbox.means, stdin=stdin, stderr=stderr)
     try:
         await child.started()
     except BaseException:
@@ -241,9 +241,17 @@ class TerminalOutput(Struct, frozen=True, kw_only=True):
 class _Terminal:
     """One command, from its start to its last byte of output."""
 
-    def __init__(self, child: SupervisedChild, output_most: int, timeouts: StopTimeouts) -> None:
+    def __init__(
+        self,
+        child: SupervisedChild,
+        output_most: int,
+        timeouts: StopTimeouts,
+        *,
+        keeps_background: bool,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._child = child
+        self._keeps_background = keeps_background
         self._timeouts = timeouts
         self._ring = TailBuffer(output_most)
         self._hearing = loop.create_task(fill_tail(self._ring, child.stdout))
@@ -252,7 +260,10 @@ class _Terminal:
 
     def output(self) -> TerminalOutput:
         is_over = self._living.done()
-        text = self._ring.text(is_over=is_over)
+        text = self._ring.text(is_over=is_over) + "".join(
+            f"{path} is protected: the new file was renamed to end in {ASIDE}\n"
+            for path in self._child.moved_aside
+        )
         return TerminalOutput(
             text=text.replace("\x00", "\ufffd"),
             truncated=self._ring.is_cut,
@@ -272,6 +283,10 @@ class _Terminal:
     async def _live(self) -> ProcessExit:
         """Wait for the exit, then briefly for output of others that hold the pipe open."""
         await asyncio.wait([self._child.exited])
+        if not self._keeps_background:
+            # What it left running is ended, and protected paths that it created are renamed.
+            with suppress(ChildNotStarted):
+                await self._child.ended()
         await asyncio.wait([self._hearing], timeout=self._timeouts.last_words)
         return process_exit(
             self._child.exited.result(), "exited" if self._ending is None else "ended"
@@ -313,7 +328,7 @@ class Terminals:
             if output_most is None
             else max(0, min(output_most, TERMINAL_OUTPUT_MOST))
         )
-        terminal = _Terminal(child, most, self._timeouts)
+        terminal = _Terminal(child, most, self._timeouts, keeps_background=start.keeps_background)
         if self._is_closed:
             # Closed during the start, so `aclose` did not see this terminal.
             await terminal.end()

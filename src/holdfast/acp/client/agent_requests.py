@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.acp.client.agent_command import AgentStart, find_command
+from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_session import NOT_DECIDED
 from holdfast.acp.client.lenient_json import read_count, read_list, read_object
 from holdfast.acp.client.permissions import (
@@ -25,6 +25,7 @@ from holdfast.acp.client.permissions import (
     read_choices,
     tool_class_of,
 )
+from holdfast.acp.client.presets import find_command
 from holdfast.acp.client.tool_calls import CallRequest
 from holdfast.acp.client.turn_context import PosedQuestion, TurnContext
 from holdfast.acp.client.unreported_changes import texts_in
@@ -41,7 +42,7 @@ from holdfast.domain.agent_processes import ProcessExit
 from holdfast.domain.approvals import ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.tools import ResultCode, ToolClass
-from holdfast.ports.tools import COVERED_VARIABLE, CallOutcome, FileProblem, PlannedWrite
+from holdfast.ports.tools import CallOutcome, FileProblem, PlannedWrite
 from holdfast.process.process_table import SESSION_VARIABLE
 from holdfast.services.approvals import BY_TIME
 
@@ -220,32 +221,19 @@ async def _create_terminal(
     context: TurnContext, asked: CallRequest, start: AgentStart, most: int | None
 ) -> dict[str, Any]:
     command = (asked.arguments["command"], *start.argv[1:])
-    covering = await context.files.covering(context.folder)
-    # Without a sandbox the command may write files that run later, so every mode has to ask.
-    tool_class = ToolClass.SENSITIVE_WRITE if covering is None else ToolClass.PROCESS
+    # Without covers the command may write files that run later, so every mode has to ask.
+    is_covered = start.sandbox.covers_terminals
+    tool_class = ToolClass.PROCESS if is_covered else ToolClass.SENSITIVE_WRITE
     if not context.covers_command(command, start):
         await require_approval(context, asked, ApprovalSubject(tool_class=tool_class))
     try:
         await _require_same_folder(context, start.folder)
-        start = _covered(start, covering or ())
         id_ = await context.agent_session.terminals.create(start, output_most=most)
     except RequestRefused as refused:
         await end_act(context, asked, failed_outcome(refused.error.message))
         raise
     await end_act(context, asked, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
-
-
-def _covered(start: AgentStart, covering: tuple[str, ...]) -> AgentStart:
-    """Return the start parameters wrapped by the sandbox command, if there is one."""
-    if not covering:
-        return start
-    given = {f"{COVERED_VARIABLE}{name}": value for name, value in start.environment.items()}
-    return replace(
-        start,
-        wrap=(*covering, *start.wrap),
-        environment={**given, SESSION_VARIABLE: start.environment.get(SESSION_VARIABLE, "")},
-    )
 
 
 async def _require_same_folder(context: TurnContext, folder: str) -> None:
@@ -302,6 +290,8 @@ async def _terminal_start(context: TurnContext, params: Params) -> AgentStart:
         argv=(_find_command(str(command), own), *words),
         folder=folder,
         is_pinned=True,
+        sandbox=replace(context.start.sandbox, program=context.start.sandbox.terminal),
+        keeps_background=False,
         wrap=tuple(
             _find_command(word, own) if at == 0 else word
             for at, word in enumerate(context.start.wrap)
@@ -339,7 +329,10 @@ def _terminal_id(params: Params) -> str:
 
 
 def _exit_form(end: ProcessExit) -> dict[str, Any]:
-    return {"exitCode": end.code, "signal": None if end.signal is None else str(end.signal)}
+    # The protocol has either of them, not both.
+    if end.signal is not None:
+        return {"exitCode": None, "signal": str(end.signal)}
+    return {"exitCode": end.code, "signal": None}
 
 
 _UNKNOWN_METHOD: Final = JsonRpcError(METHOD_NOT_FOUND, "method not found")

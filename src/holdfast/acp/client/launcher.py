@@ -86,10 +86,33 @@ def unavailable_error(message: str) -> Failure:
 
 
 def _start_error(failed: ChildNotStarted) -> AgentNotReady:
-    message = f"The agent's program cannot be started: {failed.reason}."
+    message = f"The agent's program cannot be started: {start_problem(failed)}."
     return AgentNotReady(unavailable_error(message), can_pass=failed.can_pass)
 
 
+def start_problem(failed: ChildNotStarted) -> str:
+    """Describe why a program did not start, with the remedy if its sandbox is the cause."""
+    if failed.stage not in _SANDBOX_STAGES:
+        return failed.reason
+    return (
+        f"its sandbox cannot be set up ({failed.stage}: {failed.reason}); set its option confined "
+        "to false to run it without one"
+    )
+
+
+# Steps of the start that set up the sandbox.
+_SANDBOX_STAGES: Final = frozenset(
+    {
+        "confinement",
+        "landlock",
+        "mounts",
+        "namespaces",
+        "network",
+        "privileges",
+        "seccomp",
+        "survey",
+    }
+)
 # Delays in seconds before each new attempt after a transient start failure.
 RETRY_DELAYS: Final = (1.0, 4.0)
 
@@ -219,6 +242,7 @@ class AgentLauncher:
                 acp_runtime_of(turn),
                 await slot.process_slot.folder(),
                 slot.process_slot.session,
+                scratch=await slot.process_slot.scratch(),
                 has_servers=bool(servers.companions),
             )
         except (Denied, Invalid, NotFound) as error:
@@ -281,6 +305,7 @@ class AgentLauncher:
             "cwd": slot.folder,
             "pid": program.birth.pid,
             "argv0": slot.start.argv[0],
+            "sandbox": slot.start.sandbox.description,
         }
         log.info("agent.spawned", extra={"fields": fields})
         # Recorded before the first message, so that it is reaped if we crash now.

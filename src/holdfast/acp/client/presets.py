@@ -7,6 +7,7 @@ No other module depends on the name of an agent.
 import asyncio
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ class Preset(Struct, frozen=True, kw_only=True):
     `env_names` are the variables that hold its API keys. `package` is the name of its package,
     `install` the install command, `module` the Python module if the command is an interpreter.
     `as_root` and `with_servers` are variables that it needs when it runs as root or receives MCP
-    servers.
+    servers. `writable` are the folders and files below the home in which it keeps its own data.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Preset(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     as_root: dict[str, str] = {}
     with_servers: dict[str, str] = {}
+    writable: tuple[str, ...] = ()
 
 
 _ASK_PERMISSIONS: Final = '{"bash": "ask", "edit": "ask", "webfetch": "ask"}'
@@ -52,6 +54,10 @@ PRESETS: Final[Mapping[str, Preset]] = {
         install="npm install -g @agentclientprotocol/claude-agent-acp",
         # Its child process refuses to run as root without this declaration of a sandbox.
         as_root={"IS_SANDBOX": "1"},
+        writable=(
+            *("~/.claude", "~/.claude.json", "~/.cache/claude-cli-nodejs"),
+            *("~/.local/share/claude", "~/.local/state/claude"),
+        ),
     ),
     "codex": Preset(
         title="Codex",
@@ -61,6 +67,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         install="npm install -g @agentclientprotocol/codex-acp",
         # In its default mode it assesses risky commands itself and does not ask for permission.
         mode="workspace-write",
+        writable=("~/.codex",),
     ),
     "deepagents": Preset(
         title="Deep Agents",
@@ -70,6 +77,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         package="deepagents-acp",
         module="deepagents_acp",
         install="pip install deepagents-acp langchain-openai",
+        writable=("~/.deepagents",),
     ),
     "gemini": Preset(
         title="Gemini CLI",
@@ -81,6 +89,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         # It reads each file before it writes it, and aborts on any error.
         fs_missing="empty",
         with_servers={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        writable=("~/.gemini",),
     ),
     "goose": Preset(
         title="goose",
@@ -91,6 +100,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         install="brew install block-goose-cli",
         # In its default mode it runs everything without asking for permission.
         mode="approve",
+        writable=("~/.config/goose", "~/.local/share/goose", "~/.local/state/goose"),
     ),
     "hermes": Preset(
         title="Hermes",
@@ -98,6 +108,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
         package="hermes-agent",
         install="pip install 'hermes-agent[acp]'",
+        writable=("~/.hermes",),
     ),
     "opencode": Preset(
         title="opencode",
@@ -108,6 +119,10 @@ PRESETS: Final[Mapping[str, Preset]] = {
         install="npm install -g opencode-ai",
         # Without this it runs everything without asking for permission.
         environment={"OPENCODE_PERMISSION": _ASK_PERMISSIONS},
+        writable=(
+            *("~/.config/opencode", "~/.local/share/opencode", "~/.local/state/opencode"),
+            "~/.cache/opencode",
+        ),
     ),
     "qwen": Preset(
         title="Qwen Code",
@@ -116,6 +131,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         env_names=("OPENAI_API_KEY",),
         package="@qwen-code/qwen-code",
         install="npm install -g @qwen-code/qwen-code",
+        writable=("~/.qwen",),
     ),
     "vibe": Preset(
         title="Mistral Vibe",
@@ -125,6 +141,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         install="pip install mistral-vibe",
         # In its default mode it edits files without asking for permission.
         mode="ask",
+        writable=("~/.vibe",),
     ),
 }
 # Exists without being created: the default agent of sessions of `/api`.
@@ -181,6 +198,19 @@ class DetectedAgent(Struct, frozen=True, kw_only=True):
     install: str
 
 
+def find_command(command: str, environment: Mapping[str, str]) -> str | None:
+    """Return the file of a command; a bare name is searched in the environment's `PATH`.
+
+    Relative paths are never used, because they would find programs inside the repository.
+    """
+    if os.path.dirname(command):
+        is_program = os.path.isabs(command) and shutil.which(command) is not None
+        return command if is_program else None
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    absolute = os.pathsep.join(each for each in folders if os.path.isabs(each))
+    return shutil.which(command, path=absolute) if absolute else None
+
+
 async def detect(environment: Mapping[str, str]) -> list[DetectedAgent]:
     """Search the environment's `PATH` for the program of every preset."""
     return list(
@@ -189,9 +219,6 @@ async def detect(environment: Mapping[str, str]) -> list[DetectedAgent]:
 
 
 async def _detect_preset(name: str, environment: Mapping[str, str]) -> DetectedAgent:
-    # Imported here, because opening a store needs the fields of a preset only.
-    from holdfast.acp.client.agent_command import find_command
-
     preset = PRESETS[name]
     path = find_command(preset.command, environment)
     version = None if path is None else await detect_version(path, preset, environment)

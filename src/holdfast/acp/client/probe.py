@@ -12,6 +12,7 @@ from holdfast.acp.client.agent_command import StartSettings, build_start
 from holdfast.acp.client.agent_process import AgentProcess
 from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.client.agent_state import AgentState
+from holdfast.acp.client.launcher import start_problem
 from holdfast.acp.client.lenient_json import read_list, read_name, read_object, read_text
 from holdfast.acp.client.prompt import is_offered
 from holdfast.acp.client.session_setup import AgentNotReady, SessionSetup, initialize, open_session
@@ -100,7 +101,7 @@ async def _connect(
     except ChildNotStarted as error:
         raise Unavailable(
             Code.AGENT_UNAVAILABLE,
-            f"The agent's program {runtime.command} cannot be started: {error.reason}.",
+            f"The agent's program {runtime.command} cannot be started: {start_problem(error)}.",
         ) from None
     try:
         agent_session = AgentConversation(program, AgentState())

@@ -69,8 +69,12 @@ class AgentSlot:
             agent_session=found.session,
             birth=found.program.birth,
             exit=end,
-            about=describe_agent(found),
+            about=self._about(found),
         )
+
+    def _about(self, found: AgentConversation) -> dict[str, Any]:
+        sandbox = {} if self.start is None else {"sandbox": self.start.sandbox.description}
+        return describe_agent(found) | sandbox
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
         """Store the record of the process."""
@@ -157,7 +161,7 @@ class AgentSlot:
             return
         try:
             while True:
-                if describe_agent(found) != self._kept:
+                if self._about(found) != self._kept:
                     with suppress(HoldfastError):
                         await self.keep(ProcessState.READY, is_activity=True)
                 if not await found.process_next():

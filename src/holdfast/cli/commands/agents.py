@@ -158,6 +158,18 @@ class AgentProgramOptions:
     mode: Annotated[
         str | None, option("MODE", "The program's session mode, one of those it offers.")
     ] = None
+    writable: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="A further folder or file that the program may write: absolute, or ~/…; "
+            "repeatable.",
+        ),
+    ] = None
+    unconfined: Annotated[
+        bool,
+        typer.Option("--unconfined", help="Run the program without a sandbox, with your rights."),
+    ] = False
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the runtime; empty if no program is named."""
@@ -184,6 +196,10 @@ class AgentProgramOptions:
             options["environment"] = own | dict(map(_variable, self.env))
         if self.mode is not None:
             options["mode"] = self.mode
+        if self.writable:
+            options["writable"] = [*options.get("writable", ()), *self.writable]
+        if self.unconfined:
+            options["confined"] = False
         if self.arg or self.command:
             runtime = replace(runtime, args=tuple(self.arg or runtime.args))
         return replace(
@@ -199,6 +215,8 @@ class AgentProgramOptions:
             "--env": self.env,
             "--env-name": self.env_name,
             "--mode": self.mode,
+            "--writable": self.writable,
+            "--unconfined": self.unconfined,
         }
         named = [flag for flag, value in said.items() if value]
         if named:

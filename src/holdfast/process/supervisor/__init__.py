@@ -9,8 +9,8 @@ run time, no `signal`, no `contextlib`.
     └── init              PID 1 of the namespace; when it ends, the kernel kills all others
         └── the program
 
-Without a namespace (agents never have one) there is no init: the supervisor adopts orphaned
-descendants and ends them. The protocol:
+Without a PID namespace (agents and their terminals have none) there is no init: the supervisor
+adopts orphaned descendants and ends them. The protocol:
 
     control   "T" asks all processes to end; EOF means that Holdfast has died or closed the child
     report    "born PID START", "refused STAGE ERRNO", "exited STATUS", "aside PATH", one per line

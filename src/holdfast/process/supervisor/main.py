@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-# Seconds between SIGTERM and SIGKILL when Holdfast itself has died.
+# Seconds between SIGTERM and SIGKILL when Holdfast itself or the program has ended.
 GRACE_ALONE = 1.0
 
 # Interval at which SIGKILL is repeated, and at which exits are polled without signalfd.
@@ -64,7 +64,7 @@ def main() -> None:
         # Cancelled before the start.
         if select.select([control], [], [], 0)[0]:
             _report_exit(report, TERM)
-        elif order["unshare"]:
+        elif order["has_own_pids"]:
             _run_in_namespace(order, control, report)
         else:
             _run_without_namespace(order, control, report)
@@ -106,12 +106,17 @@ def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
 
 def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> None:
     """Run the program as a subreaper: adopt its orphaned descendants and end them too."""
+    if order["unshare"]:
+        # First, because a process that is not dumpable cannot map its user.
+        enter_namespaces(order["unshare"], maps_user=order["maps_user"])
+        known = set_up_mounts(order)
+    else:
+        survey = survey_of(order["guard"])
+        known = survey.known if survey is not None else {}
     if LINUX:
         libc.prctl(SUBREAPER, 1, 0, 0, 0)
         # Processes of the same user must not ptrace the supervisor or read its memory.
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
-    survey = survey_of(order["guard"])
-    known = survey.known if survey is not None else {}
     watch = _Watch(control, order["grace"])
     begun, begins = os.pipe()
     program = _fork_program(order, report)
@@ -137,8 +142,8 @@ def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> 
         send(-program, KILL)
     # The number of the process group may be reused, because its leader was reaped.
     groups.clear()
-    if not order["keeps_background"] and not watch.is_stopping:
-        watch.until = 0.0
+    if not order["keeps_background"]:
+        watch.stop(signal, GRACE_ALONE)
     while _has_children():
         watch.step(signal)
     _restore(order["guard"], known, report)
@@ -202,7 +207,10 @@ class _Watch:
     def _obey(self, request: bytes, signal: Callable[[int], None]) -> None:
         if not request:
             self._poll.unregister(self._control)
-        seconds = self._grace if request else GRACE_ALONE
+        self.stop(signal, self._grace if request else GRACE_ALONE)
+
+    def stop(self, signal: Callable[[int], None], seconds: float) -> None:
+        """Ask all processes to end, and kill them after so many seconds."""
         self.until = min(self.until, time.monotonic() + seconds)
         if not self.is_stopping:
             self.is_stopping = True

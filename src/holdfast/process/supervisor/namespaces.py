@@ -39,24 +39,24 @@ def enter_namespaces(flags: int, *, maps_user: bool) -> None:
 
 
 def set_up_mounts(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
-    """Mount a new /proc and restrict the file system to what the command may see and change.
+    """Restrict the file system to what the command may see and change; mount its own /proc.
 
     Returns the protected paths of the workspace with their identities after covering.
     """
-    known = cover(order)
-    _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
-    if order["processes"]:
-        with SuppressErrors(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
-            file.write(str(order["processes"]))
-    if order["mounts"] is not None:
-        _set_read_only("/proc/sys")
+    known = _cover_paths(order)
+    if order["has_own_pids"]:
+        _mount("proc", ("proc", "/proc", "proc"), _NO_SUID | _NO_DEVICES | _NO_EXEC)
+        if order["processes"]:
+            with SuppressErrors(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
+                file.write(str(order["processes"]))
+        if order["mounts"] is not None:
+            _set_read_only("/proc/sys")
     if order["loopback"]:
         _raise_loopback()
     return known
 
 
-def cover(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
-    """Restrict the file system to what the command may see and change; see `set_up_mounts`."""
+def _cover_paths(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
     _mount("proc", (None, "/", None), _PRIVATE)
     # Before the mounts, which may hide a git configuration that names paths of the workspace.
     survey = survey_of(order["guard"])

@@ -39,6 +39,8 @@ _GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
 _GIT_SETTINGS = ("config", "config.worktree")
 # Paths that git executes or follows. Git does not write them to add, commit or check out.
 _GIT_STEERING = ("commondir", "gitdir", "hooks", "info")
+# Those of them that lead git to other hooks or to another configuration.
+_GIT_REDIRECTS = ("commondir", "hooks")
 _POINTER_LARGEST = 4096
 # Only files with such names are opened to check for a private key header.
 _MAY_BE_KEY = re.compile(r"[^.]+|.*(?:key|pem|priv|secret|\.p8|\.ppk|\.asc|\.gpg).*", re.IGNORECASE)
@@ -72,6 +74,7 @@ class Survey:
         self._outside = {*guard["outside"]}
         self._open_names = {fold_name(name) for name in guard["open_names"]}
         self._writes_git: bool = guard["writes_git"]
+        self._writes_sensitive: bool = guard["writes_sensitive"]
         self._is_jailed: bool = guard["is_jailed"]
         self._linked: dict[Identity, str] = {}
         self._repositories: set[tuple[str, str]] = set()
@@ -114,7 +117,8 @@ class Survey:
                 if not self._is_inner(entry):
                     continue
                 inner = (*names, fold_name(entry.name))
-                if not self._floors.cover(inner, is_folder=True):
+                kind = self._floors.cover(inner, is_folder=True)
+                if kind is None or self._is_open(kind, inner[-1]):
                     waiting.append((entry.path, inner))
 
     def _refuse_folder(self, path: str, error: OSError) -> None:
@@ -197,7 +201,7 @@ class Survey:
         self._remember(path)
 
     def _is_open(self, kind: str, name: str) -> bool:
-        return kind == "sensitive" and name in self._open_names
+        return kind == "sensitive" and (self._writes_sensitive or name in self._open_names)
 
     def _add_git(self, path: str, top: str) -> None:
         """Cover the git folder of a working tree, or the `.git` file that points to it."""
@@ -259,6 +263,8 @@ class Survey:
 
     def _add_scripts(self) -> None:
         """Cover executable scripts; the outermost first if there are too many."""
+        if self._writes_sensitive:
+            return
         outermost = sorted(self.scripts, key=lambda path: (path.count("/"), path))
         for path in outermost[:_SCRIPTS_MOST]:
             self.covers.setdefault(path, READ_ONLY)
@@ -328,6 +334,8 @@ def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> l
         identity, leads = after[path]
         is_as_before = path in before and before[path] == (identity, leads)
         is_new_script = path in survey.scripts and path not in before
+        if guard["keeps_new"] and (path in before or os.path.basename(path) not in _GIT_REDIRECTS):
+            continue
         # A known identity at a new path was moved with a parent folder, not written by the command.
         if is_as_before or is_new_script or identity in identities or identity == _ABSENT:
             continue
@@ -336,7 +344,7 @@ def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> l
         if os.path.lexists(place) and _moved_aside(place):
             moved.append(place)
     for path, (_, leads) in before.items():
-        if leads and not os.path.lexists(path):
+        if leads and not os.path.lexists(path) and not guard["keeps_new"]:
             with SuppressErrors(OSError):
                 os.symlink(leads, path)
     return moved

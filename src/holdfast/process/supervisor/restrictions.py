@@ -43,7 +43,7 @@ def exec_command(order: dict[str, Any], report: int, supervisor: int) -> NoRetur
                 os._exit(127)
         os.umask(order["umask"])
         stage = "limits"
-        limit(order["limits"])
+        _limit(order["limits"])
         if order["nice"]:
             os.nice(order["nice"])
         stage = "folder"
@@ -71,13 +71,7 @@ def exec_command(order: dict[str, Any], report: int, supervisor: int) -> NoRetur
         os._exit(127)
 
 
-def confine(order: dict[str, Any]) -> None:
-    """Apply all restrictions of the order without executing the command."""
-    limit(order["limits"])
-    _confine(order)
-
-
-def limit(limits: list[tuple[int, int]]) -> None:
+def _limit(limits: list[tuple[int, int]]) -> None:
     """Set resource limits; an existing lower hard limit is not raised."""
     for name, most in limits:
         hard = resource.getrlimit(name)[1]
