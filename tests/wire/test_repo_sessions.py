@@ -26,7 +26,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import Status
 from holdfast.wire.repo_sessions import AgentMessage, rows_of, session_form
-from tests.builders import SESSION_ID, a_message, a_session, an_id
+from tests.builders import SESSION_ID, a_message, a_session, a_tool_call, an_id
 from tests.domain.strategies import JSON
 from tests.marks import demands
 
@@ -99,6 +99,21 @@ def test_a_call_and_its_result_are_one_row_at_the_place_of_the_result() -> None:
         "result": {"status": "ok", "output": 1, "error": None},
     }
     assert (rows[1].sequence, rows[1].role) == (3, "system")
+
+
+def test_a_row_keeps_the_title_of_a_call_beside_its_arguments() -> None:
+    call = a_tool_call(id="c1", name="Bash", arguments={"command": "ls"}, title="List files")
+    message = a_message(id=an_id(1), sequence=1, role=Role.TOOL_CALL, parts=(call,))
+
+    (row,) = rows_of(SESSION_ID, [message])
+
+    assert row.content == {
+        "type": "tool",
+        "tool": "Bash",
+        "title": "List files",
+        "args": {"command": "ls"},
+        "result": None,
+    }
 
 
 def test_a_failed_call_says_why() -> None:

@@ -313,7 +313,8 @@ def _system_content(message: Message) -> Content:
 
 
 def _call_content(call: ToolCall) -> Content:
-    return {"type": "tool", "tool": call.name, "args": call.arguments, "result": None}
+    title = {} if call.title is None else {"title": call.title}
+    return {"type": "tool", "tool": call.name, **title, "args": call.arguments, "result": None}
 
 
 def _complete_call_row(

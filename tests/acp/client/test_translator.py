@@ -8,6 +8,7 @@ import pytest
 from holdfast.acp.client.content import RESULT_LARGEST, MediaContent
 from holdfast.acp.client.output_steps import TEXT_LARGEST, TurnFacts
 from holdfast.acp.client.stop_reasons import FLOODED, is_unknown_session
+from holdfast.acp.client.tool_calls import TrackedCall
 from holdfast.acp.client.translator import BYTES_MOST, ENOUGH, UPDATES_MOST, turn_facts
 from holdfast.acp.rpc.framing import JsonRpcError
 from holdfast.domain.costs import Usage
@@ -279,8 +280,8 @@ def test_what_is_said_becomes_steps_and_rows(updates: list[Params], drafts: list
             ],
             [
                 *silent(1, "id-1"),
-                *called("c1", "other", {"command": "ls"}, title="Bash"),
-                *returned("c1", "other", result=""),
+                *called("c1", "Bash", {"command": "ls"}, title="Bash"),
+                *returned("c1", "Bash", result=""),
             ],
             id="arguments right behind are the call's",
         ),
@@ -309,11 +310,11 @@ def test_what_is_said_becomes_steps_and_rows(updates: list[Params], drafts: list
             ],
             [
                 *silent(1, "id-1"),
-                *called("c1", "other", {"title": "Bash"}, title="Bash"),
+                *called("c1", "Bash", {"title": "Bash"}, title="Bash"),
                 started(2, "id-2"),
                 delta(2, "id-2", "Wait"),
                 CallDetails(call_id=CallId("c1"), arguments={"command": "ls"}),
-                *returned("c1", "other"),
+                *returned("c1", "Bash"),
                 stepped(2, "id-2"),
                 row("id-2", "Wait"),
             ],
@@ -323,10 +324,10 @@ def test_what_is_said_becomes_steps_and_rows(updates: list[Params], drafts: list
             [tool("c1", rawInput=["ls"], title="List"), tool_update("c1", status="failed")],
             [
                 *silent(1, "id-1"),
-                *called("c1", "other", {"title": "List", "rawInput": ["ls"]}, title="List"),
+                *called("c1", "List", {"title": "List", "rawInput": ["ls"]}, title="List"),
                 *returned(
                     "c1",
-                    "other",
+                    "List",
                     ResultStatus.ERROR,
                     error=("failed", "The agent reported that the call failed."),
                 ),
@@ -983,3 +984,51 @@ def test_arguments_that_are_too_large_are_kept_as_a_text() -> None:
     arguments = drafts[2].parts[0].arguments  # type: ignore[union-attr]
     assert arguments["title"] == "Write"
     assert len(arguments["rawInput"]) <= 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({"name": "ls", "kind": "search"}, "ls"),
+        ({"kind": "execute", "_meta": {"claudeCode": {"toolName": "Bash"}}}, "Bash"),
+        ({"_meta": {"goose": {"toolCall": {"toolName": "shell"}}}}, "shell"),
+        ({"kind": "edit", "_meta": {"tool_name": "write_file"}}, "write_file"),
+        ({"toolCallId": "write_file__call_1e2fb0", "kind": "edit"}, "write_file"),
+        ({"toolCallId": "read_file-1794769842874", "kind": "read"}, "read_file"),
+        ({"title": "bash", "kind": "execute", "rawInput": {"cwd": "/w"}}, "bash"),
+        ({"title": "terminal: rm -r probe", "kind": "execute"}, "terminal"),
+        ({"title": "write · /w/a.txt", "kind": "edit"}, "write"),
+        # The title is the command, or a sentence.
+        ({"title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}, "execute"),
+        ({"title": "rm -r probe", "kind": "execute"}, "execute"),
+        ({"title": "Writing to a.txt"}, "other"),
+        ({"_meta": "no object", "toolCallId": 7}, "other"),
+    ],
+)
+def test_a_call_has_the_name_of_its_tool_as_far_as_an_agent_reports_it(
+    said: dict[str, Any], name: str
+) -> None:
+    call = TrackedCall(CallId("c1"))
+
+    call.fold(said)
+
+    assert call.name == name
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "result"),
+    [
+        ({"code": 0}, "Created a.txt", {"output": {"code": 0}, "text": "Created a.txt"}),
+        ({"stdout": "a.txt\n"}, "a.txt", {"stdout": "a.txt\n"}),
+        ("a.txt", "```console\na.txt\n```", "a.txt"),
+        (None, "a.txt", "a.txt"),
+        ({"code": 0}, "", {"code": 0}),
+    ],
+)
+def test_a_result_keeps_the_text_beside_the_raw_output(raw: Any, text: str, result: Any) -> None:
+    call = TrackedCall(CallId("c1"))
+    block = {"type": "content", "content": {"type": "text", "text": text}}
+
+    call.fold({"rawOutput": raw, "content": [block]})
+
+    assert call.result(call.produce()) == result

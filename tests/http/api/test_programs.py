@@ -15,6 +15,7 @@ from tests.acp.scripted_agents import Peer
 from tests.http.api.client import Client, client_of
 from tests.http.v1.client import refusal
 from tests.marks import demands, each_case
+from tests.tools.process_fixture import known_means
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,14 @@ async def test_the_state_of_a_program_is_shown_beside_the_status(
         "active",
     )
     assert busy["status"] == "active"
-    assert in_v1["process"] == {"state": "busy", "exit_code": None, "signal": None}
+    sandbox = in_v1["metadata"]["acp"]["sandbox"]
+    assert in_v1["process"] == {
+        "state": "busy",
+        "exit_code": None,
+        "signal": None,
+        "sandbox": sandbox,
+    }
+    assert sandbox.startswith("confined") is bool(known_means().landlock)
     assert in_v1["metadata"]["acp"]["agent"]["name"] == "peer"
     assert ready["metadata"]["acp"]["session_id"] == "peer-session-1"
     assert (gone["status"], gone["process"]) == ("cancelled", {"state": "exited", "exitCode": 0})
@@ -168,6 +176,17 @@ async def test_the_agents_own_mode_counts_where_nobody_says_another(client: Clie
     asked = (await client.post(path, {**body, "approval": "ask"})).document
 
     assert (free["approval"], asked["approval"]) == ("auto", "ask")
+
+
+async def test_an_agent_that_a_signal_ended_has_an_exit_code(client: Client, peer: Peer) -> None:
+    peer.write(on={"session/prompt": [{"signal": "KILL"}]})
+    session = await client.opened()
+    await client.prompted(session, "hello")
+    whole = await _until(client, session, "error")
+    in_v1 = (await client.get(f"/v1/sessions/{session['id']}")).document
+
+    assert whole["process"] == {"state": "exited", "exitCode": 128 + 9}
+    assert (in_v1["process"]["exit_code"], in_v1["process"]["signal"]) == (128 + 9, 9)
 
 
 @demands("S1-023b")

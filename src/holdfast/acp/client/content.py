@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.acp.client.lenient_json import read_list, read_object, read_word
+from holdfast.acp.client.unreported_changes import texts_in
 from holdfast.domain.messages import Media, media_handle
 from holdfast.domain.text import storable
 
@@ -163,6 +164,9 @@ def _decode(data: object) -> bytes | None:
         return None
 
 
+_CODE_BLOCK: Final = re.compile(r"\A`{3,}\w*\n(.*?)\n?`{3,}\Z", re.DOTALL)
+
+
 class ToolCallContent(Struct, frozen=True, kw_only=True):
     """The content of a call without its raw output; `pictures` are not stored yet."""
 
@@ -225,14 +229,24 @@ def read_edits(content: object) -> tuple[FileEdit, ...]:
 def call_result(raw_output: Any, produce: ToolCallContent) -> Any:
     """Return the result of a call, limited to the size of a row.
 
-    The output is the raw output or else the text; diffs, terminals and media are added to it.
+    The output is the raw output or else the text; diffs, terminals, media and a text that is not in
+    the raw output are added to it.
     """
     output = produce.text or raw_output if raw_output in (None, "") else raw_output
+    text = produce.text or ""
+    # Some agents repeat the raw output as a Markdown code block.
+    words = _CODE_BLOCK.sub(r"\1", text.strip())
+    is_shown = not words or any(words in each for each in texts_in(output))
     media = [
         {"mimeType": each.mime_type, "ref": each.ref, "byte_length": each.byte_length}
         for each in (picture.media for picture in produce.pictures)
     ]
-    beside = {"diffs": list(produce.diffs), "terminals": list(produce.terminals), "media": media}
+    beside: dict[str, Any] = {
+        "text": None if is_shown else text,
+        "diffs": list(produce.diffs),
+        "terminals": list(produce.terminals),
+        "media": media,
+    }
     extra = {name: found for name, found in beside.items() if found}
     return limit_value({"output": output, **extra} if extra else output)
 

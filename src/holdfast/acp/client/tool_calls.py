@@ -24,6 +24,7 @@ from holdfast.acp.client.lenient_json import (
 )
 from holdfast.acp.client.output_steps import AgentOutput, TurnFacts
 from holdfast.acp.client.stop_reasons import ABNORMAL_STOPS
+from holdfast.acp.client.unreported_changes import texts_in
 from holdfast.domain.drafts import CallDetails, Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolStarted
 from holdfast.domain.ids import CallId, ModelId
@@ -39,6 +40,9 @@ _LOCATIONS_MOST: Final = 100
 _LOCATIONS_READ: Final = 1_000
 _ARGUMENTS_LARGEST: Final = 1 << 20
 _ERROR_LONGEST: Final = 4_000
+_TITLED: Final = re.compile(r"([A-Za-z_][\w.-]{0,63})((?:: | · ).*)?", re.DOTALL)
+# `write_file__call_1e2fb0` and `write_file-1794769842874`, as Gemini CLI makes them.
+_NAMED_ID: Final = re.compile(r"([a-z][a-z0-9_]{0,63}?)(?:__call_|-[0-9]{10})")
 _FAILED: Final = ToolError(
     code=ResultCode.FAILED, message="The agent reported that the call failed."
 )
@@ -65,6 +69,7 @@ class TrackedCall:
         self._is_input_cut = self._is_title_cut = self._has_more_locations = False
         # Bytes of the call's latest output, counted against the limit of the turn.
         self.held = 0
+        self._reported_name: str | None = None
         self._status: str | None = None
         self._raw_input: Any = None
         self._raw_output: Any = None
@@ -93,8 +98,18 @@ class TrackedCall:
         self._status = read_word(said.get("status")) or self._status
         # Fixed after the announcement, because the result must carry the same name as the call.
         if not self.is_announced:
-            self.name = read_word(said.get("name")) or self.kind or "other"
+            self._reported_name = _reported_name(said) or self._reported_name
+            self.name = self._reported_name or self._titled_name() or self.kind or "other"
         return self._status != before
+
+    def _titled_name(self) -> str | None:
+        """Return the tool that the title begins with, as in `bash` and `read: a.txt`."""
+        found = _TITLED.fullmatch(self.title or "")
+        if found is None:
+            return None
+        # A single word may also be the command that runs.
+        is_input = found[2] is None and any(found[1] in each for each in texts_in(self._raw_input))
+        return None if is_input else found[1]
 
     @property
     def is_waiting(self) -> bool:
@@ -187,6 +202,16 @@ class TrackedCall:
             filter(None, (read_word(each, longest=_ERROR_LONGEST) for each in candidates))
         )
         return ToolError(code=without.code, message=message)
+
+
+def _reported_name(said: Mapping[str, Any]) -> str | None:
+    """Return the name of the tool, from the fields in which agents are known to report it."""
+    meta = read_object(said.get("_meta"))
+    inner = [read_object(each) for each in meta.values()]
+    places = (said, meta, *inner, *(read_object(each.get("toolCall")) for each in inner))
+    names = (each.get(key) for key in ("name", "toolName", "tool_name") for each in places)
+    named_id = _NAMED_ID.match(read_word(said.get("toolCallId")) or "")
+    return next(filter(None, map(read_word, names)), named_id and named_id[1])
 
 
 def _locations(value: object) -> tuple[Location, ...]:
