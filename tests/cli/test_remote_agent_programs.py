@@ -29,7 +29,9 @@ def far(cli: Cli, tmp_path: Path, root: Path) -> Iterator[Far]:
 def test_a_program_answers_behind_a_server(far: Far, root: Path, tmp_path: Path) -> None:
     peer = Peer(tmp_path / "peer")
     program, *words = peer.argv
-    far("agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words))
+    args = [f"--arg={word}" for word in words]
+    log = f"--writable={peer.folder}"
+    far("agents", "create", "--name", "Peer", "--command", program, log, *args)
 
     ran = far("chat", "hello", "--agent", "peer", "--repo", str(root / "tree"))
     nowhere = far("chat", "hello", "--agent", "peer", "--json")

@@ -233,13 +233,16 @@ from holdfast.process.supervisor.syscalls import StepRefused
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
-guard = dict(roots=[sys.argv[1]], outside=[], open_names=[], home=None, writes_git=False)
+guard = dict(
+    roots=[sys.argv[1]], outside=[], open_names=[], home=None, is_jailed=True,
+    writes_git=False, writes_sensitive=False, keeps_new=False,
+)
 try:
-    before = Survey(guard | {"is_jailed": True})
+    before = Survey(guard)
     print(before.covers.get(sys.argv[1] + "/closed"))
     os.mkdir(sys.argv[1] + "/new")
     os.chmod(sys.argv[1] + "/new", 0o300)
-    print(restore(guard | {"is_jailed": True}, before.known))
+    print(restore(guard, before.known))
 except StepRefused as refused:
     print(refused.stage)
 """

@@ -32,7 +32,7 @@ OPTIONS = [
 
 def a_turn(repository: Path) -> list[Any]:
     """Return the steps of a turn with everything in it that an agent does."""
-    running = {"toolCallId": "run", "kind": "execute", "title": "make", "rawInput": {"n": 1}}
+    running = {"toolCallId": "run", "kind": "execute", "title": "run make", "rawInput": {"n": 1}}
     asking = {"sessionId": "$session", "toolCall": running, "options": OPTIONS}
     reading = {"sessionId": "$session", "path": str(repository / "a.txt")}
     return [
@@ -151,7 +151,8 @@ class Stage:
     async def agent(self, *command: str, **options: Any) -> str:
         """Make an agent of a command and return its name."""
         runtime = {"type": "acp", "command": command[0], "args": list(command[1:])}
-        runtime |= {"options": options}
+        # Where it keeps its log, and where tests leave files for it.
+        runtime |= {"options": {"writable": [str(self.folder)], **options}}
         fields = {"name": f"Peer {time.monotonic_ns()}", "runtime": runtime}
         return (await self.house.agents.create(self.house.owner, fields)).slug
 

@@ -35,7 +35,14 @@ def a_peer(cli: Cli, folder: Path, **script: Any) -> Peer:
     peer = Peer(folder / "peer", **script)
     program, *words = peer.argv
     made = cli(
-        "agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words)
+        "agents",
+        "create",
+        "--name",
+        "Peer",
+        "--command",
+        program,
+        f"--writable={peer.folder}",
+        *(f"--arg={w}" for w in words),
     )
     assert made.code == 0, made.err
     return peer

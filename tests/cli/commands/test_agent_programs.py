@@ -238,7 +238,16 @@ def a_peer(cli: Cli, folder: Path, **script: Any) -> Peer:
     """Make the scripted program an agent."""
     peer = Peer(folder / "peer", **script)
     program, *words = peer.argv
-    cli("agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words))
+    cli(
+        "agents",
+        "create",
+        "--name",
+        "Peer",
+        "--command",
+        program,
+        f"--writable={peer.folder}",
+        *(f"--arg={w}" for w in words),
+    )
     return peer
 
 
