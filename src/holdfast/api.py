@@ -22,6 +22,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_int, require_str
 from holdfast.services.agents import BUILT_IN
+from holdfast.zones.model import ZoneOperationNames
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -183,7 +184,7 @@ class ObservationsApi(Protocol):
     ) -> "TimelinePage": ...
 
 
-class ZonesApi(Protocol):
+class ZonesApi(ZoneOperationNames, Protocol):
     """Active zones of agents, and their archives."""
 
     async def show(self, owner: "Owner", definition_id: str) -> "ActiveZone": ...
@@ -196,6 +197,9 @@ class ZonesApi(Protocol):
         *,
         if_modified_ms: int | None = None,
     ) -> "StateWritten": ...
+    async def append_output(
+        self, owner: "Owner", definition_id: str, line: str
+    ) -> "OutputAppended": ...
     async def append_lines(
         self, owner: "Owner", definition_id: str, lines: "Sequence[str]", /
     ) -> "OutputAppended": ...
@@ -218,7 +222,12 @@ class ZonesApi(Protocol):
     ) -> "Replay": ...
     async def archive(self, owner: "Owner", definition_id: str) -> "ArchiveResult | None": ...
     async def list_archives(
-        self, owner: "Owner", definition_id: str, *, limit: int | None = None
+        self,
+        owner: "Owner",
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> "tuple[ArchiveSummary, ...]": ...
     async def read_archive(self, owner: "Owner", definition_id: str, ms: int) -> "Archive": ...
     async def restore_archive(

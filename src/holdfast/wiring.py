@@ -75,7 +75,8 @@ async def run_imports(holdfast: LocalHoldfast) -> None:
         except HoldfastError as error:
             # Retried at the next start; a failed import must not block startup.
             log.error("block zones were not imported: %s", error.message)
-    await TemplatePromotion(holdfast.store, holdfast.zones.stamping).promote()
+    promotion = TemplatePromotion(holdfast.store, holdfast.zones.stamping)
+    await promotion.promote(holdfast.config.home)
 
 
 async def import_blocks(

@@ -235,6 +235,8 @@ class Traveller:
         self.note("no state", await zones.read_state(owner, "a"))
         self.note("write", await zones.write_state(owner, "a", "{}", if_modified_ms=0))
         self.note("append", await zones.append_lines(owner, "a", ["1", "2"]))
+        self.note("append one", await zones.append_session_output(owner, "a", "3"))
+        self.note("state", await zones.read_session_state(owner, "a"))
         self.note("zone", await zones.show(owner, "a"))
         self.note("lines", await zones.read_lines(owner, "a", LineQuery(start=1)))
         content = await zones.read_content(owner, "a", "output")
@@ -247,6 +249,7 @@ class Traveller:
         self.note("archived", archived)
         ms = archived.archived_at_ms
         self.note("archives", await zones.list_archives(owner, "a", limit=5))
+        self.note("older archives", await zones.list_archives(owner, "a", before=ms))
         self.note("archive read", await zones.read_archive(owner, "a", ms))
         self.note("zone restored", await zones.restore_archive(owner, "a", ms))
         self.note("deleted", [await zones.delete_archive(owner, "a", ms) for _ in range(2)])

@@ -1,8 +1,10 @@
 """No template owns a zone: what one has gathered goes to an agent of its own, and stays there."""
 
+import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from holdfast.api import Holdfast
 from holdfast.domain.agents import AcpRuntime
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def promoted(house: Holdfast) -> TemplatePromoteStats:
-    return await TemplatePromotion(house.store, house.zones.stamping).promote()
+    return await TemplatePromotion(house.store, house.zones.stamping).promote(house.config.home)
 
 
 async def a_template(house: Holdfast, **fields: Any) -> Any:
@@ -31,7 +33,7 @@ async def a_template(house: Holdfast, **fields: Any) -> Any:
     return await house.agents.create(house.owner, wanted)
 
 
-@demands("S4-120", "S4-120b", "S4-122")
+@demands("S4-120", "S4-120b")
 async def test_a_template_with_zones_is_promoted_once(quiet: Holdfast) -> None:
     template = await a_template(quiet)
     await quiet.zones.write_state(quiet.owner, template.id, "old")
@@ -108,6 +110,31 @@ async def test_an_agent_that_cannot_be_read_is_in_nobodys_way(quiet: Holdfast) -
         templates_scanned=1, templates_promoted=1, failures=1
     )
     assert len(await contents(quiet, damaged.id)) == 1
+
+
+@demands("S4-122", "S4-122b")
+async def test_every_run_logs_its_numbers_and_leaves_a_marker(
+    quiet: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = quiet.config.home / TEMPLATE_PROMOTE_MARKER_V1
+    with caplog.at_level(logging.INFO, logger="holdfast.importers.template_sessions"):
+        await promoted(quiet)
+
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    assert vars(record)["fields"] == asdict(TemplatePromoteStats())
+    assert marker.read_text() == "v1\n"
+
+
+async def test_a_run_with_failures_leaves_no_marker(quiet: Holdfast) -> None:
+    marker = quiet.config.home / TEMPLATE_PROMOTE_MARKER_V1
+    damaged = await a_template(quiet)
+    await quiet.zones.write_state(quiet.owner, damaged.id, "1")
+    with raw(quiet.config.home) as file:
+        file.execute("UPDATE agents SET checksum = checksum + 1 WHERE id = ?", (damaged.id,))
+
+    assert (await promoted(quiet)).failures == 1
+    assert not marker.exists()
 
 
 async def test_a_marker_of_another_program_is_not_believed(quiet: Holdfast) -> None:

@@ -217,7 +217,7 @@ async def test_rows_go_together_with_their_session(
     assert await store.read(lambda tx: tx.messages.by_id(written, ROWS[0].id)) is None
 
 
-@demands("S0-321", "S0-321e", "S1-010", "S1-011", "S1-011b", "S1-011d", "S1-057", "S1-100l")
+@demands("S0-321", "S0-321e", "S1-057")
 async def test_views_show_the_names_that_readers_may_know_from_elsewhere(
     store: SqliteStore, written: SessionState, home: Path
 ) -> None:

@@ -121,7 +121,7 @@ def _stamp(at: Any) -> str:
     return f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
-@demands("S1-100d")
+@demands("S1-010", "S1-100d")
 async def test_a_session_has_the_words_of_the_other_schema(
     house: House, session: Session, home: Path
 ) -> None:
@@ -143,7 +143,7 @@ async def test_a_session_has_the_words_of_the_other_schema(
         assert _read(home, "AgentSession")[0]["status"] == words.get(status, "active")
 
 
-@demands("S1-100k")
+@demands("S1-011b", "S1-011d", "S1-100k", "S1-100l")
 async def test_rows_have_the_words_of_the_other_schema(
     house: House, session: Session, home: Path
 ) -> None:
@@ -198,6 +198,7 @@ async def test_calls_are_folded_with_their_results_and_thoughts_left_out(
     ]
 
 
+@demands("S1-011")
 async def test_the_rows_are_those_that_the_interface_shows(
     house: House, session: Session, home: Path
 ) -> None:
@@ -265,6 +266,7 @@ async def test_a_fork_shows_what_it_inherits_as_its_own(
     assert _contents(home, child.id)[: len(whole)] == whole
 
 
+@demands("S1-011d")
 async def test_what_no_text_can_hold_is_shown_as_it_was_written(
     house: House, session: Session, home: Path
 ) -> None:

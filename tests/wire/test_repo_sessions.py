@@ -101,6 +101,7 @@ def test_a_call_and_its_result_are_one_row_at_the_place_of_the_result() -> None:
     assert (rows[1].sequence, rows[1].role) == (3, "system")
 
 
+@demands("S1-054")
 def test_a_row_keeps_the_title_of_a_call_beside_its_arguments() -> None:
     call = a_tool_call(id="c1", name="Bash", arguments={"command": "ls"}, title="List files")
     message = a_message(id=an_id(1), sequence=1, role=Role.TOOL_CALL, parts=(call,))

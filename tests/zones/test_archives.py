@@ -133,6 +133,23 @@ async def test_at_the_end_of_time_archives_are_still_apart(quiet: Holdfast) -> N
     assert len(await quiet.zones.list_archives(quiet.owner, "a")) == 4
 
 
+@demands("S4-070")
+async def test_archives_are_paged_to_the_first(quiet: Holdfast, clock: SettableClock) -> None:
+    for _ in range(205):
+        clock.advance(seconds=1)
+        await quiet.zones.write_state(quiet.owner, "a", V1)
+        await quiet.zones.archive(quiet.owner, "a")
+    last = now(clock)
+
+    pages, before = [], None
+    while page := await quiet.zones.list_archives(quiet.owner, "a", limit=100, before=before):
+        before = page[-1].archived_at_ms
+        pages.append([each.archived_at_ms for each in page])
+
+    assert [len(page) for page in pages] == [100, 100, 5]
+    assert [ms for page in pages for ms in page] == [last - 1000 * n for n in range(205)]
+
+
 @demands("S4-070", "S4-071", "S4-071b")
 async def test_archives_are_listed_newest_first(quiet: Holdfast, clock: SettableClock) -> None:
     for number in range(25):

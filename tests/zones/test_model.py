@@ -71,7 +71,7 @@ def test_building_a_name_asserts_that_the_id_was_judged(text: str) -> None:
         agent_archive_zone(text, 1)
 
 
-@demands("S4-008", "S4-103", "S4-122b")
+@demands("S4-103")
 def test_the_names_of_files_and_markers_are_those_others_know() -> None:
     assert (SNAPSHOT_FILE, OUTPUT_FILE) == ("output.state.json", "output")
     assert MIGRATION_MARKER_V1 == "migration_agent_zones_v1.flag"

@@ -91,6 +91,17 @@ async def test_an_id_needs_no_agent(quiet: Holdfast, id: str) -> None:
     assert (found.zone, found.content) == (f"agent:{id}:current", "{}")
 
 
+async def test_operations_have_the_names_that_others_know(quiet: Holdfast) -> None:
+    zones, owner = quiet.zones, quiet.owner
+
+    await zones.write_session_state(owner, "a", "{}")
+    await zones.append_session_output(owner, "a", "1")
+
+    assert (await zones.read_session_state(owner, "a")).content == "{}"
+    assert (await zones.read_lines(owner, "a")).lines == ("1",)
+    assert await zones.archive_session(owner, "a") is not None
+
+
 @demands("S4-034", "S4-034b")
 async def test_a_fresh_agent_has_nothing_to_restore(quiet: Holdfast) -> None:
     assert await quiet.zones.read_state(quiet.owner, "a") == FRESH

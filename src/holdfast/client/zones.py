@@ -83,6 +83,10 @@ class RemoteZones(RemotePart):
         form = await self._requests.put(path, body, StateWrittenForm)
         return convert(form, StateWritten, from_attributes=True)
 
+    async def append_output(self, owner: Owner, definition_id: str, line: str) -> OutputAppended:
+        """Append a line to the output."""
+        return await self.append_lines(owner, definition_id, (line,))
+
     async def append_lines(
         self, owner: Owner, definition_id: str, lines: Sequence[str]
     ) -> OutputAppended:
@@ -147,10 +151,16 @@ class RemoteZones(RemotePart):
         return convert(form, ArchiveResult, from_attributes=True)
 
     async def list_archives(
-        self, owner: Owner, definition_id: str, *, limit: int | None = None
+        self,
+        owner: Owner,
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> tuple[ArchiveSummary, ...]:
-        """Return the archives of an agent, newest first."""
-        query = ArchivesQuery(limit=archives_limit(limit))
+        """Return the archives of an agent, newest first; with `before`, those older than a time."""
+        cursor = None if before is None else str(before)
+        query = ArchivesQuery(limit=archives_limit(limit), cursor=cursor)
         page = await self._requests.get(_path(definition_id, "archives"), ArchiveList, query)
         return tuple(convert(each, ArchiveSummary, from_attributes=True) for each in page.data)
 
@@ -172,6 +182,12 @@ class RemoteZones(RemotePart):
 
     async def _change(self, path: str, body: OutputPost | None, kind: type[T]) -> T:
         return await self._requests.post(path, body, kind, seconds=ANSWER_SECONDS)
+
+    # The names by which other programs know these operations.
+    write_session_state = write_state
+    read_session_state = read_state
+    append_session_output = append_output
+    archive_session = archive
 
 
 def _path(definition_id: str, *rest: str) -> str:

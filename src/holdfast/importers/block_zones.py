@@ -37,12 +37,12 @@ def import_marker(source: str) -> str:
     return f"block_zones_v1:{hashlib.sha256(source.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
-def write_flag_file(data_dir: Path) -> None:
-    """Write the flag file; a failure is only logged, because nothing depends on it."""
+def write_flag_file(data_dir: Path, name: str) -> None:
+    """Write a flag file; a failure is only logged, because nothing depends on it."""
     try:
-        (data_dir / MIGRATION_MARKER_V1).write_text(CONTENT)
+        (data_dir / name).write_text(CONTENT)
     except OSError as error:
-        log.warning("the flag %s was not written: %s", MIGRATION_MARKER_V1, error.strerror)
+        log.warning("the flag %s was not written: %s", name, error.strerror)
 
 
 class MigrationStats(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class BlockZones:
         report = await run.all(sorted(blocks, key=lambda block: block.oid))
         if not dry_run and not report.troubles:
             await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
-            await asyncio.to_thread(write_flag_file, data_dir)
+            await asyncio.to_thread(write_flag_file, data_dir, MIGRATION_MARKER_V1)
         log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
 

@@ -1,9 +1,11 @@
 """Moves zones owned by templates to new agents, because a template must not own a zone.
 
-Runs at every start and after every import. It is idempotent and needs no marker.
+Runs at every start and after every import. It is idempotent: the marker file is evidence only.
 """
 
+import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,11 +15,18 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import SessionQuery
+from holdfast.importers.block_zones import write_flag_file
 from holdfast.ports.store import Store, Tx
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.merge import merge_zone
-from holdfast.zones.model import TEMPLATE_TAG, archive_time, definition_of, rename_zone
+from holdfast.zones.model import (
+    TEMPLATE_PROMOTE_MARKER_V1,
+    TEMPLATE_TAG,
+    archive_time,
+    definition_of,
+    rename_zone,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +53,8 @@ class TemplatePromotion:
         self._stamping = stamping
         self._counts: dict[str, int] = {}
 
-    async def promote(self) -> TemplatePromoteStats:
-        """Promote every template that has a zone."""
+    async def promote(self, data_dir: Path) -> TemplatePromoteStats:
+        """Promote every template that has a zone; a run without failures leaves a marker file."""
         self._counts = {}
         zones = await self._store.read(lambda tx: tx.zones.all())
         grouped: dict[tuple[Owner, str], list[str]] = {}
@@ -64,8 +73,9 @@ class TemplatePromotion:
                 self._count("templates_scanned")
                 await self._promote(template, sorted(of_it))
         stats = TemplatePromoteStats(**self._counts)
-        if stats != TemplatePromoteStats():
-            log.info("templates were promoted", extra={"fields": asdict(stats)})
+        log.info("templates were promoted", extra={"fields": asdict(stats)})
+        if not stats.failures:
+            await asyncio.to_thread(write_flag_file, data_dir, TEMPLATE_PROMOTE_MARKER_V1)
         return stats
 
     async def _template(self, owner: Owner, definition_id: str) -> Agent | None:

@@ -9,7 +9,14 @@ from msgspec.structs import asdict
 from holdfast.domain.ids import SessionId
 from holdfast.wire.scalars import NUMBER_MOST, Number, Uuid
 from holdfast.zones.lines import LINES_MOST, LINES_USUAL, Lines
-from holdfast.zones.model import ActiveZone, Archive, ArchiveResult, ArchiveSummary, ZoneFile
+from holdfast.zones.model import (
+    ActiveZone,
+    Archive,
+    ArchiveResult,
+    ArchiveSummary,
+    ZoneFile,
+    archives_limit,
+)
 from holdfast.zones.replay import PAGE, WINDOW, Replay, ReplayProblem, ReplaySource
 
 Count = Annotated[int, Meta(ge=1, le=LINES_MOST)]
@@ -28,11 +35,12 @@ class ZoneFileForm(Struct, frozen=True, kw_only=True):
 
 
 class ActiveZoneForm(Struct, frozen=True, kw_only=True):
-    """An agent's active zone, and the session bound to it."""
+    """An agent's active zone, the first prompt in it, and the session bound to it."""
 
     zone: str
     session_id: Uuid | None
     files: tuple[ZoneFileForm, ...]
+    preview: str = ""
 
 
 class StateForm(Struct, frozen=True, kw_only=True):
@@ -167,9 +175,10 @@ class ArchiveList(Struct, frozen=True, kw_only=True):
 
 
 class ArchivesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The maximum number of archives; 0 for the default, at most 100."""
+    """The maximum number of archives; 0 for the default, at most 100. The cursor continues."""
 
     limit: Annotated[int, Meta(ge=0, le=NUMBER_MOST)] = 0
+    cursor: str | None = None
 
 
 class ArchiveForm(Struct, frozen=True, kw_only=True):
@@ -202,11 +211,13 @@ def archived_form(archived: ArchiveResult | None) -> ArchivedForm:
     return msgspec.convert(archived, ArchivedForm, from_attributes=True)
 
 
-def archives_form(archives: tuple[ArchiveSummary, ...]) -> ArchiveList:
-    """Return the form of a list of archives."""
+def archives_form(archives: tuple[ArchiveSummary, ...], limit: int | None) -> ArchiveList:
+    """Return the form of a list of archives; only a full page can have a next one."""
     convert = msgspec.convert
     forms = [convert(each, ArchiveSummaryForm, from_attributes=True) for each in archives]
-    return ArchiveList(data=tuple(forms))
+    is_full = len(archives) == archives_limit(limit)
+    cursor = str(archives[-1].archived_at_ms) if is_full else None
+    return ArchiveList(data=tuple(forms), next_cursor=cursor)
 
 
 def archive_form(archive: Archive) -> ArchiveForm:
@@ -222,7 +233,12 @@ def archive_form(archive: Archive) -> ArchiveForm:
 def active_zone_of(form: ActiveZoneForm) -> ActiveZone:
     """Return the active zone of a form."""
     session = None if form.session_id is None else SessionId(form.session_id)
-    return ActiveZone(zone=form.zone, session_id=session, files=_files_of(form.zone, form.files))
+    return ActiveZone(
+        zone=form.zone,
+        session_id=session,
+        files=_files_of(form.zone, form.files),
+        preview=form.preview,
+    )
 
 
 def archive_of(form: ArchiveForm) -> Archive:

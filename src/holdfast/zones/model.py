@@ -2,17 +2,17 @@
 
 import json
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import Owner, SessionId
 
 SNAPSHOT_FILE: Final = "output.state.json"
 OUTPUT_FILE: Final = "output"
 MIGRATION_MARKER_V1: Final = "migration_agent_zones_v1.flag"
-# Named for compatibility, never read: its condition is ensured at every start.
+# Written and never read: its condition is ensured at every start.
 TEMPLATE_PROMOTE_MARKER_V1: Final = "migration_template_promote_v1.flag"
 # Tag of an agent used as a template; such an agent owns no zone.
 TEMPLATE_TAG: Final = "template"
@@ -64,11 +64,12 @@ class ZoneFile(Struct, frozen=True, kw_only=True):
 
 
 class ActiveZone(Struct, frozen=True, kw_only=True):
-    """Files of an agent's active zone and the session bound to it."""
+    """Files of an agent's active zone, its first prompt, and the session bound to it."""
 
     zone: str
     session_id: SessionId | None
     files: tuple[ZoneFile, ...]
+    preview: str = ""
 
 
 class ZoneState(Struct, frozen=True, kw_only=True):
@@ -132,6 +133,24 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
     zone: str
     restored_from: str
     displaced: str | None
+
+
+class ZoneOperationNames(Protocol):
+    """Operations of active zones under the names by which other programs know them."""
+
+    async def write_session_state(
+        self,
+        owner: Owner,
+        definition_id: str,
+        content: str | bytes,
+        *,
+        if_modified_ms: int | None = None,
+    ) -> StateWritten: ...
+    async def read_session_state(self, owner: Owner, definition_id: str) -> ZoneState: ...
+    async def append_session_output(
+        self, owner: Owner, definition_id: str, line: str
+    ) -> OutputAppended: ...
+    async def archive_session(self, owner: Owner, definition_id: str) -> ArchiveResult | None: ...
 
 
 def is_valid_definition_id(text: str) -> bool:
@@ -233,6 +252,18 @@ def archives_limit(wanted: int | None) -> int:
     if wanted is not None and wanted < 0:
         raise Invalid(Code.INVALID_LIMIT, "The limit must not be negative.", {"field": "limit"})
     return min(wanted or ARCHIVES_USUAL, ARCHIVES_MOST)
+
+
+def archives_before(cursor: str | None) -> int | None:
+    """Return the time that a cursor of a list of archives stands for."""
+    if cursor is None:
+        return None
+    ms = parse_archive_time(cursor)
+    if ms is None:
+        raise Invalid(
+            Code.INVALID_CURSOR, "The cursor is not one of this list; start without a cursor."
+        )
+    return ms
 
 
 def is_filled(files: tuple[ZoneFile, ...]) -> bool:

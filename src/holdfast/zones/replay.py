@@ -185,6 +185,27 @@ FILTER_DEFAULTS: Final = {
 }
 
 
+def new_snapshot(at: int, lines: int) -> bytes:
+    """Return the snapshot of a zone that no view has shown yet: all defaults, up to the last line.
+
+    It has no nodes, because the log is the content (version 2).
+    """
+    document = {
+        "schemaVersion": 2,
+        "savedAt": at,
+        "highWaterMark": lines,
+        "sourceBlockId": "",
+        "documentState": {
+            "collapsedNodeIds": [],
+            "pinnedNodeIds": [],
+            "scrollPosition": 0,
+            "filter": FILTER_DEFAULTS,
+        },
+        "paneState": {"detailsOpen": False},
+    }
+    return msgspec.json.encode(document)
+
+
 class ReplaySource(StrEnum):
     """Source of a replay."""
 

@@ -47,6 +47,7 @@ from holdfast.zones.replay import (
     WINDOW,
     Replay,
     archives_of,
+    new_snapshot,
     replay_zone,
     summary_of,
     without_block,
@@ -75,15 +76,21 @@ class Archives:
         return await self._journal.enter(compose)
 
     async def list_archives(
-        self, owner: Owner, definition_id: str, *, limit: int | None = None
+        self,
+        owner: Owner,
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> tuple[ArchiveSummary, ...]:
-        """Return the archives of an agent, newest first."""
+        """Return the archives of an agent, newest first; with `before`, those older than a time."""
         require_definition_id(definition_id)
         most = archives_limit(limit)
 
         async def look(tx: Tx) -> tuple[ArchiveSummary, ...]:
             found = await definition_for(tx, owner, definition_id)
-            newest = (await archives_of(tx, owner, found))[:most]
+            named = await archives_of(tx, owner, found)
+            newest = [each for each in named if before is None or each[1] < before][:most]
             return tuple([await summary_of(tx, owner, zone, ms) for zone, ms in newest])
 
         return await self._store.read(look)
@@ -249,8 +256,12 @@ class Zones(Archives):
             zone = await active_zone_of(tx, owner, definition_id)
             key = await tx.zones.bound_session(owner, zone)
             head = await tx.sessions.head_by_key(key) if key is not None else None
-            files = await tx.zones.files(owner, zone)
-            return ActiveZone(zone=zone, session_id=head.session_id if head else None, files=files)
+            return ActiveZone(
+                zone=zone,
+                session_id=head.session_id if head else None,
+                files=await tx.zones.files(owner, zone),
+                preview=(await summary_of(tx, owner, zone, 0)).preview,
+            )
 
         return await self._store.read(look)
 
@@ -314,7 +325,10 @@ class Zones(Archives):
         return await self._store.write(Brief(work))
 
     async def raw_lines(self, key: SessionKey, lines: Sequence[bytes]) -> bool:
-        """Append lines of an agent process to the session's zone; `False` if it has none."""
+        """Append lines of an agent process to the session's zone; `False` if it has none.
+
+        The zone gets a snapshot, unless a view has written one.
+        """
         scrubber = self.stamping.scrubber()
         more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
 
@@ -322,7 +336,12 @@ class Zones(Archives):
             bound = await tx.zones.zone_of_session(key)
             if bound is None:
                 return False
-            await _append_whole(self._files(tx, bound[0]), bound[1], more)
+            files = self._files(tx, bound[0])
+            await _append_whole(files, bound[1], more)
+            if await files.stat(bound[1], SNAPSHOT_FILE) is None:
+                output = await files.stat(bound[1], OUTPUT_FILE)
+                content = new_snapshot(self._now(), output.lines if output else 0)
+                await files.write(bound[1], SNAPSHOT_FILE, content)
             return True
 
         return await self._store.write(Brief(work))
@@ -406,6 +425,12 @@ class Zones(Archives):
             return await replay_zone(tx, owner, zone, window=window, page=page)
 
         return await self._store.read(look)
+
+    # The names by which other programs know these operations.
+    write_session_state = write_state
+    read_session_state = read_state
+    append_session_output = append_output
+    archive_session = Archives.archive
 
 
 async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:

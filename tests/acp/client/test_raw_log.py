@@ -17,6 +17,7 @@ from holdfast.domain.sessions import Status
 from holdfast.zones.lines import LineQuery
 from tests.acp.harness import END, PATIENCE, Aboard, aboard
 from tests.houses import raw
+from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
@@ -67,11 +68,41 @@ async def test_all_that_a_program_says_lies_on_its_desk_without_our_secrets(
     async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
         ship.house.secrets.remember("KEY", Secret("hunter2-hunter2"))
         await ship.tell(await ship.open())
-        found = await output(ship, 5)
+        found = await output(ship, 6)
 
+    assert found[2] == {"type": "user", "message": "hello"}
+    del found[2]
     kinds = [each.get("method") or sorted(each["result"]) for each in found]
     assert kinds[1:] == [["sessionId"], "session/update", "session/update", ["stopReason"]]
     assert found[2]["params"]["update"]["content"]["text"] == "the key is [secret:KEY]"
+
+
+@demands("S4-008", "S4-032")
+async def test_a_zone_of_a_program_has_a_snapshot_a_preview_and_both_sides_of_the_talk(
+    tmp_path: Path,
+) -> None:
+    async with aboard(tmp_path) as ship:
+        zones, owner = ship.house.zones, ship.house.owner
+        session = await ship.open()
+        await ship.tell(session, "look at\nthis")
+        await output(ship, 5)
+        zone = await zones.show(owner, "peer")
+        state = json.loads((await zones.read_state(owner, "peer")).content or "")
+        replay = await zones.replay(owner, "peer")
+        await zones.write_state(owner, "peer", json.dumps(state | {"paneState": {"of": "a view"}}))
+        await ship.tell(session, "more")
+        await output(ship, 8)
+        kept = json.loads((await zones.read_state(owner, "peer")).content or "")
+        await zones.archive(owner, "peer")
+        (archive,) = await zones.list_archives(owner, "peer")
+
+    assert [file.name for file in zone.files] == ["output", "output.state.json"]
+    assert (zone.preview, archive.preview) == ("look at this", "look at this")
+    assert (state["schemaVersion"], state["sourceBlockId"]) == (2, "")
+    assert 0 < state["highWaterMark"] <= replay.total
+    assert (replay.source, len(replay.lines)) == ("v2", replay.total)
+    # What a view has written is not replaced.
+    assert kept["paneState"] == {"of": "a view"}
 
 
 async def test_nothing_lies_there_where_nobody_wants_it(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ from tests.acp.session_updates import (
 )
 from tests.builders import a_message, a_model, a_tool_call
 from tests.engine.builders import a_turn
+from tests.marks import demands
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 IMAGE = {"type": "image", "mimeType": "image/PNG", "data": base64.b64encode(PIXEL).decode()}
@@ -986,6 +987,7 @@ def test_arguments_that_are_too_large_are_kept_as_a_text() -> None:
     assert len(arguments["rawInput"]) <= 1 << 20
 
 
+@demands("S1-054")
 @pytest.mark.parametrize(
     ("said", "name"),
     [
@@ -1015,6 +1017,7 @@ def test_a_call_has_the_name_of_its_tool_as_far_as_an_agent_reports_it(
     assert call.name == name
 
 
+@demands("S1-054")
 @pytest.mark.parametrize(
     ("raw", "text", "result"),
     [

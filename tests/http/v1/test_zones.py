@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.tokens import Scope
 from tests.http.v1.client import Visitor, refusal
-from tests.marks import each_case
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +20,7 @@ async def test_a_fresh_desk_is_empty_and_no_error(visitor: Visitor) -> None:
         "zone": zone,
         "session_id": None,
         "files": [],
+        "preview": "",
     }
     assert (await visitor.get("/v1/zones/a/state")).document == {
         "zone": zone,
@@ -44,6 +45,26 @@ async def test_a_fresh_desk_is_empty_and_no_error(visitor: Visitor) -> None:
         "next_cursor": None,
     }
     assert (await visitor.get("/v1/zones/a/replay")).document["source"] == "empty"
+
+
+@demands("S4-070")
+async def test_a_list_of_archives_continues_at_its_cursor(visitor: Visitor) -> None:
+    for number in range(5):
+        await visitor.ask("PUT", "/v1/zones/a/state", {"content": str(number)})
+        await visitor.post("/v1/zones/a/archive")
+
+    found, cursor = [], ""
+    while cursor is not None:
+        page = (await visitor.get(f"/v1/zones/a/archives?limit=2{cursor}")).document
+        found.append([each["archived_at_ms"] for each in page["data"]])
+        cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+
+    assert [len(each) for each in found] == [2, 2, 1]
+    times = [ms for page in found for ms in page]
+    assert times == sorted(times, reverse=True)
+    for wrong in ("x", "-1", "01"):
+        answer = await visitor.get(f"/v1/zones/a/archives?cursor={wrong}")
+        assert refusal(answer) == (400, "invalid_query")
 
 
 async def test_a_desk_goes_through_its_life(visitor: Visitor) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_requests import AgentRequestHandler
@@ -286,6 +287,8 @@ class ProgramRuntime:
             notices = () if slot.agent_session else await self._launcher.prepare(slot, turn)
             tree = WorktreeWatch(slot.folder, partial(self._files.status, slot.folder))
             await tree.begin()
+            if (raw := slot.present().raw) is not None:
+                raw.add(_prompt_line(turn))
 
             async def emit_noted(batch: Batch) -> None:
                 tree.note(batch)
@@ -394,6 +397,13 @@ def _spent(turn: TurnInput) -> Outcome | None:
         message="The session's budget is used up; raise it, or open another session.",
     )
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
+
+
+def _prompt_line(turn: TurnInput) -> bytes:
+    """Return the user's text as a line of the raw log, so that the log holds both sides."""
+    texts = [message.text for message in turn_messages(turn.history, turn.turn)]
+    line = {"type": "user", "message": "\n\n".join(filter(None, texts))}
+    return msgspec.json.encode(line)
 
 
 async def _store_media(translator: Translator, turn: TurnInput) -> None:

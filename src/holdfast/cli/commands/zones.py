@@ -81,17 +81,22 @@ class ArchivesOptions(ZoneRef):
     """Which archives."""
 
     limit: Annotated[int, option("N", "At most this many, up to 100.")] = 20
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
 
 
 async def archives(printer: Printer, options: ArchivesOptions) -> None:
     """List the archives of an id, newest first."""
     from holdfast.wire.zones import archives_form
+    from holdfast.zones.model import archives_before
 
     async with connect(printer) as holdfast:
-        found = await holdfast.zones.list_archives(holdfast.owner, options.id, limit=options.limit)
-    if printer.is_json:
-        printer.document(archives_form(found))
-        return
+        found = await holdfast.zones.list_archives(
+            holdfast.owner,
+            options.id,
+            limit=options.limit,
+            before=archives_before(options.cursor),
+        )
+    form = archives_form(found, options.limit)
     rows = [
         (
             str(each.archived_at_ms),
@@ -101,8 +106,8 @@ async def archives(printer: Printer, options: ArchivesOptions) -> None:
         )
         for each in found
     ]
-    printer.table(("MS", "ARCHIVED", "BYTES", "PREVIEW"), rows)
-    if not found:
+    printer.listing(form.data, form.next_cursor, ("MS", "ARCHIVED", "BYTES", "PREVIEW"), rows)
+    if not found and options.cursor is None:
         printer.remark("No archives; create one with `holdfast zones archive ID`.")
 
 

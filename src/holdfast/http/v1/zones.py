@@ -41,6 +41,7 @@ from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import (
     ZoneFile,
     archive_not_found,
+    archives_before,
     parse_archive_time,
     require_definition_id,
 )
@@ -192,11 +193,13 @@ async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
 
 async def list_archives(request: RouteRequest[ArchivesQuery, None]) -> Response:
     """List the archives of an agent, newest first."""
+    limit = request.query.limit
     with as_query_errors():
+        before = archives_before(request.query.cursor)
         found = await request.holdfast.zones.list_archives(
-            request.owner, _id(request), limit=request.query.limit
+            request.owner, _id(request), limit=limit, before=before
         )
-    return Response(content=archives_form(found))
+    return Response(content=archives_form(found, limit))
 
 
 async def read_archive(request: RouteRequest[NoQuery, None]) -> Response:
