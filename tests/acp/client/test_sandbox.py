@@ -305,7 +305,7 @@ async def test_a_linked_working_tree_can_be_committed_to(
 
 
 async def test_what_redirects_git_does_not_outlive_the_program(
-    tmp_path: Path, home: Path, means: Means
+    tmp_path: Path, home: Path, means: Means, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not means.mounts:
         return
@@ -316,6 +316,7 @@ async def test_what_redirects_git_does_not_outlive_the_program(
 
     assert found == {"redirect": 1, "env": 1}
     assert not (ship.tree / ".git/commondir").exists()
+    assert ".git/commondir" in caplog.text
     # A user may have created this one meanwhile, so it stays.
     assert (ship.tree / ".env").read_text() == "x"
 

@@ -219,6 +219,22 @@ def test_everything_that_keeps_tools_in_place_is_told_as_it_is_here(cli: Cli) ->
         assert line in plain.out.splitlines()
 
 
+def test_agents_that_are_not_confined_are_named(cli: Cli, home: Path) -> None:
+    cli("agents", "create", "--name", "Free", "--command", "x", "--unconfined")
+    cli("agents", "create", "--name", "Held", "--command", "x", "--writable", "~/.x")
+    with (home / "holdfast.toml").open("a") as file:
+        file.write('[acp]\nwrap = ["bwrap", "--"]\n')
+
+    weaker = cli("doctor", "--json").document["safety"]["weaker"]
+    held = cli("agents", "show", "held", "--json").document["runtime"]["options"]
+
+    assert [line for line in weaker if "option confined" in line] == [
+        "agent free is not confined: its option confined is false"
+    ]
+    assert [line for line in weaker if "acp.wrap" in line] != []
+    assert held == {"writable": ["~/.x"]}
+
+
 def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
     cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

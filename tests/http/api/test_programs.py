@@ -154,6 +154,11 @@ async def test_whoever_may_only_write_cannot_set_up_programs(client: Client) -> 
         ({"environment": {"A=B": "x"}}, "environment"),
         ({"share": True}, "share"),
         ({"fs": "no"}, "fs"),
+        ({"confined": "no"}, "confined"),
+        ({"network": 1}, "network"),
+        ({"writable": "/a"}, "writable"),
+        ({"writable": ["a/b"]}, "writable"),
+        ({"readable": ["~other"]}, "readable"),
     ],
 )
 async def test_an_option_that_nobody_would_read_is_refused(

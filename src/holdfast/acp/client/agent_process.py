@@ -143,6 +143,8 @@ class AgentProcess:
         await self.connection.aclose()
         await child.close()
         await asyncio.wait([self._watching, self._hearing])
+        if child.moved_aside:
+            log.warning("what an agent created to redirect git was renamed: %s", child.moved_aside)
         status = child.exited.result()
         if status is None:
             # The supervising process was killed and could not end the descendants.
