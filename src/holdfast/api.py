@@ -79,7 +79,6 @@ if TYPE_CHECKING:
         ActiveZone,
         Archive,
         ArchiveResult,
-        ArchiveSummary,
         OutputAppended,
         RestoreResult,
         StateWritten,
@@ -221,14 +220,6 @@ class ZonesApi(ZoneOperationNames, Protocol):
         self, owner: "Owner", definition_id: str, *, window: int = ..., page: int = ...
     ) -> "Replay": ...
     async def archive(self, owner: "Owner", definition_id: str) -> "ArchiveResult | None": ...
-    async def list_archives(
-        self,
-        owner: "Owner",
-        definition_id: str,
-        *,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> "tuple[ArchiveSummary, ...]": ...
     async def read_archive(self, owner: "Owner", definition_id: str, ms: int) -> "Archive": ...
     async def restore_archive(
         self, owner: "Owner", definition_id: str, ms: int, /

@@ -151,6 +151,14 @@ class ZoneOperationNames(Protocol):
         self, owner: Owner, definition_id: str, line: str
     ) -> OutputAppended: ...
     async def archive_session(self, owner: Owner, definition_id: str) -> ArchiveResult | None: ...
+    async def list_archives(
+        self,
+        owner: Owner,
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> tuple[ArchiveSummary, ...]: ...
 
 
 def is_valid_definition_id(text: str) -> bool:

@@ -353,3 +353,29 @@ def test_a_working_tree_that_its_repository_does_not_know_opens_nothing(tmp_path
     (tree / ".git").write_text(f"gitdir: {other}/.git\n")
 
     assert list(agent_command._shared_git_folder(str(tree))) == []
+
+
+def test_a_downloaded_folder_that_calls_itself_a_working_tree_opens_nothing(tmp_path: Path) -> None:
+    other, tree = tmp_path / "other", tmp_path / "tree"
+    git("init", "-q", str(other))
+    inner = tree / "inner"
+    inner.mkdir(parents=True)
+    (tree / ".git").write_text("gitdir: inner\n")
+    (inner / "gitdir").write_text(f"{tree}/.git\n")
+    (inner / "commondir").write_text(f"{other}/.git\n")
+
+    assert list(agent_command._shared_git_folder(str(tree))) == []
+
+
+async def test_what_belongs_to_holdfast_cannot_be_opened_for_an_agent(
+    tmp_path: Path, home: Path, means: Means
+) -> None:
+    if not means.mounts:
+        return
+    async with aboard(tmp_path) as ship:
+        ours = str(ship.house.config.home)
+        found, _ = await answers(
+            ship, home, {"files": f"os.listdir({ours!r})"}, writable=[ours], readable=[ours]
+        )
+
+    assert set(found["files"]) <= {"workspaces"}

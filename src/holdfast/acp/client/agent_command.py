@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import resource
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.process.child import ChildNotStarted, ChildOrder
+from holdfast.process.environment import is_below
 from holdfast.process.executables import find_executable, readable_for
 from holdfast.process.launcher import Launcher
 from holdfast.process.process_table import SESSION_VARIABLE
@@ -130,7 +131,7 @@ async def build_start(
     builder = _SandboxBuilder(start, options, start_settings.sandbox, means, scratch)
     sandbox = await asyncio.to_thread(builder.build)
     environment = dict(start.environment)
-    if sandbox.program is not None and scratch is not None:
+    if sandbox.program is not None and scratch is not None and "TMPDIR" not in options.environment:
         environment["TMPDIR"] = scratch
     return replace(start, environment=environment, sandbox=sandbox)
 
@@ -198,6 +199,7 @@ class _SandboxBuilder:
         self._settings = settings
         self._means = means
         self._scratch = () if scratch is None else (os.path.realpath(scratch),)
+        self._hidden = tuple(map(os.path.realpath, settings.hidden))
         self._home = start.environment.get("HOME")
         preset = PRESETS.get(options.preset or "")
         self._own = () if preset is None else preset.writable
@@ -232,15 +234,18 @@ class _SandboxBuilder:
         settings, options = self._settings, self._options
         folder = os.path.realpath(self._start.folder)
         roots = (folder, *_shared_git_folder(folder))
-        own = tuple(self._made(path) for path in self._expand((*self._own, *options.writable)))
+        own = tuple(self._expand((*self._own, *options.writable)))
+        if is_jailed:
+            for path in own:
+                _create_missing(path)
         readable = tuple(self._expand(options.readable))
         return Confinement(
             is_jailed=is_jailed,
             reads_all=True,
             has_own_pids=False,
-            readable=(*self._needed(roots), *readable),
+            readable=(*self._without_hidden(self._needed(roots)), *readable),
             writable=(*roots, *self._scratch, *own),
-            hidden=tuple(map(os.path.realpath, settings.hidden)),
+            hidden=self._hidden,
             has_network=options.network or not is_jailed,
             guard=Guard(
                 roots=roots,
@@ -267,41 +272,45 @@ class _SandboxBuilder:
         yield from (os.path.realpath(word) for word in named if os.path.exists(word))
 
     def _expand(self, paths: tuple[str, ...]) -> Iterator[str]:
+        """Yield the real paths, without those of Holdfast itself."""
+        in_home = {
+            path: os.path.join(self._home or "", path[2:]) for path in paths if path[0] == "~"
+        }
+        known = (path for path in paths if self._home is not None or path not in in_home)
+        return self._without_hidden(os.path.realpath(in_home.get(path, path)) for path in known)
+
+    def _without_hidden(self, paths: Iterable[str]) -> Iterator[str]:
         for path in paths:
-            if not path.startswith("~/"):
-                yield os.path.realpath(path)
-            elif self._home is not None:
-                yield os.path.realpath(os.path.join(self._home, path[2:]))
-
-    def _made(self, path: str) -> str:
-        """Create a folder, or a JSON file, because what is missing cannot be made writable."""
-        if self._options.confined and not os.path.exists(path):
-            with suppress(OSError):
-                if path.endswith(".json"):
-                    with open(path, "x", opener=_private) as file:
-                        file.write("{}")
-                else:
-                    os.makedirs(path, mode=0o700)
-        return path
+            if not any(is_below(path, folder) for folder in self._hidden):
+                yield path
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _create_missing(path: str) -> None:
+    """Create a folder, or a JSON file, because what is missing cannot be made writable."""
+    with suppress(OSError):
+        if not path.endswith(".json"):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        elif not os.path.exists(path):
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "w") as file:
+                file.write("{}")
 
 
 def _shared_git_folder(folder: str) -> Iterator[str]:
     """Yield the repository of a linked working tree, if both name each other."""
     git = os.path.join(folder, ".git")
     with suppress(OSError, ValueError):
-        if os.path.isfile(git):
-            inner = os.path.join(
-                folder, Path(git).read_text("utf-8").removeprefix("gitdir: ").strip()
-            )
-            named = Path(inner, "gitdir").read_text("utf-8").strip()
-            if os.path.realpath(os.path.join(inner, named)) == git:
-                yield os.path.realpath(
-                    os.path.join(inner, Path(inner, "commondir").read_text("utf-8").strip())
-                )
+        if not os.path.isfile(git):
+            return
+        pointer = Path(git).read_text("utf-8").removeprefix("gitdir: ").strip()
+        inner = os.path.realpath(os.path.join(folder, pointer))
+        named = Path(inner, "gitdir").read_text("utf-8").strip()
+        # Derived from the place and not from `commondir`, which a downloaded folder could forge.
+        worktrees, _ = os.path.split(inner)
+        common, name = os.path.split(worktrees)
+        is_named = os.path.realpath(os.path.join(inner, named)) == git
+        if is_named and name == "worktrees" and os.path.isfile(os.path.join(common, "HEAD")):
+            yield common
 
 
 def child_order(start: AgentStart, grace: float) -> ChildOrder:
