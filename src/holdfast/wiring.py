@@ -117,7 +117,7 @@ def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> "LocalToolb
     from holdfast.tools.git.tools import git_tools
     from holdfast.tools.mcp.tools import McpTools
     from holdfast.tools.run_command import command_tools
-    from holdfast.tools.session_tools import checkpoint_tool, read_output_tool
+    from holdfast.tools.session_tools import checkpoint_tool, notify_tool, read_output_tool
     from holdfast.tools.toolbox import LocalToolbox
     from holdfast.tools.web.http_request import web_tools
 
@@ -136,6 +136,7 @@ def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> "LocalToolb
         *git_tools(processes, launcher),
         *web_tools(web),
         read_output_tool(),
+        notify_tool(),
         checkpoint_tool(clock.now),
     )
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)

@@ -244,7 +244,7 @@ def test_what_is_no_yaml_of_ours_is_refused_with_its_place(
             ["mcp_servers[0].url"],
         ),
         (
-            {"mcp_servers": [{"id": "a", "transport": "websocket", "url": "wss://me@h"}]},
+            {"mcp_servers": [{"id": "a", "transport": "sse", "url": "https://me@h"}]},
             ["mcp_servers[0].url"],
         ),
         (

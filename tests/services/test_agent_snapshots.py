@@ -98,12 +98,12 @@ class TestTools:
     async def test_what_was_named_and_cannot_be_had_is_refused_when_it_is_called(
         self, home: Path, tmp_path: Path
     ) -> None:
-        config = a_config(home, asks(call("notify", text="hi")), says("done"))
+        config = a_config(home, asks(call("web_search", text="hi")), says("done"))
         async with open_holdfast(config=config) as house:
-            session = await started(house, tmp_path / "desk", "notify")
+            session = await started(house, tmp_path / "desk", "web_search")
             rows = await played(house, session.id)
 
-        assert outcomes(rows) == ["notify error/unknown_tool"]
+        assert outcomes(rows) == ["web_search error/unknown_tool"]
 
     @demands("S0-174")
     async def test_a_session_may_have_fewer_tools_and_never_more(

@@ -83,7 +83,9 @@ CATALOGUE: Final = frozenset(
         "git_status",
         "http_request",
         "list_directory",
+        "notify",
         "read_file",
+        "read_media",
         "read_output",
         "run_command",
         "write_file",
@@ -96,9 +98,7 @@ CATALOGUE: Final = frozenset(
 CHECKPOINT: Final = "checkpoint"
 ALWAYS: Final = frozenset({CHECKPOINT, "read_output"})
 # Tools named in files of other programs; such files load, but the tools are not offered.
-ELSEWHERE: Final = frozenset(
-    {"web_search", "mcp_call", "read_clipboard", "notify", "read_media", "invoke_agent"}
-)
+ELSEWHERE: Final = frozenset({"web_search", "mcp_call", "read_clipboard", "invoke_agent"})
 
 # Prefix of every MCP tool id; no built-in tool has it.
 REMOTE: Final = "mcp_"

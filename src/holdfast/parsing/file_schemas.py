@@ -72,7 +72,7 @@ class ServerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """An MCP server at a URL."""
 
     id: Name
-    transport: Literal["http", "sse", "websocket"]
+    transport: Literal["http", "sse"]
     url: Filled
     allow_local_endpoint: bool = False
     tools_allowlist: NonEmptyNames | UnsetType = UNSET
@@ -109,7 +109,6 @@ _PREPARED: Final = tuple(
 _SCHEMES: Final = {
     "http": {"http", "https"},
     "sse": {"http", "https"},
-    "websocket": {"ws", "wss"},
 }
 
 

@@ -1,4 +1,4 @@
-"""`checkpoint` and `read_output`: tools that concern the session itself.
+"""`checkpoint`, `notify` and `read_output`: tools that concern the session itself.
 
 A checkpoint is recorded by the call itself. `read_output` returns parts of stored outputs.
 """
@@ -72,6 +72,31 @@ def _is_plain(value: Any, depth: int) -> bool:
         return False
     parts = [*value, *value.values()] if isinstance(value, dict) else value
     return all(_is_plain(part, depth + 1) for part in parts)
+
+
+class NotifyArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `notify` takes."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=2_000)]
+
+
+def notify_tool() -> Tool[NotifyArguments]:
+    """Return the `notify` tool; the recorded call is what users see."""
+
+    async def act(_: ToolWorkspace, __: NotifyArguments, ___: RequestedCall) -> dict[str, Any]:
+        return {"shown": True}
+
+    return Tool(
+        name="notify",
+        description=(
+            "Show the user a short message while the turn goes on, such as progress. Nothing is"
+            " answered to it."
+        ),
+        arguments=NotifyArguments,
+        effect=lambda _: Effect.PURE,
+        plan=plan_read_only,
+        act=act,
+    )
 
 
 # Small enough to stay inline even when fully escaped; a larger result would be stored again.

@@ -1,5 +1,6 @@
-"""`read_file`: the text of a file, whole or a range of lines."""
+"""`read_file`: the text of a file or a range of lines. `read_media`: a picture or a sound."""
 
+import mimetypes
 import os
 from datetime import UTC, datetime
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from holdfast.domain.messages import is_media_type
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
@@ -45,6 +47,53 @@ def read_file_tool(file_access: FileAccess) -> Tool[ReadFileArguments]:
     )
 
 
+class ReadMediaArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `read_media` takes."""
+
+    path: FilePath
+
+
+def read_media_tool(file_access: FileAccess) -> Tool[ReadMediaArguments]:
+    """Return the `read_media` tool."""
+    reading = _ReadFile(file_access)
+
+    async def plan(workspace: ToolWorkspace, arguments: ReadMediaArguments) -> CallPlan:
+        _media_type(arguments.path)
+        return await reading.plan(workspace, ReadFileArguments(path=arguments.path))
+
+    async def act(
+        workspace: ToolWorkspace, arguments: ReadMediaArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        mime_type = _media_type(arguments.path)
+        content = await run_in_thread(partial(reading.content, workspace, arguments.path))
+        # The handle and the type in the result make the engine attach the content.
+        ref = await workspace.shelf.keep(content, mime_type=mime_type)
+        return {"mime_type": mime_type, "ref": ref, "byte_length": len(content)}
+
+    return Tool(
+        name="read_media",
+        description=(
+            "Look at a picture or a PDF, or listen to a sound, of at most 8 MiB. A model that does"
+            " not accept the type gets its name and size only."
+        ),
+        arguments=ReadMediaArguments,
+        effect=lambda _: Effect.PURE,
+        plan=plan,
+        act=act,
+    )
+
+
+def _media_type(path: str) -> str:
+    found = mimetypes.guess_type(path)[0] or ""
+    if not is_media_type(found) or found == "text/plain":
+        raise ToolFailure(
+            ResultCode.INVALID_ARGUMENTS,
+            f"The name {path} is not that of a picture, a PDF, a sound or a video; use read_file"
+            " for text.",
+        )
+    return found
+
+
 def is_binary(content: bytes) -> bool:
     """Return whether the content is binary: a NUL byte near the beginning."""
     return b"\0" in content[:_BINARY_HEAD]
@@ -79,6 +128,15 @@ class _ReadFile:
         self, workspace: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
     ) -> dict[str, Any]:
         return await run_in_thread(partial(self._read, workspace, arguments))
+
+    def content(self, workspace: ToolWorkspace, path: str, _: Event) -> bytes:
+        """Return the bytes of a file; blocks."""
+        scope = self._file_access.scope(workspace)
+        with (
+            self._file_access.resolve_path(scope, path) as path_target,
+            self._file_access.file(scope, path_target) as descriptor,
+        ):
+            return read_whole(descriptor, path)
 
     def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
         scope = self._file_access.scope(workspace)

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.tools.files.access import FileAccess, FileSettings
 from holdfast.tools.files.listing import list_directory_tool
 from holdfast.tools.files.openat import KernelSupport, probe_kernel
-from holdfast.tools.files.read import read_file_tool
+from holdfast.tools.files.read import read_file_tool, read_media_tool
 from holdfast.tools.files.search import find_text_tool
 from holdfast.tools.files.write import write_tools
 from holdfast.tools.tool import Tool
@@ -23,6 +23,7 @@ def file_tools(
     file_access = FileAccess(settings, kernel or probe_kernel())
     return (
         read_file_tool(file_access),
+        read_media_tool(file_access),
         list_directory_tool(file_access),
         find_text_tool(file_access),
         *write_tools(file_access),

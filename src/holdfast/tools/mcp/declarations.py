@@ -105,7 +105,7 @@ class SseServer(_RemoteServer, frozen=True, kw_only=True, tag="sse"):
 
 
 class WebsocketServer(_RemoteServer, frozen=True, kw_only=True, tag="websocket"):
-    """A server over a websocket; can be declared, but the MCP package does not support it."""
+    """A server over a websocket, in an agent that was stored when files could declare one."""
 
 
 class ListedTool(Struct, frozen=True, kw_only=True):
