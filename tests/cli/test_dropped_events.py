@@ -117,7 +117,7 @@ def speak(place: Place, text: str) -> None:
     assert place.frames()[-1][1]["reason"] == "settled"
 
 
-@demands("S2-001", "S2-050b")
+@demands("S2-001", "S2-050b", "S2-001b", "S2-001d", "S2-001e", "S2-001f", "S2-001g", "S2-001h")
 def test_every_reader_gets_the_conversation_and_a_gap(place: Place) -> None:
     for which, gaps in DROPPED.values():
         found = conversation(place)

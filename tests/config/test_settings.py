@@ -164,7 +164,6 @@ def test_without_anything_said_the_defaults_hold(folder: Path) -> None:
     )
 
 
-@demands("S0-115c")
 def test_every_setting_has_its_places() -> None:
     assert set(SETTING_KEYS) == set(setting_types()) == set(OTHERS)
     assert len({place[:2] for place in SETTING_KEYS.values()}) == len(SETTING_KEYS)
@@ -335,11 +334,13 @@ def test_a_named_file_that_is_missing_is_refused(folder: Path) -> None:
     assert "a\x00b" in _refused(folder, {"HOLDFAST_CONFIG": "a\x00b"}).message
 
 
+@demands("S0-115c")
 @each_case(
     ("content", "key", "line", "nearest"),
     [
         ('[chat]\ndefault_modell = "a:b"\n', "chat.default_modell", 2, "chat.default_model"),
         ("\n[limit]\nturns_at_a_time = 1\n", "limit.turns_at_a_time", 3, "limits.turns_at_a_time"),
+        ("[chat]\nturn_cap = 7\n", "chat.turn_cap", 2, "limits.turn_cap"),
         ('level = "error"\n', "level", 1, "log.level"),
         ('log . "lvl" = "error"\n', "log.lvl", 1, "log.level"),
         ("[chat.approval]\nx = 1\n[chat.aproval]\n", "chat.aproval", 3, "chat.approval"),

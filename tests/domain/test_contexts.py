@@ -30,7 +30,6 @@ def faults(**changes: Any) -> list[str]:
     return list(error.details["fields"])
 
 
-@demands("S0-007")
 def test_a_context_is_sandboxed_unless_told_otherwise() -> None:
     assert a_context() == SessionContext(
         working_dir="/desk",
@@ -47,7 +46,6 @@ def test_a_session_carries_64_variables_of_8_kibibytes() -> None:
     assert (VARIABLES_MOST, VARIABLE_LARGEST) == (64, 8_192)
 
 
-@demands("S0-007")
 @pytest.mark.parametrize("tier", ["sandboxed", "project", "full"])
 def test_the_tier_is_always_written_out(tier: str) -> None:
     context = a_context(fs_scope_tier=FsTier(tier))
@@ -55,7 +53,6 @@ def test_the_tier_is_always_written_out(tier: str) -> None:
     assert msgspec.to_builtins(context)["fs_scope_tier"] == tier
 
 
-@demands("S0-006b", "S0-006c")
 @each_case(
     "changes",
     [
@@ -136,7 +133,6 @@ def test_a_refusal_never_repeats_a_value() -> None:
     assert "canary" not in str(refused.value.body())
 
 
-@demands("S0-006c")
 @given(CONTEXTS)
 def test_a_context_survives_being_stored(context: SessionContext) -> None:
     stored = msgspec.json.encode(context)

@@ -47,7 +47,7 @@ async def test_a_session_is_running_through_every_round_of_one_turn(home: Path) 
     ]
 
 
-@demands("S0-100")
+@demands("S0-100", "S0-002")
 async def test_every_turn_of_a_session_asks_its_agents_chain_from_the_beginning(
     home: Path, tmp_path: Path
 ) -> None:
@@ -63,6 +63,7 @@ async def test_every_turn_of_a_session_asks_its_agents_chain_from_the_beginning(
         session = await house.open(made.slug)
         await house.send(session.id, "one")
         await played(house, session.id)
+        await house.agents.update(house.owner, made.slug, {"models": ["offline:holdfast"]})
         await house.send(session.id, "two")
         rows = await played(house, session.id)
         refs = {model.id: model.ref for model in await house.models.list()}

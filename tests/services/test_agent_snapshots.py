@@ -123,7 +123,7 @@ class TestTools:
 class TestVariables:
     """Variables are put into the prompt once, in one pass, and never anywhere else."""
 
-    @demands("S0-013")
+    @demands("S0-013", "S0-012")
     async def test_they_are_in_the_frozen_prompt(self, quiet: Holdfast, tmp_path: Path) -> None:
         session = await opened(
             quiet, tmp_path, "Speak {{ctx.tongue}} to {{ctx.who}}.", {"tongue": "Latin", "who": "A"}

@@ -90,7 +90,7 @@ def notices(rows: Any) -> list[str]:
 class TestTurns:
     """A message past the cap is recorded, and its turn ends at once and loudly."""
 
-    @demands("S0-115", "S0-117", "S0-117b")
+    @demands("S0-115", "S0-117", "S0-117b", "S0-115c")
     async def test_the_third_message_of_two_is_not_sent(self, home: Path, desk: Path) -> None:
         # The script has no third step: a third request would fail in another way.
         config = a_config(home, says("one"), says("two"))

@@ -61,7 +61,7 @@ async def test_a_session_opens_pending_with_its_defaults(quiet: Holdfast, home: 
     assert (desk.name, desk.parent.parent) == (ID, home / "workspaces")
 
 
-@demands("S0-115b", "S0-006d", "S0-006e", "S0-012", "S2-040c", "S2-040d")
+@demands("S0-115b", "S0-006e", "S2-040c", "S2-040d")
 async def test_all_wishes_are_kept(quiet: Holdfast) -> None:
     tools = (a_tool("read_file"), a_tool("write_file"))
     grant = Grant(fs=FsTier.PROJECT, commands=("git", "make"), domains=("example.org",))
@@ -296,7 +296,6 @@ async def test_an_unknown_repository_is_not_found(quiet: Holdfast) -> None:
     assert caught.value.code is Code.REPO_NOT_FOUND
 
 
-@demands("S0-002")
 async def test_the_chain_of_models_is_frozen_with_the_agent(quiet: Holdfast) -> None:
     models = ("openai:one", "openai:two")
     await quiet.agents.create(quiet.owner, {"name": "Helper", "models": models})

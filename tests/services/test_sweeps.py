@@ -73,6 +73,9 @@ async def test_activity_puts_the_end_off(
     clock.advance(seconds=2)
 
     assert await house.maintenance.sweep(HALF_AN_HOUR) == ()
+    kept = await current(house, bound)
+    assert kept.updated_at > bound.updated_at + timedelta(minutes=29)
+    assert kept.status in (Status.PENDING, Status.RUNNING)
 
 
 async def test_a_turn_that_was_silent_for_so_long_is_stopped(

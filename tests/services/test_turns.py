@@ -205,7 +205,7 @@ async def test_calls_and_results_are_rows_and_calls_are_followed(
         assert await calls_of(house, session.id, turn=1) == {"call-1": "started"}
 
 
-@demands("S2-002", "S2-002b")
+@demands("S2-002", "S2-002b", "S2-020b")
 async def test_fifty_sessions_of_one_agent_play_at_once_without_cross_talk(
     holdfast: Holdfast,
 ) -> None:

@@ -208,7 +208,7 @@ async def test_rows_are_moved_down_and_up_byte_by_byte(
     assert await _span(store, written, 1, 5) == list(ROWS)
 
 
-@demands("S0-031", "S2-120f")
+@demands("S0-031", "S2-120f", "S1-100h", "S1-100n", "S1-100j", "S1-103b")
 async def test_rows_go_together_with_their_session(
     store: SqliteStore, written: SessionState
 ) -> None:

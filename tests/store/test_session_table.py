@@ -102,7 +102,7 @@ def _seen(session: Session, head: SessionState) -> Session:
     )
 
 
-@demands("S0-006b", "S0-006d", "S0-012b", "S1-014", "S2-120k")
+@demands("S0-012b", "S1-014", "S2-120k")
 async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None:
     async def work(tx: Tx) -> tuple[Any, ...]:
         await tx.agents.add(FULL_SESSION.agent)

@@ -121,7 +121,7 @@ def _stamp(at: Any) -> str:
     return f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
-@demands("S1-010", "S1-100d")
+@demands("S1-010", "S1-100d", "S1-010b")
 async def test_a_session_has_the_words_of_the_other_schema(
     house: House, session: Session, home: Path
 ) -> None:
@@ -143,7 +143,7 @@ async def test_a_session_has_the_words_of_the_other_schema(
         assert _read(home, "AgentSession")[0]["status"] == words.get(status, "active")
 
 
-@demands("S1-011b", "S1-011d", "S1-100k", "S1-100l")
+@demands("S1-011b", "S1-011d", "S1-100k", "S1-100l", "S1-011c", "S1-100n", "S1-100j")
 async def test_rows_have_the_words_of_the_other_schema(
     house: House, session: Session, home: Path
 ) -> None:

@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.tools import FsTier, Grant
 from holdfast.domain.turns import turns
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
-from holdfast.workflows.export import export, left_out, open_model
+from holdfast.workflows.export import export, left_out, open_model, transcript
 from holdfast.workflows.model import Workflow
 from tests.builders import (
     MODEL_ID,
@@ -305,6 +305,7 @@ def test_any_session_is_exported_read_and_written_the_same(
 
     assert write_workflow(export(session, iter(shuffled), REFS, form)) == text
     assert read == workflow
+    assert read.body["metadata"]["relaviumExport"]["messages"] == transcript(rows, REFS)
     assert write_workflow(read) == text
 
 

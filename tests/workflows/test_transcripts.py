@@ -33,14 +33,19 @@ def content_of(role: Role, *parts: Part) -> Any:
 
 @demands("S0-033")
 def test_every_role_is_one_of_four() -> None:
-    assert ROLES == {
-        Role.USER: "user",
-        Role.ASSISTANT: "assistant",
-        Role.TOOL_CALL: "assistant",
-        Role.TOOL_RESULT: "tool",
-        Role.SYSTEM: "system",
-    }
-    assert set(ROLES) == set(Role)
+    call = ToolCall(id=CallId("c"), name="read_file", arguments={})
+    rows = a_transcript(
+        a_message("hello"),
+        a_message(role=Role.TOOL_CALL, parts=(call,)),
+        a_message(role=Role.TOOL_RESULT, parts=(a_tool_result(),)),
+        a_message("hi", role=Role.ASSISTANT),
+        a_message(role=Role.SYSTEM, parts=(Text(text="closed"),)),
+    )
+
+    roles = [row["role"] for row in transcript(rows, {})]
+
+    assert roles == ["user", "assistant", "tool", "assistant", "system"]
+    assert {row.role for row in rows} == set(ROLES) == set(Role)
 
 
 @demands("S0-030c")

@@ -1,16 +1,19 @@
 """However long a log is and whatever a snapshot holds, a replay is made, and in little memory."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast import open_holdfast
 from holdfast.api import Holdfast
 from holdfast.ports.store import Tx
 from holdfast.zones.files import newest_lines
 from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import PART_SIZE
 from holdfast.zones.replay import Replay, ReplayProblem, ReplaySource
+from tests.marks import demands
 from tests.zones.test_service import torn
 
 pytestmark = pytest.mark.anyio
@@ -19,6 +22,23 @@ pytestmark = pytest.mark.anyio
 async def replayed(house: Holdfast, document: Any, **sizes: int) -> Replay:
     await house.zones.write_state(house.owner, "a", msgspec.json.encode(document))
     return await house.zones.replay(house.owner, "a", **sizes)
+
+
+@demands("S4-032")
+async def test_what_was_appended_is_replayed_by_the_next_process(home: Path) -> None:
+    lines = ['{"text":"one"}', "not json", '{"text":"three"}']
+    async with open_holdfast(home) as first:
+        seen = {"schemaVersion": 1, "nodes": ["one"], "highWaterMark": 1}
+        await first.zones.write_state(first.owner, "a", msgspec.json.encode(seen))
+        for line in lines:
+            await first.zones.append_output(first.owner, "a", line)
+
+    async with open_holdfast(home) as second:
+        replay = await second.zones.replay(second.owner, "a")
+        files = (await second.zones.show(second.owner, "a")).files
+
+    assert (replay.nodes, replay.lines, replay.total) == (("one",), tuple(lines[1:]), 3)
+    assert [file.name for file in files] == ["output", "output.state.json"]
 
 
 async def test_whoever_pages_up_comes_to_the_first_line(quiet: Holdfast) -> None:

@@ -218,7 +218,7 @@ async def test_a_session_that_goes_on_elsewhere_has_one_program(tmp_path: Path) 
     assert len(living) == 1
 
 
-@demands("S1-090c", "S1-091")
+@demands("S1-090c", "S1-091", "S1-091b")
 async def test_an_idle_session_is_swept_with_its_program_and_updates_keep_it(
     tmp_path: Path,
 ) -> None:

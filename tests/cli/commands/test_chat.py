@@ -267,7 +267,7 @@ def test_a_script_is_found_again_from_every_folder(
     assert (other.code, other.out) == (0, "one\n")
 
 
-@demands("S0-115c")
+@demands("S0-115c", "S0-480")
 def test_a_session_has_the_caps_that_are_configured(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +296,7 @@ def test_a_model_that_was_not_named_is_said_before_it_answers(
     assert (named.code, notice in named.err) == (0, False)
 
 
-@demands("S0-008", "S0-006", "S0-303b")
+@demands("S0-008", "S0-006", "S0-303b", "S0-006d", "S0-007", "S0-012")
 def test_the_place_is_detected(cli: Cli, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
@@ -440,6 +440,26 @@ def test_a_session_whose_limits_are_reached_says_so(
         "The session has reached its limit of 1 turns; raise it with `holdfast sessions update "
         f"{session} --turn-cap N`, or fork the session.\n"
     )
+
+
+@demands("S0-304", "S0-118b")
+@each_case(
+    ("variable", "step"),
+    [
+        ("HOLDFAST_TURN_CAP", "{text: hello, repeat: 9}"),
+        ("HOLDFAST_MAX_TOOL_ROUNDS", "{tool_calls: [{name: list_directory}], repeat: 9}"),
+    ],
+)
+def test_both_limits_of_turns_end_one_with_the_same_code(
+    cli: Cli, script: Script, monkeypatch: pytest.MonkeyPatch, variable: str, step: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+
+    ran = cli("chat", "--json", "--model", script(f"[{step}]"), stdin="one\ntwo\n")
+
+    last = ran.lines[-1]
+    assert (last["type"], last["turn"]) == ("session:turn_completed", 2)
+    assert (last["stopReason"], last["error"]["code"]) == ("error", "turn_limit")
 
 
 def test_an_unknown_session_cannot_be_picked_up(cli: Cli) -> None:

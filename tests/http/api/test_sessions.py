@@ -268,7 +268,7 @@ async def test_filters_by_status_and_repository_combine(quiet_client: Client, ro
     assert await found("repoId=") == set()
 
 
-@demands("S1-014c", "S1-014d", "S1-064", "S1-064b")
+@demands("S1-014c", "S1-014d", "S1-064", "S1-064b", "S1-100h")
 async def test_one_session_comes_with_its_repository_and_all_messages(client: Client) -> None:
     session = await client.opened(title="Sums")
     await client.prompted(session, "hello")

@@ -45,7 +45,7 @@ async def test_an_agent_is_made_with_its_defaults(visitor: Visitor) -> None:
     assert (await visitor.get(f"/v1/agents/{id_}")).document == answer.document
 
 
-@demands("S2-020g", "S2-035")
+@demands("S2-020g", "S2-035", "S2-026b")
 async def test_every_field_is_kept_as_it_was_given(visitor: Visitor) -> None:
     given: dict[str, Any] = {
         "slug": "Terse_1",
@@ -205,7 +205,7 @@ async def test_whom_there_is_not_is_not_found(visitor: Visitor, path: str) -> No
     assert refusal(await visitor.get(f"/v1/agents/{path}")) == (404, "agent_not_found")
 
 
-@demands("S2-026", "S2-026b")
+@demands("S2-026", "S2-020k")
 async def test_agents_are_listed_newest_first_and_filtered(
     visitor: Visitor, clock: SettableClock
 ) -> None:

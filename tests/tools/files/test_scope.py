@@ -46,7 +46,7 @@ async def test_relative_paths_are_read_from_the_working_directory(shop: Workshop
     assert await content(shop, shop.inside / "a/b.txt") == "b\n"
 
 
-@demands("S0-185")
+@demands("S0-185", "S0-007")
 @each_case(
     "path",
     [
@@ -194,7 +194,7 @@ async def test_the_narrowest_grant_decides(shop: Workshop) -> None:
     assert told(await shop.plan("read_file", path="../outside/canary.txt")) == OUTSIDE
 
 
-@demands("S0-185")
+@demands("S0-185", "S0-007")
 async def test_a_project_reaches_from_the_top_of_its_repository_on(project: Workshop) -> None:
     assert await content(project, "../outside/canary.txt") == CANARY
     assert await content(project, project.outside / "canary.txt") == CANARY
@@ -248,7 +248,7 @@ async def test_a_worktree_is_a_repository_too(tmp_path: Path) -> None:
     assert await content(shop, "../outside/canary.txt") == CANARY
 
 
-@demands("S0-185")
+@demands("S0-185", "S0-007")
 async def test_the_full_tier_reaches_everything_by_every_spelling(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, tier=FsTier.FULL)
     (shop.inside / "out").symlink_to(shop.outside)
