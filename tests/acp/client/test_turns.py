@@ -68,7 +68,7 @@ TURNS: dict[str, tuple[list[Any], list[Row]]] = {
             news("a", status="in_progress"),
             news("a", status="completed", rawOutput={"m": 2}),
         ],
-        [("call", "read", {"n": 1}), ("ok", "read", {"m": 2})],
+        [("call", "Look", {"n": 1}), ("ok", "Look", {"m": 2})],
     ),
     "a call that is not announced": (
         [news("b", kind="read", rawInput={"n": 1}, status="completed", rawOutput="out")],
@@ -109,7 +109,7 @@ TURNS: dict[str, tuple[list[Any], list[Row]]] = {
     ),
     "an input that is no object": (
         [call("i", kind="read", title="Look", rawInput=["x"], status="completed", rawOutput=1)],
-        [("call", "read", {"title": "Look", "rawInput": ["x"]}), ("ok", "read", 1)],
+        [("call", "Look", {"title": "Look", "rawInput": ["x"]}), ("ok", "Look", 1)],
     ),
     "plans": (
         [plan("a"), plan("a"), plan("a", "b"), plan("c"), plan("c")],
