@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.marks import demands
 from tests.mcp.clients import Client
 from tests.mcp.payloads import ABC, COMPLETE, MINIMAL, UNIT
 
@@ -28,6 +29,7 @@ async def test_a_submission_answers_with_its_entity(client: Client) -> None:
     assert first.words == first.form
 
 
+@demands("S3-020", "S3-024")
 async def test_a_rejection_is_the_envelope_and_writes_nothing(client: Client) -> None:
     refused = await client.tool("submit_agent_session", **(MINIMAL | {"actions": []}))
     fault = {
@@ -71,6 +73,7 @@ async def test_what_is_odd_is_a_warning_and_unknown_keys_are_kept(client: Client
     assert shown.form["observations"][0]["owner"] == "local"
 
 
+@demands("S3-105c", "S3-105d")
 async def test_one_session_is_shown_with_its_history(client: Client) -> None:
     await client.tool("submit_agent_session", **COMPLETE)
     shown = await client.tool("query_agent_history", session_id="abc123")
@@ -89,6 +92,7 @@ async def test_one_session_is_shown_with_its_history(client: Client) -> None:
     assert unknown.error == "entity_not_found"
 
 
+@demands("S3-105b")
 async def test_a_list_is_an_array_in_words_and_a_page_as_a_form(client: Client) -> None:
     for number in range(3):
         later = {"session_id": f"s-{number:04}", "started_at": f"2025-12-1{number}"}

@@ -74,13 +74,14 @@ async def test_an_update_adds_a_checkpoint_and_loses_nothing(client: Client) -> 
     assert (shown["duration"], shown["outcomes"]) == (3600, RECORDED["outcomes"])
 
 
-@demands("S3-108e")
+@demands("S3-108e", "S3-106b", "S3-106c", "S3-072")
 async def test_the_last_session_is_taken_up_at_its_last_checkpoint(client: Client) -> None:
     kept = {"name": "tests_passing", "timestamp": "2025-12-31T11:30:00Z", "state": {"n": 42}}
     await client.tool("submit_agent_session", **RECORDED)
     await client.tool("submit_agent_session", **(UPDATED | {"checkpoints": [kept]}))
     # As the seed's client does: the newest session, its last checkpoint, unguarded.
-    sessions = (await client.tool("query_agent_history", limit=1, order_by="started_at")).words
+    newest = {"limit": 1, "order_by": "started_at", "order": "desc"}
+    sessions = (await client.tool("query_agent_history", **newest)).words
     snapshot = sessions[0]["snapshot"]
     last = snapshot["checkpoints"][len(snapshot["checkpoints"]) - 1]
     found = await client.tool(
@@ -88,6 +89,23 @@ async def test_the_last_session_is_taken_up_at_its_last_checkpoint(client: Clien
     )
 
     assert (found.form["name"], found.form["state"]) == ("tests_passing", {"n": 42})
+
+
+@demands("S3-095", "S3-091")
+async def test_a_timeline_of_what_was_worked_on_shows_the_session(client: Client) -> None:
+    await client.tool("submit_agent_session", **RECORDED)
+    dates = {"start_date": "2025-12-01", "end_date": "2026-01-31"}
+    found = await client.tool("query_entity_timeline", entity_id="FU-061", **dates)
+    earlier = await client.tool(
+        "query_entity_timeline", entity_id="FU-061", **(dates | {"end_date": "2025-12-30"})
+    )
+
+    assert [(each["timestamp"][:10], each["description"]) for each in found.form["events"]] == [
+        ("2025-12-31", "Session abc123 started"),
+        ("2025-12-31", "Checkpoint: spec_complete"),
+        ("2025-12-31", "Session abc123 ended"),
+    ]
+    assert earlier.form["events"] == []
 
 
 @demands("S3-001m", "S3-154")

@@ -8,7 +8,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.time import instant_of, milliseconds
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityOrder, matches, order_value, require_filters
-from tests.marks import each_case
+from tests.marks import demands, each_case
 from tests.observations.claims import COMPLETE, a_claim, a_deletion, resolved
 
 SNAPSHOT = {
@@ -91,6 +91,7 @@ SESSION = {
 }
 
 
+@demands("S3-002k")
 @each_case(
     ("filters", "is_meant"),
     [

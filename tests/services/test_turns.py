@@ -188,7 +188,7 @@ async def test_a_turn_that_ends_badly_gets_one_closing_row(
     assert texts(rows)[1:] == ([("system", closing)] if closing else [])
 
 
-@demands("S0-039", "S2-053", "S2-053b")
+@demands("S0-039", "S2-053", "S2-053b", "S2-053c")
 async def test_calls_and_results_are_rows_and_calls_are_followed(
     home: Path, outside: Environment
 ) -> None:

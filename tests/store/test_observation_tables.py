@@ -56,7 +56,7 @@ async def query(store: SqliteStore, sql: str) -> Any:
     return await store.write(run)
 
 
-@demands("S3-043")
+@demands("S3-043", "S3-043b")
 @pytest.mark.parametrize(
     "statement",
     [

@@ -23,7 +23,7 @@ from holdfast.workflows.model import (
     grant_of,
     used_inputs,
 )
-from tests.marks import each_case
+from tests.marks import demands, each_case
 
 INPUT = {"id": "input", "type": "input"}
 OUTPUT = {"id": "output", "type": "output"}
@@ -53,6 +53,7 @@ def way(source: str, target: str, **more: Any) -> dict[str, Any]:
     return {"from": source, "to": target, **more}
 
 
+@demands("S0-001c")
 def test_neighbours_with_one_agent_are_one_stretch() -> None:
     workflow = line(
         player("a", tools=["read_file", "checkpoint"]),

@@ -110,7 +110,7 @@ async def test_a_prompt_to_a_busy_session_waits_or_is_refused_or_stops_it(tmp_pa
     assert rows[-1]["content"] == {"type": "text", "text": "done", "partial": False}
 
 
-@demands("S1-067")
+@demands("S1-067", "S1-021b")
 @pytest.mark.parametrize(("how", "status"), [("complete", "completed"), ("", "cancelled")])
 async def test_a_prompt_to_an_ended_session_is_refused_unless_it_is_a_repeat(
     quiet_client: Client, how: str, status: str

@@ -299,6 +299,7 @@ async def test_a_session_is_read_again_only_if_it_has_changed(client: Client) ->
     assert other.status == 200
 
 
+@demands("S1-021")
 async def test_a_session_is_completed_on_request_and_stays_so(quiet_client: Client) -> None:
     client = quiet_client
     session = await client.opened()

@@ -103,6 +103,7 @@ async def test_a_desk_goes_through_its_life(visitor: Visitor) -> None:
     assert gone == [{"deleted": True}, {"deleted": False}]
 
 
+@demands("S4-003")
 @each_case("id", ["a:b", "../etc", "a b", "a.b", "café", "a\n", "\u0661"])
 @each_case("name", NAMES)
 async def test_a_bad_id_is_refused_in_the_same_words(visitor: Visitor, name: str, id: str) -> None:
