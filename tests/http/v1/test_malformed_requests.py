@@ -49,7 +49,9 @@ RAW = [
 
 async def test_odd_values_in_every_field_are_told_as_such(visitor: Visitor) -> None:
     places = await _places(visitor)
-    for route in (route for route in V1_ROUTES if route.changes and route.body is not None):
+    for route in (
+        route for route in V1_ROUTES if route.changes and route.body not in {None, bytes}
+    ):
         for body in _bodies(route):
             answer = await visitor.ask(route.method, _path(route, places), _encoded(body))
             assert answer.status < 500, (route.name, body, answer.body)
