@@ -62,7 +62,29 @@ async def test_create_send_read(home: Path, outside: Environment) -> None:
     assert after.document["title"] == "How much is 2+2?"
 
 
-@demands("S2-051b", "S2-051c", "S2-050f")
+@demands("S2-020j")
+async def test_a_definition_without_a_tool_is_kept_and_not_run(
+    home: Path, outside: Environment
+) -> None:
+    own = {"name": "lookup", "description": "Looks up.", "parameters": {"type": "object"}}
+    config = a_config(home, asks(call("lookup", "c1")), says("Done."))
+    async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
+        agent = await visitor.agent(tools=["list_directory", own])
+        session = await visitor.session(agent["id"])
+        notice, *rows = await visitor.told(session, "look")
+
+    assert agent["tools"] == ["list_directory", own]
+    assert notice["content"]["text"] == "These tools are not available: lookup."
+    shown = [(row["role"], row.get("result_status")) for row in rows]
+    assert shown == [
+        ("user", None),
+        ("tool_call", None),
+        ("tool_result", "error"),
+        ("assistant", None),
+    ]
+
+
+@demands("S2-051b", "S2-051c", "S2-050f", "S2-020")
 async def test_calls_and_results_have_their_own_shapes(home: Path, outside: Environment) -> None:
     config = a_config(
         home,
