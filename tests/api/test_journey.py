@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 OMITTED = frozenset(
     {
         *("hash", "grant", "tools", "program", "system_prompt", "status_changes"),
-        *("key", "ended", "tail"),
+        *("key", "ended", "tail", "chain"),
     }
 )
 # Random or measured values that are no ids.
@@ -59,6 +59,7 @@ VARYING = frozenset(
     {
         *("generation", "digest", "idempotency_key", "head", "next_cursor"),
         *("created_ms", "modified_ms", "archived_at_ms", "duration_ms", "latency_ms"),
+        *("at", "observed_ms"),
     }
 )
 ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:ent|obs)_[0-9a-f]{24,32}")

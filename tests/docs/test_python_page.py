@@ -26,9 +26,9 @@ SERVICES = {
 # Used by other parts of Holdfast, and of no use to a program.
 FOR_NEIGHBOURS = {
     "agents": {"built_in", "in_repositories", "make", "seed"},
-    "approvals": {"decision", "of", "standing", "withdraw"},
+    "approvals": {"attach", "decision", "of", "standing", "withdraw"},
     "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
-    "events": {"batches", "reader", "require", "sequence_of", "start"},
+    "events": {"reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},
     "messages": {"excerpts", "is_interrupted", "make", "make_record", "unfinished"},
     "models": {"chain", "check", "keep", "make", "resolve"},

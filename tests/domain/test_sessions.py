@@ -7,19 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
+from holdfast.domain.agents import AgentOverrides
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.sessions import (
     TRANSITIONS,
     TURN_CAP,
     Budget,
     OnExceed,
+    SessionRequest,
     Status,
     Verb,
     admit_turn,
     cap_of,
+    digest_of,
     has_waiting_turn,
     stricter_budget,
     title_of,
@@ -258,7 +263,9 @@ def test_a_session_opens_pending_capped_and_asking() -> None:
 
 def test_a_new_notebook_has_counted_nothing() -> None:
     counters = {
-        name: kept for name, kept in msgspec.structs.asdict(a_head()).items() if type(kept) is int
+        name: kept
+        for name, kept in msgspec.structs.asdict(a_head(updated_at=0)).items()
+        if type(kept) is int
     }
 
     assert set(counters.values()) == {0}
@@ -324,3 +331,14 @@ def test_a_session_cannot_weaken_what_happens_at_the_configured_budget(
         return Budget(microcents=said[0], on_exceed=said[1])
 
     assert stricter_budget(budget(stored), budget(configured), 0) == budget(held_to)
+
+
+def test_a_request_is_recognised_by_a_digest_of_before_an_upgrade() -> None:
+    request = SessionRequest(title="Sums", tags=("a",), turn_cap=7)
+
+    digest = digest_of(LOCAL_OWNER, "clerk", request.identity())
+
+    # As computed by the version that knew no overrides.
+    assert digest.hex() == "db40e20b1b29231258564b4f3e1f48a39672b847d9979e1d9969b0d63836b084"
+    overridden = replace(request, overrides=AgentOverrides(temperature=0.5))
+    assert digest_of(LOCAL_OWNER, "clerk", overridden.identity()) != digest

@@ -243,6 +243,35 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
         return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
 
+class MessageRecord(Struct, frozen=True, kw_only=True):
+    """A message as it is written to files outside the store."""
+
+    id: MessageId
+    session_id: SessionId
+    sequence: int
+    turn: int
+    role: Role
+    parts: tuple[Part, ...]
+    model_id: ModelId | None
+    created_at: datetime
+    hash: str
+
+
+def message_record(row: Message) -> MessageRecord:
+    """Return a message with its time and hash as texts."""
+    return MessageRecord(
+        id=row.id,
+        session_id=row.session_id,
+        sequence=row.sequence,
+        turn=row.turn,
+        role=row.role,
+        parts=row.parts,
+        model_id=row.model_id,
+        created_at=row.created_at,
+        hash=row.hash,
+    )
+
+
 def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
     """Refuse parts that a row of this role cannot contain."""
     allowed = PARTS_OF[role]

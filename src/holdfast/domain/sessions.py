@@ -413,6 +413,17 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
             require_retry(self.overrides.retry)
         _require_storable(self.metadata)
 
+    def identity(self) -> dict[str, Any]:
+        """Return what makes a repeated request the same, also after an upgrade.
+
+        A field that was added later counts only if it is set, because requests stored before it had
+        none.
+        """
+        fields = msgspec.structs.asdict(self)
+        if self.overrides is None:
+            del fields["overrides"]
+        return fields
+
 
 class ForkRequest(Struct, frozen=True, kw_only=True):
     """The parameters of a fork; omitted ones are taken from the parent.

@@ -23,7 +23,7 @@ from holdfast.domain.commits import (
     is_same_version,
 )
 from holdfast.domain.drafts import Draft
-from holdfast.domain.errors import Code, Conflict, NotFound
+from holdfast.domain.errors import Code, Conflict, Internal, NotFound
 from holdfast.domain.events import Channel, StepDelta, StepStarted, encode_envelope, name_of
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
@@ -239,7 +239,11 @@ class Journal:
             return result
 
         # After the commit, because a reader notified earlier would find nothing to read.
-        result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
+        try:
+            result = await self._store.write(Brief(work) if is_brief else work, urgent=urgent)
+        except VersionConflictError as error:
+            # The transaction has read the newest state, so only an id can be taken.
+            raise Internal(Code.INTERNAL, "An id of this write is already taken.") from error
         for commit in written[-1].commits:
             self._follow(commit)
             self._doorbell.ring(commit.state.key, partial(describe, commit))

@@ -308,7 +308,7 @@ class SessionCreation:
     ) -> Created[Session]:
         """Open a session with an agent, given by id or slug."""
         session_id = self._session_id(id)
-        digest = digest_of(owner, agent, request)
+        digest = digest_of(owner, agent, request.identity())
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:

@@ -27,6 +27,7 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    message_record,
 )
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber
@@ -172,7 +173,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def _as_stored(row: Message, _: bool) -> object:
-    return row
+    return message_record(row)
 
 
 class Exports:

@@ -106,5 +106,5 @@ def test_behind_a_server_the_root_is_the_servers(
         done = cli("acp", "--root", str(desk), "--server", server.url)
         assert (done.code, done.out) == (2, "")
         answers = {each["id"]: each for each in talked(desk, "--server", server.url)}
-        assert answers[1]["result"]["agentCapabilities"]["promptCapabilities"]["image"] is False
+        assert answers[1]["result"]["agentCapabilities"]["promptCapabilities"]["image"] is True
         assert answers[3]["result"]["sessions"] == []

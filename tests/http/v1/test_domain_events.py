@@ -130,6 +130,7 @@ async def test_what_holds_by_default_is_told(visitor: Visitor) -> None:
         "model": "offline:holdfast",
         "approval": "ask",
         "tools": sorted(CATALOGUE),
+        "attended_turn_cap": 1_000,
     }
 
 

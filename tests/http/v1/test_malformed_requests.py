@@ -121,7 +121,8 @@ def _bodies(route: Any) -> list[dict[str, Any]]:
     kinds = getattr(route.body, "__args__", (route.body,))
     right = dict(route.examples.get("body", {}))
     found = []
-    for kind in kinds:
+    # A raw body has no fields.
+    for kind in set(kinds) - {bytes}:
         tag = kind.__struct_config__.tag
         start = {**right, "role": tag} if tag else right
         found += [

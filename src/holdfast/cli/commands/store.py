@@ -522,12 +522,14 @@ def _write_messages(path: Path, done: "Salvaged") -> None:
     """Write messages as JSON lines into a private file."""
     import msgspec
 
+    from holdfast.domain.messages import message_record
     from holdfast.store.sqlite.backup import clean_failures
     from holdfast.store.sqlite.files import private_file
 
     with clean_failures(path):
         private_file(path)
-        path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in done.apart))
+        lines = [msgspec.json.encode(message_record(each)) for each in done.apart]
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def _path(config: "Config") -> Path:

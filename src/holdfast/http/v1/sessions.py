@@ -188,6 +188,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         error_codes=(
             *_OPEN_ERRORS,
             Code.AGENT_ARCHIVED,
+            Code.AGENT_INVALID,
             Code.AGENT_NOT_FOUND,
             Code.GRANT_EXCEEDED,
             Code.ID_REUSED,
