@@ -31,7 +31,7 @@ SYSTEM: Final = (
 )
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 # World-writable folders. They are replaced because they also hold sockets of other programs.
-_SHARED: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 — replaced by private mounts
+SHARED: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 — replaced by private mounts
 _SOCKETS: Final = "/run"
 _OWN_MEMORY: Final = "mode=1777,size=1g,nr_inodes=200k"
 _NOTHING: Final = "mode=755,size=1m"
@@ -232,7 +232,7 @@ def _mounts(confinement: Confinement) -> dict[str, Any]:
     covers = [(path, _NOTHING, False) for path in confinement.hidden]
     readable: set[str] = set()
     if confinement.is_jailed:
-        shared = [path for path in (*_SHARED, _SOCKETS) if not _is_in(path, writable)]
+        shared = [path for path in (*SHARED, _SOCKETS) if not _is_in(path, writable)]
         covers += [_shared_cover(path) for path in shared]
         paths = {*confinement.readable, *SYSTEM}
         readable = {path for path in paths if not _is_in(path, writable)}
@@ -300,7 +300,7 @@ def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
     # Shared memory is always needed; other shared folders are allowed only where they are covered.
     yield "/dev/shm", process_landlock.READ | process_landlock.WRITE  # noqa: S108
     if means.mounts and means.namespaces is not Namespaces.NONE:
-        for path in (*_SHARED, "/dev/pts", "/dev/ptmx"):
+        for path in (*SHARED, "/dev/pts", "/dev/ptmx"):
             yield path, read | process_landlock.WRITE | process_landlock.CONTROL
 
 

@@ -27,7 +27,7 @@ from holdfast.process.environment import is_below
 from holdfast.process.executables import find_executable, readable_for
 from holdfast.process.launcher import Launcher
 from holdfast.process.process_table import SESSION_VARIABLE
-from holdfast.process.sandbox import Bounds, Confinement, Guard, Means
+from holdfast.process.sandbox import SHARED, Bounds, Confinement, Guard, Means
 
 # Variables that every agent inherits; none of them holds a secret.
 _PASSED_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
@@ -269,7 +269,10 @@ class _SandboxBuilder:
         if found is not None:
             yield from readable_for(found, path=path, roots=roots)
         named = [word for word in self._start.argv[1:] if os.path.isabs(word)]
-        yield from (os.path.realpath(word) for word in named if os.path.exists(word))
+        for place in (os.path.realpath(word) for word in named if os.path.exists(word)):
+            folder = os.path.dirname(place)
+            # A script needs the modules beside it, but not everything in a shared folder.
+            yield folder if os.path.isfile(place) and folder not in SHARED else place
 
     def _expand(self, paths: tuple[str, ...]) -> Iterator[str]:
         """Yield the real paths, without those of Holdfast itself."""
