@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Config, Holdfast, open_holdfast
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
@@ -69,7 +70,14 @@ async def pair(folder: Path, *steps: dict[str, Any], **options: Any) -> AsyncIte
     (tree / ".git").mkdir(parents=True)
     inner = folder / "inner"
     variables = {"HOLDFAST_HOME": str(inner), "HOLDFAST_MODEL": script(folder, *steps)}
-    given = {"environment": variables, "writable": [str(folder)], **options}
+    # An editable installation: its source may lie below /tmp, which the sandbox replaces.
+    source = str(Path(holdfast.__file__).parents[1])
+    given = {
+        "environment": variables,
+        "writable": [str(folder)],
+        "readable": [source],
+        **options,
+    }
     runtime = AcpRuntime(command=COMMAND, args=("acp",), options=given)
     async with open_holdfast(config=Config(home=folder / "outer")) as house:
         fields = {"name": "Inner", "slug": "inner", "runtime": runtime}
