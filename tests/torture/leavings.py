@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.zones.model import TEMPLATE_PROMOTE_MARKER_V1
 from tests.torture.judgement import Finding
 from tests.torture.machine import carriers, is_alive
 from tests.torture.notebooks import Books
 
 EXPECTED = {
+    TEMPLATE_PROMOTE_MARKER_V1,
     "history.db",
     "history.db-anchor",
     "history.db-wal",
