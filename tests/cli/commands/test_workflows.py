@@ -424,7 +424,8 @@ def test_a_program_plays_with_the_tools_it_has_itself(
         tmp_path / "peer", on={"session/prompt": [{"update": looked}, {"text": "Aye."}, done]}
     )
     program, *words = peer.argv
-    cli("agents", "create", "--name", "Peer", "--command", program, *(f"--arg={w}" for w in words))
+    given = (f"--writable={peer.folder}", *(f"--arg={word}" for word in words))
+    cli("agents", "create", "--name", "Peer", "--command", program, *given)
     session = cli("chat", "Look.", "--agent", "peer", "--json").lines[0]["sessionId"]
 
     exported = cli("chat-export", session, "--out", "talk.yaml")
