@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.commits import CommitBuilder, VersionConflictError
+from holdfast.domain.commits import CommitBuilder, VersionConflictError, is_same_version
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.ids import CallId, MessageId, Owner, SessionId, require_uuid
@@ -139,6 +139,9 @@ class Messages:
         if session is None:
             found = await self._store.read(Brief(lambda tx: tx.sessions.get(owner, session_id)))
             session = found[0] if found else None
+            # Kept for the next message, unless something was written or queued meanwhile.
+            if found and live is not None and is_same_version(live.state, found[1]):
+                live.session = session
         if session is not None and session.agent.extra:
             text = "".join(part.text for part in draft.parts if isinstance(part, Text))
             require_input(session.agent, text)
