@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,8 +76,11 @@ def installed(folder: Path) -> Path:
     folder.mkdir()
     script = folder / "script.json"
     script.write_text(json.dumps({"on": {"session/prompt": STEPS}}))
-    peer = ROOT / "tests" / "acp" / "peer.py"
-    behind = f"#!/bin/sh\nexec {sys.executable} {peer} {script}\n"
+    for name in ("peer.py", "scripted_agent.py"):
+        shutil.copy(ROOT / "tests" / "acp" / name, folder)
+    # The sandbox replaces /tmp, in which the interpreter of a checkout may lie.
+    python = os.path.realpath(sys.executable)
+    behind = f"#!/bin/sh\nexec {python} {folder / 'peer.py'} {script}\n"
     for name, text in (("qwen", PROGRAM), ("behind", behind)):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

@@ -35,8 +35,12 @@ OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     "cursor": _has("cursor"),
     "detach": _has("cascade", "detach"),
     "filters": _has("filters"),
+    # Two names of one parameter.
+    "from": _has("from", "start_date"),
     "idempotency_key": lambda case: "Idempotency-Key" in (case.headers or {}),
     "limit": _is_for_events,
+    "session_id": _has("session_id", "entity_id"),
+    "to": _has("to", "end_date"),
     "since": lambda case: _has("since", "after")(case) or _is_for_events(case),
     "until": _is_for_events,
 }
@@ -55,6 +59,9 @@ OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     "an integer exceeds 64 bits": lambda case: _is_large(case.body),
     NUL: lambda case: "\\u0000" in json.dumps(case.body),
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
+    "Invalid base64 encoded string": lambda case: "data" in json.dumps(case.body),
+    "a media part has ref or data, not both": lambda case: "media" in json.dumps(case.body),
+    "send content or parts, not both": lambda case: isinstance(case.body, dict),
     # Whether these go together depends on the agent as it is.
     "it cannot be set for an external program, which chooses its own models": _anything,
     "an agent that runs a program chooses its own models": _anything,
