@@ -34,6 +34,8 @@ OF_QUERIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     # Opaque: only those are right that a listing has given.
     "cursor": _has("cursor"),
     "detach": _has("cascade", "detach"),
+    # One of its two names is required.
+    "entity_id": lambda case: not {"entity_id", "session_id"} & set(case.query or {}),
     "filters": _has("filters"),
     # Two names of one parameter.
     "from": _has("from", "start_date"),
