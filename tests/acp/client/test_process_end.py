@@ -129,6 +129,10 @@ async def test_after_a_crash_no_program_lives_and_every_session_can_go_on(tmp_pa
         assert house.stdout is not None
         ids = [await asyncio.to_thread(house.stdout.readline) for _ in range(3)]
         await _busy(ship.peer, 3)
+        # What the program has sent may not be on record yet.
+        async with open_holdfast(config=Config(home=home), scope=RunScope.NONE) as beside:
+            while not await calls_of(beside, SessionId(ids[0].strip()), turn=1):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         house.send_signal(signal.SIGKILL)
         house.wait()
         ship.peer.write()
