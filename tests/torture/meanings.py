@@ -4,6 +4,7 @@ JSON Schema says of a request that it is well-formed. Whether a model exists, or
 to a listing, it cannot say; that a well-formed request was refused as ill-formed, it can.
 """
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -56,14 +57,32 @@ def _is_large(value: Any) -> bool:
     return isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
 
 
+def _media(case: Case) -> list[dict[str, Any]]:
+    return [part for part in case.body.get("parts") or () if part.get("type") == "media"]
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
 # What bodies must be beyond their schema, because readers of JSON disagree about it.
 OF_BODIES: Final[Mapping[str, Callable[[Case], bool]]] = {
     "an integer exceeds 64 bits": lambda case: _is_large(case.body),
     NUL: lambda case: "\\u0000" in json.dumps(case.body),
     "it must be equal to Idempotency-Key": lambda case: "Idempotency-Key" in (case.headers or {}),
-    "Invalid base64 encoded string": lambda case: "data" in json.dumps(case.body),
-    "a media part has ref or data, not both": lambda case: "media" in json.dumps(case.body),
-    "send content or parts, not both": lambda case: isinstance(case.body, dict),
+    "Invalid base64 encoded string": lambda case: any(
+        not _is_base64(part["data"]) for part in _media(case) if "data" in part
+    ),
+    "a media part has ref or data, not both": lambda case: any(
+        ("ref" in part) == ("data" in part) for part in _media(case)
+    ),
+    "send content or parts, not both": lambda case: (
+        ("content" in case.body) == ("parts" in case.body)
+    ),
     # Whether these go together depends on the agent as it is.
     "it cannot be set for an external program, which chooses its own models": _anything,
     "an agent that runs a program chooses its own models": _anything,
