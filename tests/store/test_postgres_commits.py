@@ -251,8 +251,9 @@ async def test_a_changed_title_is_noted_for_the_index(stores: Stores, databases:
     assert noted == [(heads[0].key, 0, 0)]
 
 
+@pytest.mark.parametrize("calls", [1, 2], ids=["before the first look", "before the lock"])
 async def test_a_message_that_comes_while_the_index_catches_up_is_not_left_out(
-    stores: Stores, databases: Databases, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, databases: Databases, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     (head,) = await _opened(stores[0])
     first, second = new_messages(a_transcript(a_message("one"), a_message("two")))
@@ -262,7 +263,10 @@ async def test_a_message_that_comes_while_the_index_catches_up_is_not_left_out(
     newest = index._newest
 
     async def come_late(*given: Any) -> Any:
-        await stores[1].commit(SessionCommit(before=state, state=later, messages=(second,)))
+        nonlocal calls
+        calls -= 1
+        if calls == 0:
+            await stores[1].commit(SessionCommit(before=state, state=later, messages=(second,)))
         return await newest(*given)
 
     with monkeypatch.context() as patch:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -105,6 +105,7 @@ async def catch_up(database: Database, limit: int) -> int:
 async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
     """Index documents; return their number and whether everything up to `limit` was read."""
     added: list[tuple[int, str]] = []
+    moved: list[Parameters] = []
     ended: list[Parameters] = []
     # Ranges without an end, which are complete unless the session has more messages by now.
     unbounded: dict[tuple[int, int], int] = {}
@@ -128,8 +129,8 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
         found, further = part.first(room)
         here = {"key": key, "first": first}
         if further is not None:
-            await database.execute(MOVE, {**here, "next": further})
-        elif key > 0 and first > 0 and last is None:
+            moved.append({**here, "next": further})
+        elif key > 0 and first > 0 and last is None and database.for_update:
             unbounded[key, first] = part.last
         else:
             ended.append(here)
@@ -139,22 +140,39 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
     documents = [{"document": document, "words": words} for document, words in sorted(added)]
     await database.execute_many(ADD, documents)
-    # Locked last, because every writer and remover of messages waits for it.
-    newest = await _newest(database, {key for key, _ in said}) if database.for_update else {}
+    # Last, because every writer of a session that is locked here waits.
+    complete = await _complete(database, unbounded)
     for (key, first), through in unbounded.items():
         here = {"key": key, "first": first}
-        if newest.get(key, 0) > through:
-            await database.execute(MOVE, {**here, "next": through + 1})
-        else:
+        if (key, first) in complete:
             ended.append(here)
+        else:
+            moved.append({**here, "next": through + 1})
+    await database.execute_many(MOVE, moved)
     await database.execute_many(DONE, ended)
     return done, is_all
 
 
-async def _newest(database: Database, keys: Iterable[int]) -> dict[int, int]:
-    """Lock sessions; return the number of the last message of each."""
-    asked = {"keys": encode(sorted(keys)).decode()}
-    return {key: last for key, last, *_ in await database.fetch(locked(database, ORIGINS), asked)}
+async def _complete(database: Database, ranges: dict[tuple[int, int], int]) -> set[tuple[int, int]]:
+    """Lock sessions that are not being written; return those ranges that have no later message.
+
+    A range that is only moved misses nothing, so a later batch may remove it.
+    """
+    newest = await _newest(ORIGINS, database, ranges)
+    is_written = any(newest.get(key, 0) > through for (key, _), through in ranges.items())
+    idle = [each for each, through in ranges.items() if through < each[1] or not is_written]
+    newest = await _newest(locked(database, ORIGINS), database, idle)
+    return {each for each in idle if newest.get(each[0], 0) <= ranges[each]}
+
+
+async def _newest(
+    sql: str, database: Database, ranges: Collection[tuple[int, int]]
+) -> dict[int, int]:
+    """Return the number of the last message of each session."""
+    if not ranges:
+        return {}
+    asked = {"keys": encode(sorted({key for key, _ in ranges})).decode()}
+    return {key: last for key, last, *_ in await database.fetch(sql, asked)}
 
 
 async def _all_messages(
@@ -207,9 +225,10 @@ def _asked(stretches: list[IndexRange]) -> Parameters:
 async def note_removal(database: Database, head: SessionState) -> None:
     """Record the words to remove from the index for a session about to be deleted."""
     key = head.key
+    # Locked, because the index may be taking up a range without a lock on the session.
     lacking = [
         range(first, (_LAST if last is None else last) + 1)
-        for first, last in await database.fetch(TAIL_OF, {"key": key})
+        for first, last in await database.fetch(locked(database, TAIL_OF), {"key": key})
     ]
     first = head.inherited + 1
     while found := await _documents(database, key, (first, _LAST), _PAGE):
