@@ -6,7 +6,7 @@ arrays is slow; many rows are bound as arrays.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count, islice
+from itertools import chain, count
 from typing import Any, Final
 
 from msgspec import Struct
@@ -30,10 +30,12 @@ from holdfast.store.commit import (
     message_rows,
     state_row,
 )
-from holdfast.store.database import Row
+from holdfast.store.database import Row, encode
 
 NUL: Final = "\x00"
 _FEW: Final = 4
+# Arrays that are sent as text, because asyncpg checks every integer of an array for nested arrays.
+_AS_TEXT: Final = {"BIGINT"}
 _TABLES: Final = (
     ("messages", MESSAGES, ""),
     ("events", EVENTS, ""),
@@ -42,6 +44,7 @@ _TABLES: Final = (
     ("costs", COSTS, ""),
     ("approvals", APPROVALS, APPROVAL_CONFLICT),
 )
+_COLUMNS: Final = (STATE | EXPECTED, *(columns for _, columns, _ in _TABLES))
 # A lease is extended by a statement of its own, so an unchanged epoch must not shorten it.
 _UNTIL: Final = (
     "CASE WHEN sessions.epoch = given.epoch AND given.holder IS NOT NULL"
@@ -171,8 +174,18 @@ def group_statement(group: Sequence[CommitRows], *note: Any, skip: bool) -> tupl
 
 
 def _values(group: Sequence[CommitRows]) -> Iterable[Any]:
-    for rows in _by_table(group):
-        yield from chain.from_iterable(rows) if len(rows) <= _FEW else zip(*rows, strict=True)
+    for columns, rows in zip(_COLUMNS, _by_table(group), strict=True):
+        if len(rows) <= _FEW:
+            yield from chain.from_iterable(rows)
+        else:
+            yield from map(_array, columns.values(), zip(*rows, strict=True))
+
+
+def _array(kind: str, values: tuple[Any, ...]) -> Any:
+    """Return a column as a parameter."""
+    if kind not in _AS_TEXT:
+        return values
+    return f"{{{encode(values)[1:-1].decode()}}}"
 
 
 def _by_table(group: Sequence[CommitRows]) -> list[list[Row]]:
@@ -212,11 +225,14 @@ def _rows(columns: Mapping[str, str], number: int | None, places: Iterable[int])
     """Return a table expression with the rows as parameters."""
     names = f" bound ({', '.join(columns)})"
     if number is None:
-        return f"unnest({_cast(columns, places, '[]')}){names}"
-    values = ", ".join(f"({_cast(columns, places)})" for _ in range(number))
-    return f"(VALUES {values}){names}"
+        return f"unnest({', '.join(map(_array_cast, columns.values(), places))}){names}"
+    values = (", ".join(map(_cast, columns.values(), places)) for _ in range(number))
+    return f"(VALUES ({'), ('.join(values)})){names}"
 
 
-def _cast(columns: Mapping[str, str], places: Iterable[int], suffix: str = "") -> str:
-    kinds = zip(islice(places, len(columns)), columns.values(), strict=True)
-    return ", ".join(f"CAST(${place} AS {kind}{suffix})" for place, kind in kinds)
+def _cast(kind: str, place: int) -> str:
+    return f"CAST(${place} AS {kind})"
+
+
+def _array_cast(kind: str, place: int) -> str:
+    return f"CAST({_cast('TEXT', place) if kind in _AS_TEXT else f'${place}'} AS {kind}[])"
