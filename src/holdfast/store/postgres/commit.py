@@ -12,7 +12,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.commits import SessionCommit
-from holdfast.domain.errors import Code, Invalid
 from holdfast.store.commit import (
     APPROVAL_CONFLICT,
     APPROVALS,
@@ -32,7 +31,6 @@ from holdfast.store.commit import (
 )
 from holdfast.store.database import Row, encode
 
-NUL: Final = "\x00"
 _FEW: Final = 4
 # Arrays that are sent as text, because asyncpg checks every integer of an array for nested arrays.
 _AS_TEXT: Final = {"BIGINT"}
@@ -133,7 +131,7 @@ class CommitRows(Struct):
 
 
 def rows_of(commit: SessionCommit) -> CommitRows:
-    """Return the rows of a commit; raises for text that Postgres cannot store."""
+    """Return the rows of a commit."""
     key = commit.before.key
     state = state_row(commit, checks=True)
     tables = (
@@ -144,60 +142,37 @@ def rows_of(commit: SessionCommit) -> CommitRows:
         [cost_row(key, each, checks=True) for each in commit.costs],
         [approval_row(key, each) for each in commit.approvals],
     )
-    for row in chain((state,), *tables):
-        for value in row:
-            if type(value) is str and NUL in value:
-                raise nul_error()
     size = sum(len(row.content) for row in commit.messages)
     size += sum(len(row.content) for row in commit.events)
     return CommitRows(key, state, tables, size)
 
 
-def nul_error() -> Invalid:
-    """Return the error for text with a NUL."""
-    return Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
-
-
-def append_statement(rows: CommitRows) -> tuple[str, list[Any]]:
-    """Return the statement that writes a commit in a transaction; it returns 1, or 0 if refused."""
-    return _statement([rows]), [*_values([rows])]
-
-
-def group_statement(group: Sequence[CommitRows], *note: Any, skip: bool) -> tuple[str, list[Any]]:
+def group_statement(
+    group: Sequence[CommitRows], *note: Any, skip: bool = False
+) -> tuple[str, list[Any]]:
     """Return the statement that writes commits of several sessions and commits by itself.
 
     `note` are the name of the writer, the number of the commit, and the notification. It writes
     nothing unless every session is as expected; it returns whether it has written, and the keys of
     the sessions that are. With `skip` it does not wait for rows that another process has locked.
+    Without a note it runs inside a transaction, and returns the number of sessions that it wrote.
     """
-    return _statement(group, len(note), skip=skip), [*note, *_values(group)]
-
-
-def _values(group: Sequence[CommitRows]) -> Iterable[Any]:
-    for columns, rows in zip(_COLUMNS, _by_table(group), strict=True):
+    tables = [[each.state for each in group]]
+    for parts in zip(*[each.tables for each in group], strict=True):
+        tables.append(list(chain.from_iterable(parts)))
+    values = list(note)
+    for columns, rows in zip(_COLUMNS, tables, strict=True):
         if len(rows) <= _FEW:
-            yield from chain.from_iterable(rows)
+            values.extend(chain.from_iterable(rows))
         else:
-            yield from map(_array, columns.values(), zip(*rows, strict=True))
+            values.extend(map(_array, columns.values(), zip(*rows, strict=True)))
+    shape = tuple([len(rows) if len(rows) <= _FEW else None for rows in tables])
+    return _filled(shape, len(note), skip), values
 
 
 def _array(kind: str, values: tuple[Any, ...]) -> Any:
     """Return a column as a parameter."""
-    if kind not in _AS_TEXT:
-        return values
-    return f"{{{encode(values)[1:-1].decode()}}}"
-
-
-def _by_table(group: Sequence[CommitRows]) -> list[list[Row]]:
-    tables = [
-        list(chain.from_iterable(rows)) for rows in zip(*[x.tables for x in group], strict=True)
-    ]
-    return [[each.state for each in group], *tables]
-
-
-def _statement(group: Sequence[CommitRows], bound: int = 0, *, skip: bool = False) -> str:
-    counts = [len(rows) for rows in _by_table(group)]
-    return _filled(tuple([number if number <= _FEW else None for number in counts]), bound, skip)
+    return f"{{{encode(values)[1:-1].decode()}}}" if kind in _AS_TEXT else values
 
 
 @lru_cache(maxsize=512)
@@ -226,8 +201,9 @@ def _rows(columns: Mapping[str, str], number: int | None, places: Iterable[int])
     names = f" bound ({', '.join(columns)})"
     if number is None:
         return f"unnest({', '.join(map(_array_cast, columns.values(), places))}){names}"
-    values = (", ".join(map(_cast, columns.values(), places)) for _ in range(number))
-    return f"(VALUES ({'), ('.join(values)})){names}"
+    rows = [", ".join(map(_cast, columns.values(), places)) for _ in range(number)]
+    values = "), (".join(rows)
+    return f"(VALUES ({values})){names}"
 
 
 def _cast(kind: str, place: int) -> str:

@@ -10,7 +10,7 @@ import asyncpg
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.ids import SessionKey
 from holdfast.store.database import NOTHING, Parameters, Row, TakeRows, format_id, pack_id
-from holdfast.store.postgres.commit import append_statement, rows_of
+from holdfast.store.postgres.commit import group_statement, rows_of
 from holdfast.store.postgres.dialect import statement_of
 from holdfast.store.postgres.errors import GONE, LostError
 
@@ -82,7 +82,7 @@ class PostgresConnection:
 
     async def append(self, commit: SessionCommit) -> None:
         self.has_written = True
-        sql, values = append_statement(rows_of(commit))
+        sql, values = group_statement([rows_of(commit)])
         try:
             saved = await self.value(sql, *values)
         except asyncpg.UniqueViolationError as error:

@@ -14,13 +14,14 @@ from msgspec import Struct
 from holdfast.search import documents
 from holdfast.store import costs, sessions
 from holdfast.store.database import Parameters
-from holdfast.store.postgres.commit import NUL, nul_error
+from holdfast.store.postgres.errors import nul_error
 
 # Text in quotes and comments is matched to skip it, because it holds no parameters.
 _TOKENS: Final = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::|:(?P<name>[a-z_][a-z0-9_]*)", re.DOTALL
 )
 _COMMENTS: Final = re.compile(r"--[^\n]*")
+NUL: Final = "\x00"
 _BYTES: Final = re.compile(r"\bx'([0-9a-f]*)'")
 
 # Names that differ in Postgres; the first migration creates the functions.

@@ -10,6 +10,7 @@ from holdfast.domain.errors import (
     Code,
     HoldfastError,
     Internal,
+    Invalid,
     StorageFull,
     Unavailable,
 )
@@ -76,9 +77,10 @@ def meaning(error: BaseException) -> HoldfastError:
         return Internal(
             Code.CORRUPT_STORE, "The database is damaged; restore a backup of Postgres."
         )
-    if isinstance(error, LOST_RACE):
-        return busy()
-    return Internal(Code.INTERNAL, "The store refused a statement; please report this.")
+    if isinstance(error, asyncpg.CharacterNotInRepertoireError):
+        return nul_error()
+    refused = Internal(Code.INTERNAL, "The store refused a statement; please report this.")
+    return busy() if isinstance(error, LOST_RACE) else refused
 
 
 def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
@@ -86,6 +88,11 @@ def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
     code = getattr(error, "sqlstate", None)
     rule = getattr(error, "constraint_name", None)
     return " ".join(filter(None, (type(error).__name__, code, rule)))
+
+
+def nul_error() -> Invalid:
+    """Return the error for text with a NUL."""
+    return Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
 
 
 def busy() -> Unavailable:

@@ -54,6 +54,7 @@ class PostgresStore:
         self._writer = PostgresWriter(self._link, self._news.word)
         self._readers = Readers(self._link)
         self._upkeep = IndexUpkeep(self.read, self._writer.transact)
+        self._writer.count = self._upkeep.count
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
         self.is_scrubbed = True
@@ -96,9 +97,7 @@ class PostgresStore:
 
     def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
         """Queue a commit; the future completes when it is durable on disk."""
-        future = self._writer.commit(commit)
-        future.add_done_callback(self._count)
-        return future
+        return self._writer.commit(commit)
 
     async def require_writable(self) -> None:
         """Raise if the store cannot be written now."""
@@ -107,10 +106,6 @@ class PostgresStore:
             return None
 
         await self._writer.transact(nothing)
-
-    def _count(self, written: asyncio.Future[None]) -> None:
-        if not written.cancelled() and written.exception() is None:
-            self._upkeep.count()
 
     async def read(self, work: Work[T]) -> T:
         """Run work in one consistent snapshot."""

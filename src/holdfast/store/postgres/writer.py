@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -122,10 +122,16 @@ class QueuedCommits(Struct, frozen=True):
         self.rows.extend(later.rows)
         return True
 
-    def resolve(self, error: Exception | None = None) -> None:
-        """Complete all futures."""
+    def fail(self, error: Exception) -> None:
+        """Complete all futures with an error."""
         for future in self.futures:
-            _resolve(future, error)
+            if not future.done():
+                future.set_exception(error)
+
+    def cancel(self) -> None:
+        """Cancel what is not completed, because the loop has cancelled its tasks."""
+        for future in self.futures:
+            future.cancel()
 
 
 class PostgresWriter:
@@ -134,6 +140,8 @@ class PostgresWriter:
     def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
         """`word` returns the channel and the notification for sessions with new events."""
         self._word = word
+        # Called after each commit.
+        self.count: Callable[[], None] = lambda: None
         self._group = WriterConnection(link)
         self._idle = [WriterConnection(link) for _ in range(TRANSACTIONS)]
         self._room = asyncio.Semaphore(TRANSACTIONS)
@@ -188,36 +196,30 @@ class PostgresWriter:
             task.exception()
 
     async def _transact(self, work: Work[T]) -> T:
-        deadline = time.monotonic() + LATEST
+        """Run work until it is committed or refused; reconnects after a lost connection."""
+        latest = time.monotonic() + LATEST
+        deadline = time.monotonic() + PATIENCE
+        late = 0
         while True:
             async with self._room:
                 writer = self._idle.pop()
                 try:
-                    return await self._run(writer, work)
+                    return await self._attempt(writer, work)
+                except LostError as error:
+                    if time.monotonic() > deadline:
+                        raise unreachable() from error
                 except LOST_RACE as error:
                     log.debug("another transaction is in the way: %s", described(error))
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > latest:
                         raise busy() from error
+                    deadline = time.monotonic() + PATIENCE
+                except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    late += 1
+                    if not isinstance(error, LATE) or late == _TRIES:
+                        log.error("a statement was refused: %s", described(error))
+                        raise meaning(error) from error
                 finally:
                     self._idle.append(writer)
-
-    async def _run(self, writer: WriterConnection, work: Work[T]) -> T:
-        """Run work until it is committed or refused; reconnects after a lost connection."""
-        deadline = time.monotonic() + PATIENCE
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return await self._attempt(writer, work)
-            except LostError as error:
-                if time.monotonic() > deadline:
-                    raise unreachable() from error
-            except LOST_RACE:
-                raise
-            except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                if not isinstance(error, LATE) or tries == _TRIES:
-                    log.error("a statement was refused: %s", described(error))
-                    raise meaning(error) from error
 
     async def _attempt(self, writer: WriterConnection, work: Work[T]) -> T:
         writer.status.settle()
@@ -265,11 +267,12 @@ class PostgresWriter:
             except Exception as error:
                 log.error("the writer was stopped by an internal error", exc_info=error)
                 self._group.drop()
-                self._fail(group, meaning(error))
+                for each in group:
+                    each.fail(meaning(error))
             except BaseException:
                 self._group.drop()
                 for each in group:
-                    _cancel(each.futures)
+                    each.cancel()
                 # The loop cancelled all its tasks; later commits need a new one.
                 self._grouping = None
                 if self._queue:
@@ -304,7 +307,8 @@ class PostgresWriter:
             try:
                 found = await self._send_group(group, skip=skip)
             except HoldfastError as error:
-                self._fail(group, error)
+                for each in group:
+                    each.fail(error)
                 return
             except asyncpg.LockNotAvailableError:
                 skip = True
@@ -314,17 +318,21 @@ class PostgresWriter:
                 skip, found = True, set()
             if found is None:
                 for each in group:
-                    each.resolve()
+                    self._resolve(each.futures)
                 return
             if len(found) == len(group):
                 # Refused by its number, as if the status of this commit had been asked for.
                 skip, found = True, set()
-            lost = [each for each in group if each.rows.key not in found]
+            for each in group:
+                if each.rows.key in found:
+                    continue
+                if skip:
+                    # In a transaction of its own, which waits for row locks.
+                    self._apart.add(each.rows.key)
+                    self._spawn(self._append_each(each))
+                else:
+                    each.fail(VersionConflictError())
             group = [each for each in group if each.rows.key in found]
-            if skip:
-                self._write_apart(lost)
-            else:
-                self._fail(lost, VersionConflictError())
 
     async def _send_group(self, group: Sequence[QueuedCommits], *, skip: bool) -> set[int] | None:
         """Write a group; if nothing was written return the sessions that are as expected."""
@@ -347,15 +355,11 @@ class PostgresWriter:
             else:
                 return None if is_written else set(found)
 
-    def _fail(self, group: Sequence[QueuedCommits], error: Exception) -> None:
-        for each in group:
-            each.resolve(error)
-
-    def _write_apart(self, commits: Sequence[QueuedCommits]) -> None:
-        """Write commits in transactions of their own, which wait for row locks."""
-        for each in commits:
-            self._apart.add(each.rows.key)
-            self._spawn(self._append_each(each))
+    def _resolve(self, futures: Iterable[asyncio.Future[None]]) -> None:
+        for future in futures:
+            self.count()
+            if not future.done():
+                future.set_result(None)
 
     async def _append_each(self, queued: QueuedCommits) -> None:
         try:
@@ -363,11 +367,12 @@ class PostgresWriter:
                 try:
                     await self._transact(partial(_append, commit))
                 except Exception as error:  # noqa: BLE001 — raised in the caller
-                    _resolve(future, error)
+                    if not future.done():
+                        future.set_exception(error)
                 else:
-                    _resolve(future)
+                    self._resolve([future])
         finally:
-            _cancel(queued.futures)
+            queued.cancel()
             self._apart.discard(queued.rows.key)
             if self._queue:
                 self._wake()
@@ -375,22 +380,6 @@ class PostgresWriter:
 
 async def _append(commit: SessionCommit, tx: Tx) -> None:
     await tx.append(commit)
-
-
-def _resolve(future: asyncio.Future[None], error: Exception | None = None) -> None:
-    """Complete a future, unless its caller has cancelled it."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
-
-
-def _cancel(futures: Sequence[asyncio.Future[None]]) -> None:
-    """Cancel what is not completed, because the loop has cancelled its tasks."""
-    for future in futures:
-        future.cancel()
 
 
 async def _roll_back(writer: WriterConnection, connection: PostgresConnection) -> None:
