@@ -19,6 +19,7 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.store import Tx
 from holdfast.search import index
+from holdfast.search.documents import WIDTH
 from holdfast.store.postgres import connect, writer
 from holdfast.store.postgres.commit import group_statement, rows_of
 from holdfast.store.postgres.connection import PostgresConnection
@@ -277,6 +278,48 @@ async def test_a_message_that_comes_while_the_index_catches_up_is_not_left_out(
     await stores[0].write(lambda tx: tx.search.catch_up(9))
 
     assert (between, databases.run("usual", [tail])) == ([[(head.key, 2, None)]], [[]])
+
+
+async def test_a_session_that_is_removed_while_the_index_catches_up_leaves_no_words(
+    stores: Stores, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = await _opened(stores[0], 2)
+    written = []
+    for number, head in enumerate(heads):
+        # Ids are unique in a store.
+        row = a_message("canary", id=an_id(50 + number))
+        state = replace(head, messages=1, events=1)
+        added = new_messages(a_transcript(row))
+        await stores[0].commit(SessionCommit(before=head, state=state, messages=added))
+        written.append(state)
+    later = new_messages(a_transcript(a_message("two", id=an_id(60)), first=2))
+    newest = index._newest
+    removing: list[asyncio.Task[None]] = []
+
+    async def remove(tx: Tx) -> None:
+        found = await tx.sessions.head_by_key(heads[0].key)
+        assert found is not None
+        await tx.sessions.remove(found, AT)
+
+    async def come_between(*given: Any) -> Any:
+        if not removing:
+            # One of the sessions is being written, so none of them is locked.
+            state = replace(written[1], messages=2, events=2)
+            await stores[1].commit(SessionCommit(before=written[1], state=state, messages=later))
+            removing.append(asyncio.ensure_future(stores[1].write(remove)))
+            while await asyncio.to_thread(databases.run, "usual", [WAITS]) == [[(0,)]]:
+                pass
+        return await newest(*given)
+
+    monkeypatch.setattr(index, "_newest", come_between)
+    async with asyncio.timeout(PATIENCE):
+        await stores[0].write(lambda tx: tx.search.catch_up(9))
+        await removing[0]
+        while await stores[0].write(lambda tx: tx.search.bury(9)):
+            pass
+
+    kept = f"SELECT DISTINCT document >> {WIDTH} FROM search_index"
+    assert databases.run("usual", [kept]) == [[(heads[1].key,)]]
 
 
 async def test_a_commit_rings_in_the_other_process(stores: Stores) -> None:
