@@ -112,6 +112,18 @@ async def test_waiting_commits_are_one_statement(
     assert [await _numbers(stores[1], head) for head in heads] == [[1]] * 20
 
 
+@pytest.mark.parametrize("plain", ["", "null", "a, {b}", "ü\u2028\x7f 'x'"])
+@pytest.mark.parametrize("odd", ["plain", 'a "b"', "C:\\new", "two\nlines\t\x01"])
+async def test_text_in_a_group_is_stored_as_it_is(stores: Stores, plain: str, odd: str) -> None:
+    heads = await _opened(stores[0], 6)
+    titles = [None, plain, odd, "last", None, "null"]
+    commits = [a_commit(head, title=title) for head, title in zip(heads, titles, strict=True)]
+
+    await asyncio.gather(*map(stores[0].commit, commits))
+
+    assert [await _state(stores[1], head) for head in heads] == [each.state for each in commits]
+
+
 async def test_many_commits_are_written_in_parts(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ A round trip takes longer than writing a row. Few rows are bound as single value
 arrays is slow; many rows are bound as arrays.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count
@@ -32,8 +33,9 @@ from holdfast.store.commit import (
 from holdfast.store.database import Row, encode
 
 _FEW: Final = 4
-# Arrays that are sent as text, because asyncpg checks every integer of an array for nested arrays.
-_AS_TEXT: Final = {"BIGINT"}
+# Arrays that are sent as text, because asyncpg checks each of their values for a nested array.
+_AS_TEXT: Final = {"BIGINT", "TEXT"}
+_ESCAPED: Final = re.compile(r'["\\]')
 _TABLES: Final = (
     ("messages", MESSAGES, ""),
     ("events", EVENTS, ""),
@@ -172,7 +174,14 @@ def group_statement(
 
 def _array(kind: str, values: tuple[Any, ...]) -> Any:
     """Return a column as a parameter."""
-    return f"{{{encode(values)[1:-1].decode()}}}" if kind in _AS_TEXT else values
+    if kind not in _AS_TEXT:
+        return values
+    text = encode(values)[1:-1].decode()
+    if "\\" in text:
+        # JSON escapes some characters by a letter; Postgres takes each after a backslash as it is.
+        escaped = (each and _ESCAPED.sub(r"\\\g<0>", each) for each in values)
+        text = ",".join("null" if each is None else f'"{each}"' for each in escaped)
+    return f"{{{text}}}"
 
 
 @lru_cache(maxsize=512)
