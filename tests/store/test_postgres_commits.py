@@ -23,6 +23,7 @@ from holdfast.search.documents import WIDTH
 from holdfast.store.postgres import connect, writer
 from holdfast.store.postgres.commit import group_statement, rows_of
 from holdfast.store.postgres.connection import PostgresConnection
+from holdfast.store.postgres.errors import LostError
 from holdfast.store.postgres.listen import CHANNEL
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.writer import PostgresWriter
@@ -544,12 +545,12 @@ async def test_the_loser_of_a_group_whose_answer_is_lost_is_told(
 async def test_a_group_that_arrives_late_finds_that_it_was_given_up(stores: Stores) -> None:
     (head,) = await _opened(stores[0])
     lost = stores[0]._writer._group
-    note = (*lost.status.begin(), CHANNEL, "nobody:1")
-    sql, values = group_statement([rows_of(a_commit(head))], *note, skip=False)
     connection = await lost.connected()
+    note = (*lost.begin(), CHANNEL, "nobody:1")
+    sql, values = group_statement([rows_of(a_commit(head))], *note, skip=False)
 
-    is_applied = await lost.status.is_applied(connection)
-    again = await lost.status.is_applied(connection)
+    is_applied = await lost.is_applied()
+    again = await lost.is_applied()
     *_, is_written, _ = await connection.row(sql, *values)
     await stores[0].commit(a_commit(head))
 
@@ -563,17 +564,16 @@ async def test_the_status_is_asked_again_while_postgres_is_at_it(
     (head,) = await _opened(stores[0])
     await stores[0].commit(a_commit(head))
     lost = stores[0]._writer._group
-    lost.status.begin()
-    connection = await lost.connected()
+    lost.begin()
 
     with raw_rows(databases.server.url("usual")) as rows:
         rows.execute("BEGIN")
         rows.execute("SELECT 1 FROM writers FOR UPDATE")
-        during = await lost.status.is_applied(connection)
+        asked = asyncio.ensure_future(lost.was_applied(LostError()))
+        done, _ = await asyncio.wait({asked}, timeout=0.5)
         rows.execute("COMMIT")
-    after = await lost.status.is_applied(connection)
 
-    assert (during, after) == (None, False)
+    assert (done, await asked) == (set(), False)
 
 
 async def test_a_group_of_which_nobody_can_be_asked_is_told_as_unknown(

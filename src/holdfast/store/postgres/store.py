@@ -20,13 +20,12 @@ from holdfast.ports.system import Clock
 from holdfast.search.index import IndexUpkeep
 from holdfast.store.postgres.checks import faults, lacking
 from holdfast.store.postgres.clock import DatabaseClock
-from holdfast.store.postgres.commit_status import SWEEP
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError, described, meaning, translated
 from holdfast.store.postgres.listen import PostgresNews
 from holdfast.store.postgres.migrate import require_current
-from holdfast.store.postgres.writer import PostgresWriter
+from holdfast.store.postgres.writer import SWEEP, PostgresWriter
 from holdfast.store.sqlite.store import Tables
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ commit that cannot be written so is written in a transaction of its own, which w
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -19,7 +20,6 @@ from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
 from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
-from holdfast.store.postgres.commit_status import NOTE, CommitStatus
 from holdfast.store.postgres.connect import PATIENCE, Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import (
@@ -54,45 +54,83 @@ _TRIES: Final = 5
 _PAUSE: Final = 0.05
 
 
+NOTE: Final = """
+-- The number of a commit, in its transaction, and the notification of it.
+WITH noted AS (
+    INSERT INTO writers (name, number) VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE SET number = excluded.number, at = now()
+)
+SELECT CASE WHEN CAST($4 AS TEXT) IS NOT NULL THEN pg_notify($3, $4) END
+"""
+# Waits for a running commit. A commit that arrives later finds a higher number and writes nothing.
+SETTLE: Final = """
+-- The number of a commit that was applied; otherwise the next one, so that it never is.
+INSERT INTO writers (name, number) VALUES ($1, $2 + 1)
+    ON CONFLICT (name) DO UPDATE
+   SET number = CASE WHEN writers.number = $2 THEN $2 ELSE $2 + 1 END, at = now()
+RETURNING number
+"""
+# A live process inserts its row again with the next commit, and resolves a lost one within seconds.
+SWEEP: Final = "DELETE FROM writers WHERE at < now() - INTERVAL '1 hour'"
+
+
 class WriterConnection:
-    """A connection that is replaced when it is lost, with the status of its last commit."""
+    """A connection that is replaced when it is lost, and knows whether its last commit was applied.
+
+    It has a row in `writers`, in which each commit stores its number. The transaction id would not
+    be sufficient: after a crash the server may assign ids again.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._connection: PostgresConnection | None = None
-        self.status = CommitStatus()
+        self._name = secrets.token_hex(8)
+        self._number = 0
+        self._is_pending = False
 
     async def connected(self) -> PostgresConnection:
-        """Return the connection; opens a new one if it was lost."""
+        """Return the connection, with no commit pending; opens a new one if it was lost."""
+        self._is_pending = False
+        return await self._open()
+
+    async def _open(self) -> PostgresConnection:
         if self._connection is None or self._connection.raw.is_closed():
             self._connection = await self._link.patient(may_write=True)
             self._connection.tables = Tables(self._connection, {})
         return self._connection
 
+    def begin(self) -> tuple[str, int]:
+        """Start a commit; return the name of the writer and the number of the commit."""
+        # Two numbers: one for the commit, one reserved to prevent it.
+        self._number += 2
+        self._is_pending = True
+        return self._name, self._number
+
     async def was_applied(self, error: LostError) -> bool:
         """Return whether the pending commit was applied, after the connection was lost."""
         log.warning("the connection to Postgres was lost: %r", error.__cause__)
-        if isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
-            # The server rejected the write as read-only, so nothing was written.
-            self.status.settle()
-        if not self.status.is_pending:
+        # A server that rejects a write as read-only has written nothing.
+        is_refused = isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError)
+        if is_refused or not self._is_pending:
             return False
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
-                is_applied = await self.status.is_applied(await self.connected())
+                return await self.is_applied()
             except LostError:
                 continue
             except HoldfastError:
                 break
             except (asyncpg.PostgresError, asyncpg.InterfaceError) as refused:
-                # An error does not answer the question, so ask again.
+                # It may be in progress, and an error does not answer the question, so ask again.
                 log.warning("the status of a commit was not returned: %s", described(refused))
-                is_applied = None
-            if is_applied is not None:
-                return is_applied
             await asyncio.sleep(_PAUSE)
         raise unknown()
+
+    async def is_applied(self) -> bool:
+        """Return whether the last commit was applied, and prevent it otherwise."""
+        connection = await self._open()
+        return bool(await connection.value(SETTLE, self._name, self._number) == self._number)
 
     def drop(self) -> None:
         """Close a connection in an unknown state without waiting."""
@@ -222,7 +260,6 @@ class PostgresWriter:
                     self._idle.append(writer)
 
     async def _attempt(self, writer: WriterConnection, work: Work[T]) -> T:
-        writer.status.settle()
         connection = await writer.connected()
         connection.reset()
         try:
@@ -244,7 +281,7 @@ class PostgresWriter:
         try:
             if connection.has_written:
                 word = self._word(connection.touched)
-                await connection.row(NOTE, *writer.status.begin(), *word)
+                await connection.row(NOTE, *writer.begin(), *word)
             await connection.command("COMMIT")
         except LostError as error:
             if not await writer.was_applied(error):
@@ -340,10 +377,8 @@ class PostgresWriter:
         rows = [each.rows for each in group]
         deadline = time.monotonic() + PATIENCE
         while True:
-            status = self._group.status
-            status.settle()
             connection = await self._group.connected()
-            note = *status.begin(), *self._word(keys)
+            note = *self._group.begin(), *self._word(keys)
             sql, values = group_statement(rows, *note, skip=skip)
             try:
                 *_, is_written, found = await connection.row(sql, *values)
