@@ -166,6 +166,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "AgentSession",
         "Repo",
         "agent_sessions",
+        "line_messages",
         "llm_models",
         "s2_agents",
         "s2_events",

@@ -12,7 +12,6 @@ from holdfast.domain.errors import Internal
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
 from holdfast.domain.sessions import ForkPoint, SessionState
-from holdfast.domain.time import microseconds
 from holdfast.ports.store import Segment, Tx
 from holdfast.store.events import event_sum, joined
 from holdfast.store.postgres.migrate import DatabaseSchema
@@ -215,39 +214,3 @@ async def test_rows_go_together_with_their_session(
     await store.write(lambda tx: tx.sessions.remove(written, ROWS[0].created_at))
 
     assert await store.read(lambda tx: tx.messages.by_id(written, ROWS[0].id)) is None
-
-
-@demands("S0-321", "S0-321e", "S1-057")
-async def test_views_show_the_names_that_readers_may_know_from_elsewhere(
-    store: SqliteStore, written: SessionState, home: Path
-) -> None:
-    with raw(home) as connection:
-        columns = "SELECT name FROM pragma_table_info(?)"
-        sessions = [name for (name,) in connection.execute(columns, ("agent_sessions",))]
-        messages = [name for (name,) in connection.execute(columns, ("session_messages",))]
-        (row, *_) = connection.execute("SELECT * FROM session_messages ORDER BY sequence_number")
-        with pytest.raises(apsw.SQLError):
-            connection.execute("DELETE FROM session_messages")
-
-    assert sessions == [
-        "id",
-        "owner",
-        "agent_id",
-        "repo_id",
-        "title",
-        "status",
-        "total_input_tokens",
-        "total_output_tokens",
-        "total_cost_microcents",
-        "created_at",
-        "updated_at",
-    ]
-    assert dict(zip(messages, row, strict=True)) == {
-        "id": ROWS[0].id,
-        "session_id": SESSION_ID,
-        "sequence_number": 1,
-        "role": "user",
-        "content": '[{"type":"text","text":"one"}]',
-        "model_id": None,
-        "timestamp": microseconds(ROWS[0].created_at),
-    }

@@ -13,13 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.app import Environment
-from holdfast.domain.agents import LlmRuntime
+from holdfast.domain.agents import Agent, LlmRuntime
 from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import MessageDraft, Outcome, Summary
-from holdfast.domain.events import Event, ToolEnded, ToolStarted
+from holdfast.domain.events import Event, SessionExported, ToolEnded, ToolStarted
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     Media,
+    Output,
     Part,
     Plan,
     PlanStep,
@@ -31,7 +32,16 @@ from holdfast.domain.messages import (
     ToolError,
     ToolResult,
 )
-from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status, StopReason
+from holdfast.domain.sessions import (
+    ForkRequest,
+    Selection,
+    Session,
+    SessionContext,
+    SessionRequest,
+    Status,
+    StopReason,
+)
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.services.journal import SessionWriter
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.services.session_views import SessionOverview
@@ -40,6 +50,7 @@ from holdfast.wire.events import event_forms
 from holdfast.wire.messages import message_form
 from holdfast.wire.repo_sessions import rows_of
 from holdfast.wire.sessions import session_form
+from holdfast.workflows.export import transcript
 from tests.houses import House, current, key_of, open_house, played, raw
 from tests.marks import demands
 from tests.stand_ins import GatedRuntime, an_answer
@@ -417,12 +428,118 @@ async def test_events_have_the_ids_and_types_of_the_other_schema(
     assert told[first["sequence"]]["role"] == "user"
 
 
+def _stamp_ms(at: Any) -> str:
+    return format_iso8601(milliseconds(at))
+
+
+@demands("S0-321e", "S0-018")
+async def test_agent_sessions_have_the_columns_and_words_of_their_schema(
+    house: House, session: Session, home: Path
+) -> None:
+    context = SessionContext(
+        working_dir="/",
+        active_file="a.py",
+        selection=Selection(file="a.py", start_line=1, end_line=2),
+        variables={"a": "b"},
+    )
+    request = SessionRequest(title="Mine", model="openai:gpt-5", context=context)
+    opened = await house.open(request=request)
+    for target in ("first.yaml", 'se"cond.yaml'):
+
+        async def export(writer: SessionWriter, target: str = target) -> None:
+            writer.add([SessionExported(target=target)], 0)
+
+        await house.journal.write_by_key(await key_of(house, opened), export)
+    opened = await current(house, opened)
+
+    rows = {row["id"]: row for row in _read(home, "agent_sessions")}
+
+    row = rows[opened.id]
+    assert msgspec.json.decode(row.pop("agent_snapshot"), type=Agent) == opened.agent
+    assert msgspec.json.decode(row.pop("context")) == {
+        "workingDir": "/",
+        "activeFile": "a.py",
+        "selection": {"file": "a.py", "startLine": 1, "endLine": 2},
+        "fsScopeTier": opened.context.fs_scope_tier,
+        "variables": {"a": "b"},
+    }
+    assert row == {
+        "id": opened.id,
+        "agent_slug": opened.agent.slug,
+        "agent_id": opened.agent_id,
+        "title": "Mine",
+        "model_id": "openai:gpt-5",
+        "status": "idle",
+        "total_input_tokens": 0,
+        "total_output_tokens": 0,
+        "total_cost_microcents": 0,
+        "exported_workflow_path": 'se"cond.yaml',
+        "created_at": _stamp_ms(opened.created_at),
+        "updated_at": _stamp_ms(opened.updated_at),
+    }
+    assert rows[session.id]["exported_workflow_path"] is None
+    assert set(msgspec.json.decode(rows[session.id]["context"])) == {
+        *("workingDir", "fsScopeTier", "variables")
+    }
+    words = {Status.PENDING: "idle", Status.IDLE: "idle", Status.RUNNING: "streaming"}
+    for status in Status:
+        with raw(home) as connection:
+            connection.execute("UPDATE sessions SET status = ?", (status.value,))
+        assert _read(home, "agent_sessions")[0]["status"] == words.get(status, "ended")
+
+
+@demands("S0-321", "S1-057")
+async def test_session_messages_are_the_transcript_of_an_export(
+    house: House, session: Session, home: Path
+) -> None:
+    said = {"a": [None, "\x00", {"b": None}], "text": 'a "text"'}
+    lost = ToolError(code="unknown", message="lost")
+    started = ToolStarted(call_id=CallId("c8"), name="look", arguments={})
+    summary = Summary(text="They spoke.", dropped_through=2, kept=1, reason="auto")
+
+    async def go_on(writer: SessionWriter) -> None:
+        unknown = _result("c8", ResultStatus.UNKNOWN, error=lost)
+        failed = _result("c9", ResultStatus.ERROR, result=said)
+        answer = _row(Role.ASSISTANT, Reasoning(text="h"), Text(text="{}"), Output(value={}))
+        writer.add([_call("c8", **said), started, unknown, summary], 0)
+        writer.add([_call("c9"), failed, answer], 0)
+
+    await house.journal.write_by_key(await key_of(house, session), go_on)
+    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest(at=9))).thing
+    await house.send(child.id, "own")
+    await played(house, child.id)
+    refs = {model.id: model.ref for model in await house.models.list()}
+
+    for each in (session, child):
+        rows = [row for row in _read(home, "session_messages") if row["session_id"] == each.id]
+        stored = await house.read(each.id)
+        assert len(stored) > 9
+        assert [
+            {
+                "id": row["id"],
+                "sequenceNumber": row["sequence_number"],
+                "role": row["role"],
+                "content": msgspec.json.decode(row["content"]),
+                "timestamp": row["timestamp"],
+                **({"modelId": row["model_id"]} if row["model_id"] else {}),
+            }
+            for row in sorted(rows, key=lambda row: row["sequence_number"])
+        ] == [
+            {key: value for key, value in row.items() if key != "sessionId"}
+            for row in transcript(stored, refs)
+        ]
+        numbers = [
+            row["sequence"] for row in _read(home, "s2_messages") if row["session_id"] == each.id
+        ]
+        assert sorted(numbers) == [row.sequence for row in stored]
+
+
 @pytest.mark.parametrize(
     "view",
     [
         *("Repo", "llm_models", "s2_agents", "s2_sessions", "s2_messages", "s2_events"),
         *("AgentSession", "AgentMessage", "agent_sessions"),
-        *("news", "session_events", "session_messages"),
+        *("line_messages", "stored_events", "session_events", "session_messages"),
     ],
 )
 async def test_views_are_for_reading_only(
@@ -439,7 +556,9 @@ def test_the_schema_is_understood_by_the_sqlite_that_comes_with_python(tmp_path:
     try:
         for migration in migrations():
             connection.executescript(migration.up)
-        for view in ("AgentSession", "AgentMessage", "s2_messages", "s2_events"):
+        for view in ("AgentSession", "AgentMessage", "agent_sessions", "session_messages"):
+            assert connection.execute(f'SELECT * FROM "{view}"').fetchall() == []
+        for view in ("s2_messages", "s2_events"):
             assert connection.execute(f'SELECT * FROM "{view}"').fetchall() == []
     finally:
         connection.close()
