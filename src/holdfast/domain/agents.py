@@ -283,7 +283,7 @@ def _put_in(found: re.Match[str], variables: Mapping[str, str]) -> str:
 
 
 # Keys of an agent file that are kept in `extra`.
-SCHEMA_KEYS: Final = ("input_schema", "output_schema")
+SCHEMA_KEYS: Final[tuple[str, ...]] = ("input_schema", "output_schema")
 # Attempts of a chain entry that was created without a number.
 _USUAL_ATTEMPTS: Final = 2
 

@@ -48,6 +48,7 @@ CHANGEABLE: Final = frozenset(
         "grant",
         "recovery",
         "extra",
+        *SCHEMA_KEYS,
         "tags",
         "status",
     }
@@ -333,6 +334,11 @@ def _agent(fields: Mapping[str, Any], stamps: Mapping[str, Any]) -> Agent:
     if isinstance(tools, list | tuple):
         # A bare name is enough, because most tools are described by their implementation.
         fields = {**fields, "tools": [_tool(each) for each in tools]}
+    schemas = {key: fields[key] for key in SCHEMA_KEYS if key in fields}
+    if schemas:
+        # None removes a schema.
+        kept = {**fields.get("extra", {}), **schemas}
+        fields = {**fields, "extra": {key: kept[key] for key in kept if kept[key] is not None}}
     try:
         agent = msgspec.convert({**fields, **stamps}, Agent)
     except msgspec.ValidationError as error:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.agents import (
+    SCHEMA_KEYS,
     AcpRuntime,
     Agent,
     AgentStatus,
@@ -103,6 +104,10 @@ ToolObject = Annotated[
         },
     ),
 ]
+JsonSchema = Annotated[
+    dict[str, Any],
+    Meta(description="A JSON Schema (2020-12) of the messages or of the final answer of a turn."),
+]
 Tools = tuple[Annotated[str, Meta(min_length=1)] | ToolObject, ...]
 
 
@@ -126,6 +131,8 @@ class AgentForm(Struct, frozen=True, kw_only=True):
     status: AgentStatus
     created_at: Instant
     updated_at: Instant
+    input_schema: JsonSchema | UnsetType = UNSET
+    output_schema: JsonSchema | UnsetType = UNSET
     # Only an agent file can set the fields below; they are read-only over HTTP.
     max_attempts: tuple[int | None, ...] | UnsetType = UNSET
     mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
@@ -157,6 +164,8 @@ class AgentPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     grant: GrantForm | None = GrantForm()
     recovery: Recovery = Recovery.STOP
     status: AgentStatus = AgentStatus.ACTIVE
+    input_schema: JsonSchema | UnsetType | None = UNSET
+    output_schema: JsonSchema | UnsetType | None = UNSET
 
 
 class AgentPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -176,6 +185,8 @@ class AgentPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     grant: GrantForm | UnsetType | None = UNSET
     recovery: Recovery | UnsetType = UNSET
     status: AgentStatus | UnsetType = UNSET
+    input_schema: JsonSchema | UnsetType | None = UNSET
+    output_schema: JsonSchema | UnsetType | None = UNSET
 
 
 class AgentsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -213,8 +224,14 @@ def agent_form(agent: Agent) -> AgentForm:
         updated_at=format_time(agent.updated_at),
         max_attempts=_attempts(llm),
         mcp_servers=agent.mcp_servers or UNSET,
-        extra=agent.extra or UNSET,
+        input_schema=agent.extra.get("input_schema", UNSET),
+        output_schema=agent.extra.get("output_schema", UNSET),
+        extra=_without_schemas(agent.extra) or UNSET,
     )
+
+
+def _without_schemas(extra: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in extra.items() if key not in SCHEMA_KEYS}
 
 
 def _attempts(runtime: LlmRuntime) -> tuple[int | None, ...] | UnsetType:
@@ -245,7 +262,7 @@ def agent_fields(body: AgentPost) -> dict[str, Any]:
 
 def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
     """Return the fields that a body changes; `runtime` is the agent's present runtime."""
-    plain = ("slug", "name", "description", "system_prompt", "recovery", "status")
+    plain = ("slug", "name", "description", "system_prompt", "recovery", "status", *SCHEMA_KEYS)
     fields = {name: getattr(body, name) for name in plain if is_given(getattr(body, name))}
     if not isinstance(body.tags, UnsetType):
         fields["tags"] = tuple(dict.fromkeys(body.tags))
@@ -349,6 +366,7 @@ _SHARED_FIELDS: Final = (
     "recovery",
     "tags",
     "status",
+    *SCHEMA_KEYS,
 )
 # Only a file on the server's machine may set these, because its author has access there.
 _LOCAL_FIELDS: Final = ("mcp_servers", "extra")
@@ -357,10 +375,13 @@ _DEFAULT_ATTEMPTS: Final = (None, 2)
 
 def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return an agent's fields for `AgentPost` and `AgentPatch`; refuse local fields."""
+    extra = fields.get("extra") or {}
+    schemas = {key: extra[key] for key in SCHEMA_KEYS if key in extra}
+    fields = {**schemas, **fields, "extra": _without_schemas(extra)}
     for name in _LOCAL_FIELDS:
         if fields.get(name):
             raise _local_field(name)
-    sent = {name: fields[name] for name in _SHARED_FIELDS if name in fields}
+    sent: dict[str, Any] = {name: fields[name] for name in _SHARED_FIELDS if name in fields}
     if "tools" in fields:
         sent["tools"] = tuple(tool["name"] for tool in fields["tools"])
     if "models" in fields:
@@ -416,12 +437,17 @@ def agent_of(form: AgentForm) -> Agent:
         mcp_servers=() if isinstance(form.mcp_servers, UnsetType) else form.mcp_servers,
         grant=grant_of(form.grant),
         recovery=form.recovery,
-        extra={} if isinstance(form.extra, UnsetType) else form.extra,
+        extra=_extra_of(form),
         tags=form.tags,
         status=form.status,
         created_at=parse_time(form.created_at),
         updated_at=parse_time(form.updated_at),
     )
+
+
+def _extra_of(form: AgentForm) -> dict[str, Any]:
+    schemas = {key: getattr(form, key) for key in SCHEMA_KEYS if is_given(getattr(form, key))}
+    return schemas if isinstance(form.extra, UnsetType) else form.extra | schemas
 
 
 def _agent_runtime_of(form: AgentForm) -> Runtime:

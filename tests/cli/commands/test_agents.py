@@ -25,6 +25,33 @@ def test_an_agent_is_created_and_shown(cli: Cli) -> None:
     assert "models         offline:holdfast, openai:gpt\n" in plain.out
 
 
+@demands("S0-440")
+def test_schemas_are_read_from_files_and_applied(cli: Cli, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "required": ["sum"]}')
+    created = cli(
+        "agents", "create", "--name", "Adder", "--input-schema", str(schema),
+        "--output-schema", str(schema), "--json",
+    )  # fmt: skip
+    refused = cli("chat", "1+1", "--agent", "adder")
+    edited = cli("agents", "edit", "adder", "--input-schema", "", "--json")
+    failed = cli("chat", "1+1", "--agent", "adder")
+    (tmp_path / "list.json").write_text("[]")
+    wrong = [
+        cli("agents", "edit", "adder", "--output-schema", str(tmp_path / name))
+        for name in ("list.json", "missing.json")
+    ]
+
+    assert created.document["input_schema"] == {"type": "object", "required": ["sum"]}
+    assert (refused.code, failed.code) == (2, 2)
+    assert "does not match the input_schema" in refused.err
+    assert "does not match the output schema" in failed.err
+    assert "input_schema" not in edited.document
+    assert edited.document["output_schema"] == created.document["output_schema"]
+    assert [each.code for each in wrong] == [2, 2]
+    assert "schemas" in cli("agents", "show", "adder").out
+
+
 def test_a_created_agent_answers(cli: Cli) -> None:
     told = cli("agents", "create", "--name", "Night watch", "--slug", "watch").out
 

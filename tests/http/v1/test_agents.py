@@ -69,6 +69,25 @@ async def test_every_field_is_kept_as_it_was_given(visitor: Visitor) -> None:
     assert (await visitor.get("/v1/agents/Terse_1")).document == made
 
 
+@demands("S0-440")
+async def test_schemas_are_set_changed_one_by_one_and_removed(visitor: Visitor) -> None:
+    words, number = {"type": "string"}, {"type": "integer"}
+    made = await visitor.agent(slug="one", input_schema=words, output_schema=number)
+    changed = await visitor.patch("/v1/agents/one", {"output_schema": words, "tags": ["a"]})
+    refused = await visitor.patch("/v1/agents/one", {"input_schema": {"type": "oops"}})
+    outside = await visitor.patch("/v1/agents/one", {"input_schema": {"$ref": "http://a/"}})
+    removed = await visitor.patch("/v1/agents/one", {"input_schema": None})
+
+    assert (made["input_schema"], made["output_schema"]) == (words, number)
+    assert (changed.document["input_schema"], changed.document["output_schema"]) == (words, words)
+    assert [refusal(refused), refusal(outside)] == [(400, "agent_invalid")] * 2
+    assert "input_schema" not in removed.document
+    assert "extra" not in removed.document
+    assert removed.document["output_schema"] == words
+    session = await visitor.session("one")
+    assert (await visitor.get(f"/v1/sessions/{session['id']}")).status == 200
+
+
 async def test_a_program_of_its_own_needs_no_prompt_and_takes_no_model(visitor: Visitor) -> None:
     runtime = {
         "type": "acp",

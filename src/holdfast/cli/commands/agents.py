@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from msgspec.structs import replace
@@ -18,15 +18,19 @@ from holdfast.cli.command import NoOptions, add_group, command
 from holdfast.cli.connect import connect, open_local
 from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging, flag, option
 from holdfast.cli.output import Printer, local_time
-from holdfast.cli.workspace import working_dir
-from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, LlmRuntime
+from holdfast.cli.workspace import absolute_path, working_dir
+from holdfast.domain.agents import SCHEMA_KEYS, AcpRuntime, Agent, AgentStatus, LlmRuntime
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.ids import slug_of
 from holdfast.domain.tools import Grant, ToolSpec, require_tools
+from holdfast.parsing.files import read_text
+from holdfast.parsing.strict_json import decode_strictly
 
 if TYPE_CHECKING:
     from holdfast.acp.client.agent_command import StartSettings
     from holdfast.acp.client.presets import DetectedAgent
+
+SCHEMA_LARGEST: Final = 1 << 20
 
 
 async def show_detected(printer: Printer, _: NoOptions) -> None:
@@ -332,6 +336,14 @@ class AgentOptions:
     ] = None
     tag: Annotated[list[str] | None, option("TAG", "A tag; repeatable.")] = None
     description: Annotated[str | None, option("TEXT", "A description of the agent.")] = None
+    input_schema: Annotated[
+        str | None,
+        option("FILE", "A JSON Schema that messages must match; '' removes it."),
+    ] = None
+    output_schema: Annotated[
+        str | None,
+        option("FILE", "A JSON Schema that the final answer must match; '' removes it."),
+    ] = None
 
     def runtime(self, before: AcpRuntime | LlmRuntime) -> dict[str, Any]:
         """Return the runtime with the given settings; empty if there are none."""
@@ -359,9 +371,10 @@ class AgentOptions:
             "tags": tuple(self.tag) if self.tag else None,
             "description": self.description,
         }
-        found = {name: value for name, value in named.items() if value is not None}
+        found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         # Only the description is nullable, and a shell can express null only as an empty word.
-        return found | ({"description": None} if self.description == "" else {})
+        found |= {"description": None} if self.description == "" else {}
+        return found | _read_schemas(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -486,11 +499,31 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
         "tools": ", ".join(tool.name for tool in agent.tools) or "none",
         "grant": _grant_text(agent.grant),
         "tags": ", ".join(agent.tags) or None,
+        "schemas": ", ".join(key for key in SCHEMA_KEYS if key in agent.extra) or None,
         "created": local_time(agent.created_at),
         "updated": local_time(agent.updated_at),
         "system prompt": agent.system_prompt or None,
     }
     printer.record(agent_form(agent), facts)
+
+
+def _read_schemas(options: AgentOptions) -> dict[str, Any]:
+    """Return the given schemas; an empty name removes one."""
+    files = {key: getattr(options, key) for key in SCHEMA_KEYS}
+    return {key: _read_schema(file) for key, file in files.items() if file is not None}
+
+
+def _read_schema(file: str) -> Any:
+    if not file:
+        return None
+    try:
+        text = read_text(absolute_path(Path(file)), largest=SCHEMA_LARGEST)
+        schema = decode_strictly(text.encode())
+    except ValueError as error:
+        raise Invalid(Code.INVALID_INPUT, f"{file} is not a JSON Schema: {error}.") from None
+    if not isinstance(schema, dict):
+        raise Invalid(Code.INVALID_INPUT, f"{file} is not a JSON Schema: it is not an object.")
+    return schema
 
 
 def _tools(text: str) -> list[dict[str, Any]]:
